@@ -28,6 +28,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def palaver(home: Path, capsys: pytest.CaptureFixture[str]) -> Palaver:
+    assert not home.exists()
+
     def run(*args: str) -> str:
         assert main(list(args)) == 0
         return capsys.readouterr().out

@@ -14,6 +14,7 @@ from palaver.config.editor import ConfigFile
 from palaver.db.transaction import Statements, transaction
 from palaver.model.session import Principal
 from palaver.protocols.clock import SystemClock
+from palaver.store.backup.restore import restore
 from palaver.store.opening import open_store
 from palaver.web.pages.navigation import DIAGNOSTICS, NAVIGATION
 from palaver.web.tokens import issue_token
@@ -281,14 +282,16 @@ def _all_delivered() -> Statements[None]:
 async def test_the_database_is_backed_up_while_the_gateway_runs(shared: Opened, client: httpx.AsyncClient) -> None:
     await Stage(shared.store, SystemClock().now()).exchange(dm("88", "signal"), "keep this", "kept")
     made = await client.post("/settings/data/backup")
-    name = made.text.split()[4]
+    name = made.text.split()[3]
     assert name in (await client.get("/settings/data")).text
-    copy = Path(shared.config.store).with_name(name)
-    assert copy.stat().st_mode & 0o077 == 0
-    async with await open_store(str(copy)) as store:
+    archive = shared.config.data_dir / "backups" / name
+    assert archive.stat().st_mode & 0o077 == 0
+    place = shared.config.data_dir.parent / "restored"
+    restore(archive, place)
+    async with await open_store(str(place / "palaver.db")) as store:
         (found,) = await store.read(store.session_list.recent_sessions(Principal.operator(), 1))
         assert found.last_said == "keep this"
-    copy.unlink()
+    archive.unlink()
     token, _ = await issue_token(shared.store, SystemClock().now(), name="backup")
     without = {"x-csrf-token": "", "authorization": f"Bearer {token}", "cookie": ""}
     async with httpx.AsyncClient(base_url=shared.url, headers=without) as program:

@@ -60,6 +60,8 @@ _GROUPS = {
     "web": LazyGroup("web", "palaver.cli.web", "Create login links and API tokens."),
     "mcp": LazyGroup("mcp", "palaver.cli.mcp", "Serve conversations as MCP tools on standard input and output."),
     "retention": LazyGroup("retention", "palaver.cli.retention", "Show and delete what is old."),
+    "backup": LazyGroup("backup", "palaver.cli.backup", "Back up everything, also while a gateway runs."),
+    "restore": LazyGroup("restore", "palaver.cli.restore", "Restore a backup into an empty place."),
     "doctor": LazyGroup("doctor", "palaver.cli.doctor", "Find problems and show how to fix them."),
     "config": LazyGroup("config", "palaver.cli.config", "Check and show the configuration."),
     "setup": LazyGroup("setup", "palaver.cli.setup", "Choose the agent, or connect a platform account."),

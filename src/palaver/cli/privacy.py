@@ -25,12 +25,14 @@ from palaver.cli.output import (
 from palaver.cli.shared_options import DryRun, Force, Json, Output, StoreOption, Yes, ask, store_url
 from palaver.commands.formatting import ago
 from palaver.config.loader import load
+from palaver.gateway.backups import backup_folder
 from palaver.gateway.erasures import with_outside
 from palaver.model.errors import BadArgument, NotFound, SessionBusy, StoreError
 from palaver.model.source import readable_identity, stored_identity
 from palaver.model.text import one_line
 from palaver.processes.home import find_outputs
 from palaver.store.archive.file_contents import FileContents
+from palaver.store.backup.backups import backups_that_hold
 from palaver.store.clock import store_time
 from palaver.store.damage.leftovers import is_copy
 from palaver.store.opening import sqlite_path
@@ -139,10 +141,12 @@ def _print_found(found: ErasurePreview) -> None:
 
 
 def _backups(store: str | None) -> list[str]:
-    """Return the copies that migrations and repairs made: they still hold the old data."""
+    """Return the backups, and the copies that migrations and repairs made: they still hold the old data."""
     file = sqlite_path(store_url(store))
-    found = file.parent.glob(f"{escape(file.name)}.*-*") if file else ()
-    return sorted(str(each) for each in found if file and is_copy(each, file))
+    if file is None:
+        return []
+    copies = (each for each in file.parent.glob(f"{escape(file.name)}.*-*") if is_copy(each, file))
+    return sorted(map(str, (*copies, *backups_that_hold(backup_folder(load(Path(), os.environ))))))
 
 
 def _report(

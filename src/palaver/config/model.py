@@ -12,6 +12,7 @@ from pydantic import Field, PrivateAttr
 
 from palaver.config.accounts import Accounts, Hooks
 from palaver.config.agents import AgentConfig, EchoAgentConfig
+from palaver.config.backup import BackupConfig
 from palaver.config.limits import LimitsConfig
 from palaver.config.nodes import Node, Positions
 from palaver.config.quotas import (
@@ -162,6 +163,7 @@ class Config(ChatConfig):
     metrics: MetricsConfig = Field(default=MetricsConfig(), description="Metrics for Prometheus.")
     privacy: PrivacyConfig = Field(default=PrivacyConfig(), description="What the agent learns about people.")
     retention: RetentionConfig = Field(default=RetentionConfig(), description="How long what is stored stays.")
+    backup: BackupConfig = Field(default=BackupConfig(), description="Backups on a schedule.")
     web: WebConfig = Field(default=WebConfig(), description="The web server: dashboard, web chat and API.")
     relay: RelayConfig = Field(default=RelayConfig(), description="Hold accounts for gateways that nobody can reach.")
     acknowledges: bool = Field(default=True, description="Whether to tell people that the agent is still answering.")

@@ -92,6 +92,14 @@ def _or_off(text: str) -> str | None:
     return None if text == _OFF else text
 
 
+def _duration_or_off(text: str) -> timedelta | None:
+    return None if text == _OFF else _duration(text)
+
+
+def _duration_off_text(length: timedelta | None) -> str:
+    return _OFF if length is None else duration_text(length)
+
+
 def _off_text(number: int | None) -> int | str:
     return _OFF if number is None else number
 
@@ -187,6 +195,12 @@ def _folder(text: str) -> Path:
 
 
 Duration = Annotated[timedelta, _text(_duration), PlainSerializer(duration_text), _A_TIME]
+DurationOrOff = Annotated[
+    timedelta | None,
+    _text(_duration_or_off),
+    PlainSerializer(_duration_off_text),
+    Syntax(f"a time such as 1d, or {_OFF}", "1d"),
+]
 Forever = Annotated[
     Annotated[timedelta, Field(ge=timedelta(seconds=1))] | None,
     _text(_duration_or_forever),

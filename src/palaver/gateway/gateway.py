@@ -8,6 +8,7 @@ import secrets
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from functools import partial
 from operator import attrgetter
 from typing import cast
@@ -26,6 +27,7 @@ from palaver.engine.options import Agents
 from palaver.engine.reply_waiter import ReplyWaiter
 from palaver.engine.retry import close_all
 from palaver.gateway.agents import AgentPool, build_agent
+from palaver.gateway.backups import find_backups, make_backup, serve_backups
 from palaver.gateway.erasures import with_outside
 from palaver.gateway.owner import link_owner
 from palaver.gateway.probe import ask_account, ask_agent
@@ -49,6 +51,7 @@ from palaver.protocols.capabilities import HttpCallbacks
 from palaver.protocols.clock import Clock, SystemClock
 from palaver.protocols.hooks import Hook
 from palaver.protocols.tools import Toolset
+from palaver.store.backup.backups import Backup
 from palaver.store.clock import StoreClock
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.opening import open_store, sqlite_path
@@ -216,7 +219,10 @@ class Gateway:
             reply_waiter=reply_waiter,
             scripts=_scripts(config),
             watch=partial(_push_partial, hub, reply_waiter) if self._show_login else None,
-            loops={"processes": processes.serve},
+            loops={
+                "processes": processes.serve,
+                "backups": partial(serve_backups, lambda: self._used, self._file, clock),
+            },
         )
         processes.on_output = partial(hub.hint, "processes")
         return Services(
@@ -238,8 +244,14 @@ class Gateway:
             processes=processes,
             config=lambda: self._used,
             settings=self._settings(),
+            back_up=self._back_up,
+            list_backups=lambda: find_backups(self._used).list_all(),
             metrics=self._meter.exposed if isinstance(self._meter, Exposing) else None,
         )
+
+    async def _back_up(self, now: datetime) -> Backup:
+        backup, _ = await make_backup(self._used, self._file, now)
+        return backup
 
     def _settings(self) -> Settings | None:
         if self._file is None:

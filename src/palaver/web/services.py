@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from palaver.commands.registry import Registry
 from palaver.config.model import Config
@@ -13,6 +14,7 @@ from palaver.platforms.web.adapter import WebAdapter
 from palaver.processes.manager import ProcessManager
 from palaver.protocols.capabilities import HttpCallbacks
 from palaver.protocols.clock import Clock
+from palaver.store.backup.backups import Backup
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.status.health import HealthCheck
 from palaver.store.store import Store
@@ -44,6 +46,10 @@ class Services:
     """Run every check of `palaver doctor`; slow, so run it under this lock."""
     config: Callable[[], Config]
     """The configuration in use."""
+    back_up: Callable[[datetime], Awaitable[Backup]]
+    """Make a backup."""
+    list_backups: Callable[[], Sequence[Backup]]
+    """Return the backups, the newest first. Like `back_up`, it raises StoreError for PostgreSQL."""
     limits: WebLimits
     messages: RateLimiter
     """Messages of programs, by login or token."""

@@ -49,6 +49,11 @@ _RETENTION = {
     for kind, what in _KEPT.items()
     for name, label in (("age", "for how long"), ("count", "how many"), ("size", "how much"))
 }
+_BACKUP = {
+    "backup.every": "Back up every",
+    "backup.keep": "Keep this many backups",
+    "backup.folder": "Folder of the backups",
+}
 _MEASURES = {
     QuotaKind.PERSON_DAY: "One person, per day",
     QuotaKind.PERSON_MONTH: "One person, per month",
@@ -81,7 +86,7 @@ SECTIONS = {
         Section(name="people", title="People", fields={"pairing": "Strangers can ask for access"}),
         Section(name="limits", title="Limits"),
         Section(name="general", title="General", fields=_GENERAL),
-        Section(name="data", title="Data", fields=_RETENTION),
+        Section(name="data", title="Data", fields={**_BACKUP, **_RETENTION}),
     )
 }
 

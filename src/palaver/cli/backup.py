@@ -1,0 +1,138 @@
+"""`palaver backup`: make, list and check backups."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from palaver.cli import shared_options
+from palaver.cli.output import (
+    FAILED,
+    Progress,
+    counted,
+    print_facts,
+    print_json,
+    print_line,
+    print_result,
+    print_rows,
+)
+from palaver.cli.shared_options import Force, Json, StoreOption, store_url
+from palaver.commands.formatting import ago
+from palaver.config.editor import ConfigFile
+from palaver.config.loader import load
+from palaver.config.model import Config
+from palaver.gateway.backups import added_parts, backup_folder, find_backups
+from palaver.model.attachment import format_size
+from palaver.model.errors import BadArgument, StoreError
+from palaver.store.backup.archive import Manifest, read_manifest
+from palaver.store.backup.restore import Verified, verify
+
+EXAMPLES = {
+    "backup": "palaver backup -o palaver.tar",
+    "list": "palaver backup list",
+    "verify": "palaver backup verify palaver.tar",
+}
+
+app = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
+Archive = Annotated[Path, typer.Argument(metavar="FILE", help="A backup.")]
+Output = Annotated[
+    str, typer.Option("--output", "-o", help="Write one file with everything in it, instead of adding to the folder.")
+]
+
+
+@app.callback(help=f"Back up the database, files and configuration, also while a gateway runs.\n\n{EXAMPLES['backup']}")
+def backup(
+    context: typer.Context,
+    *,
+    output: Output = "",
+    force: Force = False,
+    store: StoreOption = None,
+    json: Json = False,
+) -> None:
+    if context.invoked_subcommand:
+        return
+    config = _config(store)
+    backups, now = find_backups(config), shared_options.now()
+    if not backups.database.exists():
+        raise StoreError(f"there is no store yet: {backups.database} does not exist")
+    parts = added_parts(ConfigFile(folder=Path(), environ=os.environ, store=store))
+    progress = Progress("files backed up")
+    if output:
+        path = Path(output).absolute()
+        _refuse_existing(path, force=force)
+        manifest = backups.make_single(path, parts, now, progress=progress.show)
+    else:
+        made, manifest = backups.make(parts, now, keep=config.backup.keep, progress=progress.show)
+        path = made.path
+    progress.finish()
+    size = path.stat().st_size
+    done = f"{path} ({format_size(size)}) with {counted(len(manifest.files), 'file')}"
+    print_result({"file": path, "bytes": size, **_fields(manifest)}, done, *_missing(manifest), as_json=json)
+
+
+@app.command("list", help=f"List the backups in the configured folder, newest first.\n\n{EXAMPLES['list']}")
+def list_backups(*, store: StoreOption = None, json: Json = False) -> None:
+    config = _config(store)
+    found = find_backups(config).list_all()
+    if json:
+        print_json({"backups": [{"file": each.path, "made": each.at, "bytes": each.size} for each in found]})
+    elif not found:
+        print_line(f"There are no backups in {backup_folder(config)}.")
+    else:
+        now = shared_options.now()
+        rows = [(each.path.name, ago(each.at, now), format_size(each.size)) for each in found]
+        print_rows(("backup", "made", "size"), rows)
+        print_line(f"They are in {backup_folder(config)}.")
+
+
+@app.command("verify", help=f"Restore a backup into a temporary folder, and say what is in it.\n\n{EXAMPLES['verify']}")
+def verify_backup(file: Archive, *, json: Json = False) -> None:
+    read_manifest(file)
+    progress = Progress("files checked")
+    found = asyncio.run(verify(file, progress=progress.show))
+    progress.finish()
+    if json:
+        print_json({"ok": not found.problems, **_facts(found), "problems": list(found.problems)})
+    else:
+        print_facts([(name, str(value)) for name, value in _facts(found).items()])
+        for problem in found.problems:
+            print_line(problem)
+        print_line("Something is wrong with this backup." if found.problems else "The backup is complete and restores.")
+    if found.problems:
+        raise typer.Exit(FAILED)
+
+
+def _facts(found: Verified) -> dict[str, object]:
+    counts = {"conversations": found.conversations, "entries": found.entries, "people": found.people}
+    return {**_fields(found.manifest), **counts}
+
+
+def _fields(manifest: Manifest) -> dict[str, object]:
+    return {
+        "made": f"{manifest.made:%Y-%m-%d %H:%M:%S} UTC",
+        "palaver": manifest.palaver,
+        "schema": manifest.schema,
+        "files": len(manifest.files),
+        "missing files": len(manifest.missing),
+        "configuration": "yes" if len(manifest.members) > 1 else "no",
+    }
+
+
+def _missing(manifest: Manifest) -> list[str]:
+    if not manifest.missing:
+        return []
+    return [f"{counted(len(manifest.missing), 'file')} could not be backed up: palaver doctor names them."]
+
+
+def _config(store: str | None) -> Config:
+    config = load(Path(), os.environ)
+    return config.model_copy(update={"store": store_url(store)})
+
+
+def _refuse_existing(path: Path, *, force: bool) -> None:
+    if path.exists() and not force:
+        raise BadArgument(
+            "This file already exists:", found=str(path), allowed="a new name, or --force", example=EXAMPLES["backup"]
+        )

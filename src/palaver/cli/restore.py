@@ -1,0 +1,41 @@
+"""`palaver restore`: put a backup into an empty place."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from palaver.cli.output import Progress, counted, print_line, print_result
+from palaver.cli.shared_options import Json
+from palaver.config.loader import load
+from palaver.config.paths import DATABASE
+from palaver.gateway.backups import CONFIGURATION
+from palaver.model.errors import StoreError
+from palaver.store.backup.restore import restore
+from palaver.store.opening import sqlite_path
+
+EXAMPLES = {"restore": "palaver restore palaver.tar"}
+
+app = typer.Typer(rich_markup_mode=None)
+Archive = Annotated[Path, typer.Argument(metavar="FILE", help="A backup.")]
+
+
+@app.command("restore", help=f"Restore a backup into the data directory, which must be empty.\n\n{EXAMPLES['restore']}")
+def restore_backup(file: Archive, *, json: Json = False) -> None:
+    config = load(Path(), os.environ)
+    place, database = config.data_dir, sqlite_path(config.store)
+    if database is None or database.absolute() != (place / DATABASE).absolute():
+        raise StoreError(
+            f"the configured store is not {place / DATABASE}: restore with PALAVER_STORE={place / DATABASE}, then move"
+            " the database"
+        )
+    progress = Progress("files restored")
+    manifest = restore(file.absolute(), place, progress=progress.show)
+    progress.finish()
+    made = f"{manifest.made:%Y-%m-%d %H:%M:%S} UTC"
+    done = f"Restored {place} as of {made}, with {counted(len(manifest.files), 'file')}."
+    fields = {"place": place, "made": manifest.made, "schema": manifest.schema, "files": len(manifest.files)}
+    print_result(fields, done, as_json=json)
+    if CONFIGURATION in manifest.members and not json:
+        print_line(f"The configuration without its secrets is in {place / CONFIGURATION}.")

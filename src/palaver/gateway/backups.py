@@ -1,0 +1,81 @@
+"""Backups of a configured gateway: what goes into them, and the schedule on which a running gateway makes them."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+
+from palaver.config.editor import ConfigFile
+from palaver.config.model import Config
+from palaver.config.shared import without_secrets
+from palaver.model.errors import PalaverError, StoreError
+from palaver.protocols.clock import Clock
+from palaver.store.backup.archive import Manifest
+from palaver.store.backup.backups import Backup, Backups
+from palaver.store.opening import sqlite_path
+
+log = logging.getLogger(__name__)
+
+CONFIGURATION = "configuration.yaml"
+LOOK_EVERY_SECONDS = 60.0
+RETRY_SECONDS = 600.0
+
+
+class NotOnPostgres(StoreError):
+    """The store is on PostgreSQL, which has its own tools for backups."""
+
+    def __init__(self, files: Path) -> None:
+        super().__init__(
+            "this store is on PostgreSQL, so Palaver does not copy it: run pg_dump --format=custom for the database,"
+            f" and copy the folder {files} of each machine after that"
+        )
+
+
+def find_backups(config: Config) -> Backups:
+    """Return the backups of a configuration. Raises NotOnPostgres."""
+    files, database = config.data_dir / "files", sqlite_path(config.store)
+    if database is None:
+        raise NotOnPostgres(files)
+    return Backups(database=database, files=files, folder=backup_folder(config))
+
+
+def backup_folder(config: Config) -> Path:
+    return config.backup.folder or config.data_dir / "backups"
+
+
+def added_parts(file: ConfigFile | None) -> Mapping[str, bytes]:
+    """Return what goes into a backup besides the database and its files."""
+    text = without_secrets(file) if file else ""
+    return {CONFIGURATION: text.encode()} if text else {}
+
+
+async def make_backup(config: Config, file: ConfigFile | None, now: datetime) -> tuple[Backup, Manifest]:
+    """Make a backup in the configured folder, and remove those beyond the number to keep."""
+    backups, parts = find_backups(config), added_parts(file)
+    return await asyncio.to_thread(lambda: backups.make(parts, now, keep=config.backup.keep))
+
+
+async def serve_backups(config: Callable[[], Config], file: ConfigFile | None, clock: Clock) -> None:
+    """Make backups when they are due, until cancelled. A reload can change when."""
+    warned = False
+    while True:
+        await asyncio.sleep(LOOK_EVERY_SECONDS)
+        current = config()
+        if current.backup.every is None:
+            continue
+        try:
+            newest = next(iter(await asyncio.to_thread(find_backups(current).list_all)), None)
+            if newest and clock.now() - newest.at < current.backup.every:
+                continue
+            made, manifest = await make_backup(current, file, clock.now())
+        except NotOnPostgres as error:
+            if not warned:
+                log.warning("no backups: %s", error, extra={"action": "backup.not_made"})
+            warned = True
+        except (PalaverError, OSError) as error:
+            log.error("a backup failed and is tried again: %s", error, extra={"action": "backup.failed"})  # noqa: TRY400
+            await asyncio.sleep(RETRY_SECONDS)
+        else:
+            extra = {"action": "backup.made", "bytes": made.size, "files": len(manifest.files)}
+            log.info("made a backup", extra=extra)

@@ -1,0 +1,196 @@
+"""The archive of a backup: a tar file with the database, the configuration, files, and a manifest with checksums.
+
+The manifest comes last, so an archive without one is incomplete. Files that are not in the archive are in the folder
+`files` beside it, each under its hash: archives in one folder share them, so an unchanged file is stored once.
+"""
+
+import hashlib
+import io
+import json
+import os
+import tarfile
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from palaver.model.errors import InvalidInput
+from palaver.model.value import value
+
+FORMAT = "palaver backup"
+VERSION = 1
+DATABASE = "palaver.db"
+MANIFEST = "manifest.json"
+FILES = "files"
+_CHUNK = 1 << 20
+_PRIVATE = 0o600
+
+
+class BadBackup(InvalidInput):
+    """An archive is not a backup, incomplete or changed."""
+
+    def __init__(self, file: Path, problem: str) -> None:
+        super().__init__(problem, found="", allowed="another backup", example="palaver backup list")
+        self.args = (f"The backup {file} cannot be used: {problem}. Use another one: palaver backup list",)
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class Member(NamedTuple):
+    """A part of an archive."""
+
+    sha256: str
+    size: int
+
+
+@value
+class Manifest:
+    """What is in a backup."""
+
+    made: datetime
+    palaver: str
+    """The version of Palaver that made it."""
+    schema: int
+    members: Mapping[str, Member]
+    files: Mapping[str, int]
+    """The hash of each file, with its size."""
+    missing: tuple[str, ...] = ()
+    """Files that the database names, but that were missing or damaged when it was made."""
+
+    def encode(self) -> bytes:
+        fields = {"format": FORMAT, "version": VERSION, **asdict(self), "made": self.made.isoformat()}
+        return json.dumps({**fields, "checksum": _checksum(fields)}, indent=1).encode()
+
+
+def _checksum(fields: Mapping[str, object]) -> str:
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+
+
+def decode_manifest(file: Path, content: bytes) -> Manifest:
+    try:
+        fields = json.loads(content)
+        checksum = fields.pop("checksum")
+    except (ValueError, KeyError, AttributeError, TypeError):
+        raise BadBackup(file, "its manifest cannot be read") from None
+    if fields.get("format") != FORMAT:
+        raise BadBackup(file, "it is not a backup of Palaver")
+    if fields["version"] > VERSION:
+        raise BadBackup(file, "a newer Palaver made it")
+    if _checksum(fields) != checksum:
+        raise BadBackup(file, "its manifest was changed")
+    return Manifest(
+        made=datetime.fromisoformat(fields["made"]),
+        palaver=fields["palaver"],
+        schema=fields["schema"],
+        members={name: Member(*member) for name, member in fields["members"].items()},
+        files=fields["files"],
+        missing=tuple(fields["missing"]),
+    )
+
+
+# Write
+
+
+class ArchiveWriter:
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._tar = tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT)  # noqa: SIM115 - closed in finish
+        self.members: dict[str, Member] = {}
+
+    def add(self, name: str, content: IO[bytes], size: int, at: datetime) -> str:
+        """Add a part; return its hash."""
+        info = tarfile.TarInfo(name)
+        info.size, info.mtime, info.mode = size, int(at.timestamp()), _PRIVATE
+        hashed = HashedReader(content)
+        self._tar.addfile(info, hashed)
+        return hashed.digest.hexdigest()
+
+    def add_member(self, name: str, content: IO[bytes], size: int, at: datetime) -> None:
+        self.members[name] = Member(self.add(name, content, size, at), size)
+
+    def finish(self, manifest: Manifest) -> None:
+        content = manifest.encode()
+        self.add(MANIFEST, io.BytesIO(content), len(content), manifest.made)
+        self._tar.close()
+
+
+class HashedReader(io.RawIOBase):
+    """Hashes what is read through it."""
+
+    def __init__(self, content: IO[bytes]) -> None:
+        self._content = content
+        self.digest = hashlib.sha256()
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1, /) -> bytes:
+        chunk = self._content.read(size)
+        self.digest.update(chunk)
+        return chunk
+
+
+@contextmanager
+def appearing(final: Path) -> Generator[IO[bytes]]:
+    """Write a file for its owner alone, which appears under its name when it is complete and on disk."""
+    part = final.with_name(f".{final.name}.part")
+    handle = os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC, _PRIVATE)
+    try:
+        with os.fdopen(handle, "w+b") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        part.replace(final)
+        flush_folder(final.parent)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def flush_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+# Read
+
+
+def read_manifest(file: Path) -> Manifest:
+    """Return what is in an archive; raise BadBackup for one that is incomplete."""
+    with reading(file) as members:
+        for info, content in members:
+            if info.name == MANIFEST:
+                return decode_manifest(file, content.read())
+    raise BadBackup(file, "it is incomplete: it has no manifest")
+
+
+@contextmanager
+def reading(file: Path) -> Generator[Iterator[tuple[tarfile.TarInfo, IO[bytes]]]]:
+    """Return the parts in order, each to be read before the next. Raise BadBackup if that fails."""
+    try:
+        stream = file.open("rb")
+    except OSError as error:
+        raise BadBackup(file, error.strerror or str(error)) from error
+    try:
+        with stream, tarfile.open(fileobj=stream, mode="r:") as tar:
+            yield ((info, content) for info in tar if (content := tar.extractfile(info)) is not None)
+    except tarfile.TarError as error:
+        raise BadBackup(file, f"it is no complete archive ({error})") from error
+
+
+def copy_hashed(content: IO[bytes], target: IO[bytes]) -> Member:
+    """Copy, and return hash and size."""
+    digest, size = hashlib.sha256(), 0
+    while chunk := content.read(_CHUNK):
+        digest.update(chunk)
+        target.write(chunk)
+        size += len(chunk)
+    return Member(digest.hexdigest(), size)
+
+
+def time_of(info: tarfile.TarInfo) -> datetime:
+    return datetime.fromtimestamp(info.mtime, UTC)

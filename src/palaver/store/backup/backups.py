@@ -1,0 +1,208 @@
+"""Make backups in a folder: consistent, incremental for files, and only as many as are to be kept."""
+
+import fcntl
+import hashlib
+import io
+import os
+import re
+import sqlite3
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from palaver import __version__
+from palaver.db.sqlite import connect
+from palaver.model.errors import StoreError, StoreInUse
+from palaver.model.value import value
+from palaver.store.backup.archive import (
+    DATABASE,
+    FILES,
+    ArchiveWriter,
+    BadBackup,
+    Manifest,
+    appearing,
+    copy_hashed,
+    flush_folder,
+    read_manifest,
+)
+
+_NAME = re.compile(r"palaver-([0-9]{8}T[0-9]{6})Z\.tar", re.ASCII)
+_TIME = "%Y%m%dT%H%M%S"
+Progress = Callable[[int], None]
+
+
+@value
+class Backup:
+    """An archive in the folder."""
+
+    path: Path
+    at: datetime
+    size: int
+
+
+@value
+class Backups:
+    """Backups of one SQLite database and its files."""
+
+    database: Path
+    files: Path
+    """The folder of attachments."""
+    folder: Path
+    """Where the archives go."""
+
+    def list_all(self) -> list[Backup]:
+        """Return the complete archives, the newest first."""
+        found = [(path, _NAME.fullmatch(path.name)) for path in self.folder.glob("palaver-*.tar")]
+        backups = [
+            Backup(path=path, at=datetime.strptime(name[1], _TIME).replace(tzinfo=UTC), size=path.stat().st_size)
+            for path, name in found
+            if name
+        ]
+        return sorted(backups, key=lambda backup: backup.at, reverse=True)
+
+    def make(
+        self, extra: Mapping[str, bytes], now: datetime, *, keep: int | None = None, progress: Progress = lambda _: None
+    ) -> tuple[Backup, Manifest]:
+        """Add an archive; files that the folder has already are not copied again. Keep the newest `keep` archives."""
+        with self._alone():
+            path = self.folder / f"palaver-{now.astimezone(UTC):{_TIME}}Z.tar"
+            pool = self.folder / FILES
+            manifest = self._write(path, extra, now, lambda _, name: self._pool(pool, name), progress)
+            if keep is not None:
+                self._prune(keep)
+        return Backup(path=path, at=manifest.made, size=path.stat().st_size), manifest
+
+    def make_single(
+        self, path: Path, extra: Mapping[str, bytes], now: datetime, *, progress: Progress = lambda _: None
+    ) -> Manifest:
+        """Write one archive with all files in it."""
+        return self._write(path, extra, now, self._add_file, progress)
+
+    @contextmanager
+    def _alone(self) -> Generator[None]:
+        """Lock the folder, and remove what a killed backup left in it."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(self.folder, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for part in (*self.folder.glob(".palaver-*.tar*.part"), *(self.folder / FILES).glob("??/.*.part")):
+                part.unlink()
+            yield
+        except BlockingIOError:
+            raise StoreInUse(f"another backup to {self.folder} is running") from None
+        finally:
+            os.close(handle)
+
+    def _write(
+        self,
+        path: Path,
+        extra: Mapping[str, bytes],
+        now: datetime,
+        keep_file: "Callable[[ArchiveWriter, str], int | None]",
+        progress: Progress,
+    ) -> Manifest:
+        staged = path.with_name(f".{path.name}.db.part")
+        try:
+            schema, names = self._copy_database(staged)
+            with appearing(path) as stream:
+                archive = ArchiveWriter(stream)
+                with staged.open("rb") as content:
+                    archive.add_member(DATABASE, content, staged.stat().st_size, now)
+                staged.unlink()
+                for name, text in extra.items():
+                    archive.add_member(name, io.BytesIO(text), len(text), now)
+                files: dict[str, int] = {}
+                missing: list[str] = []
+                for count, name in enumerate(names, 1):
+                    size = keep_file(archive, name)
+                    if size is None:
+                        missing.append(name)
+                    else:
+                        files[name] = size
+                    progress(count)
+                manifest = Manifest(
+                    made=now.astimezone(UTC).replace(microsecond=0),
+                    palaver=__version__,
+                    schema=schema,
+                    members=archive.members,
+                    files=files,
+                    missing=tuple(missing),
+                )
+                archive.finish(manifest)
+        finally:
+            staged.unlink(missing_ok=True)
+        return manifest
+
+    def _copy_database(self, staged: Path) -> tuple[int, list[str]]:
+        """Copy the database as it is at one moment. Return its schema and the files that it refers to."""
+        os.close(os.open(staged, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600))
+        try:
+            with closing(connect(self.database, read_only=True)) as source, closing(sqlite3.connect(staged)) as copy:
+                # It is only read again here: neither a crash nor a journal matters.
+                copy.executescript("PRAGMA synchronous = OFF; PRAGMA journal_mode = OFF")
+                source.backup(copy)
+                schema = copy.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone()
+                names = copy.execute("SELECT DISTINCT sha256 FROM attachments ORDER BY sha256").fetchall()
+                return int(schema[0]), [row[0] for row in names]
+        except sqlite3.Error as error:
+            raise StoreError(f"the database {self.database} could not be copied: {error}") from error
+
+    # Files
+
+    def _add_file(self, archive: ArchiveWriter, name: str) -> int | None:
+        """Put a file into the archive. The reader checks its hash, which is its name."""
+        try:
+            with self._source(name).open("rb") as content:
+                facts = os.fstat(content.fileno())
+                if hashlib.file_digest(content, "sha256").hexdigest() != name:
+                    return None
+                content.seek(0)
+                at = datetime.fromtimestamp(facts.st_mtime, UTC)
+                archive.add(f"{FILES}/{name[:2]}/{name}", content, facts.st_size, at)
+        except FileNotFoundError:
+            return None
+        return facts.st_size
+
+    def _pool(self, pool: Path, name: str) -> int | None:
+        """Copy a file into the folder beside the archives, unless it is there."""
+        kept = pool / name[:2] / name
+        if kept.is_file():
+            return kept.stat().st_size
+        try:
+            with self._source(name).open("rb") as content:
+                facts = os.fstat(content.fileno())
+                kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                with appearing(kept) as target:
+                    is_intact = copy_hashed(content, target).sha256 == name
+        except FileNotFoundError:
+            return None
+        if not is_intact:
+            kept.unlink()
+            return None
+        os.utime(kept, (facts.st_mtime, facts.st_mtime))
+        return facts.st_size
+
+    def _source(self, name: str) -> Path:
+        return self.files / name[:2] / name
+
+    # Keep some
+
+    def _prune(self, keep: int) -> None:
+        """Remove the oldest archives, and the files that no other needs. What cannot be read keeps its files."""
+        backups = self.list_all()
+        for backup in backups[max(keep, 1) :]:
+            backup.path.unlink()
+        flush_folder(self.folder)
+        try:
+            needed = {name for backup in backups[: max(keep, 1)] for name in read_manifest(backup.path).files}
+        except BadBackup:
+            return
+        for path in (self.folder / FILES).glob("??/*"):
+            if path.name not in needed:
+                path.unlink()
+
+
+def backups_that_hold(folder: Path) -> Sequence[Path]:
+    """Return the archives in a folder: they still hold what was deleted since."""
+    return sorted(folder.glob("palaver-*.tar"))

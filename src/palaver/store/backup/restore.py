@@ -1,0 +1,165 @@
+"""Restore a backup into an empty place, and check one by restoring it elsewhere."""
+
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable
+from contextlib import closing
+from datetime import datetime
+from pathlib import Path
+from typing import IO
+
+from palaver.model.errors import StoreError
+from palaver.model.value import value
+from palaver.store.backup.archive import (
+    DATABASE,
+    FILES,
+    MANIFEST,
+    BadBackup,
+    Manifest,
+    Member,
+    copy_hashed,
+    decode_manifest,
+    flush_folder,
+    reading,
+    time_of,
+)
+from palaver.store.opening import open_store
+from palaver.store.status.invariants import violations
+
+_STAGE = "restore.part"
+_ADDED = ("configuration.yaml",)
+"""Parts besides the database and the files. Others stay in the archive."""
+_INSIDE = f"{FILES}/"
+Progress = Callable[[int], None]
+
+
+def restore(archive: Path, place: Path, *, progress: Progress = lambda _: None) -> Manifest:
+    """Restore into a folder without anything in it. The database appears last, when all else is there and checked.
+
+    If this is killed, run it again: it begins anew.
+    """
+    stage = place / _STAGE
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    ours = (_STAGE, FILES, *_ADDED) if stage.exists() else ()
+    if others := sorted({each.name for each in place.iterdir()}.difference(ours)):
+        raise StoreError(
+            f"the folder {place} is not empty ({', '.join(others[:3])}): restore into an empty one, for example with"
+            " PALAVER_HOME=~/restored"
+        )
+    for left in ours:
+        _remove(place / left)
+    stage.mkdir(mode=0o700)
+    manifest = _extract(archive, stage, progress)
+    for name in (FILES, *_ADDED, DATABASE):
+        part = stage / name
+        if part.exists():
+            flush_folder(part if part.is_dir() else stage)
+            part.rename(place / name)
+            flush_folder(place)
+    shutil.rmtree(stage)
+    return manifest
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _extract(archive: Path, stage: Path, progress: Progress) -> Manifest:
+    """Write everything into the stage, and compare it with the manifest."""
+    found: dict[str, Member] = {}
+    manifest = None
+    with reading(archive) as members:
+        for info, content in members:
+            if info.name == MANIFEST:
+                manifest = decode_manifest(archive, content.read())
+                continue
+            found[info.name] = _write(stage / _checked(archive, info.name), content, time_of(info))
+            progress(len(found))
+    if manifest is None:
+        raise BadBackup(archive, "it is incomplete: it has no manifest")
+    for name, member in manifest.members.items():
+        if found.get(name) != member:
+            raise BadBackup(archive, f"{name} in it is missing or was changed")
+    for count, (name, size) in enumerate(manifest.files.items(), 1):
+        inside = f"{_INSIDE}{name[:2]}/{name}"
+        kept = found.get(inside) or _take_from_pool(archive, name, stage / inside)
+        if kept != Member(name, size):
+            raise BadBackup(archive, f"the file {name[:16]} of it is missing or was changed")
+        progress(count)
+    return manifest
+
+
+def _checked(archive: Path, name: str) -> Path:
+    """Return a path inside the stage: an archive can come from anywhere."""
+    path = Path(name)
+    if path.is_absolute() or ".." in path.parts or (len(path.parts) > 1 and not name.startswith(_INSIDE)):
+        raise BadBackup(archive, f"it has a part that is not of a backup: {name[:100]!r}")
+    return path
+
+
+def _take_from_pool(archive: Path, name: str, target: Path) -> Member | None:
+    """Copy a file that is beside the archive."""
+    kept = archive.parent / FILES / name[:2] / name
+    try:
+        with kept.open("rb") as content:
+            at = datetime.fromtimestamp(os.fstat(content.fileno()).st_mtime).astimezone()
+            return _write(target, content, at)
+    except FileNotFoundError:
+        return None
+
+
+def _write(path: Path, content: IO[bytes], at: datetime) -> Member:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "wb") as target:
+        member = copy_hashed(content, target)
+        target.flush()
+        os.fsync(target.fileno())
+    os.utime(path, (at.timestamp(), at.timestamp()))
+    return member
+
+
+# Check
+
+
+@value
+class Verified:
+    """What a test restore found."""
+
+    manifest: Manifest
+    conversations: int
+    entries: int
+    people: int
+    problems: tuple[str, ...] = ()
+    """What is wrong with the database."""
+
+
+async def verify(archive: Path, *, progress: Progress = lambda _: None) -> Verified:
+    """Restore into a temporary folder, open the store there and look at what it holds."""
+    with tempfile.TemporaryDirectory(prefix="palaver-verify-") as folder:
+        place = Path(folder) / "place"
+        manifest = restore(archive, place, progress=progress)
+        counts = _count(place / DATABASE)
+        damage = _integrity(place / DATABASE)
+        async with await open_store(str(place / DATABASE)) as store:
+            broken = await store.read(violations())
+    problems = (*damage, *(f"{each.invariant.sentence}: {', '.join(each.examples)}" for each in broken))
+    return Verified(manifest=manifest, conversations=counts[0], entries=counts[1], people=counts[2], problems=problems)
+
+
+def _count(database: Path) -> list[int]:
+    with closing(sqlite3.connect(database)) as db:
+        return [
+            db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("sessions", "entries", "people")
+        ]
+
+
+def _integrity(database: Path) -> tuple[str, ...]:
+    with closing(sqlite3.connect(database)) as db:
+        rows = db.execute("PRAGMA integrity_check(5)").fetchall()
+    return tuple(f"the database is damaged: {row[0]}" for row in rows if row[0] != "ok")

@@ -1,0 +1,238 @@
+"""Backups: complete while the gateway writes, cheap the second time, whole or not there, and restored as they were."""
+
+import asyncio
+import hashlib
+import json
+import os
+import tarfile
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from palaver.model.attachment import Attachment
+from palaver.model.errors import StoreError, StoreInUse
+from palaver.model.label import Label
+from palaver.store.backup.archive import BadBackup, read_manifest
+from palaver.store.backup.backups import Backups
+from palaver.store.backup.restore import restore, verify
+from palaver.store.conversations import attachments
+from palaver.store.conversations.blob_store import BlobStore
+from palaver.store.opening import open_store
+from palaver.store.queue import inbox, turns
+from palaver.store.status.invariants import violations
+from palaver.store.store import Store
+from tests.store.kills import killed_at
+from tests.store.world import OPERATOR, World, answer, dm, key_of
+
+NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
+CONTENT = b"the content of a report"
+EXTRA = {"configuration.yaml": b"timezone: UTC\n"}
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+@pytest.fixture
+def backups(tmp_path: Path) -> Backups:
+    data = tmp_path / "data"
+    return Backups(database=data / "palaver.db", files=data / "files", folder=tmp_path / "backups")
+
+
+async def fill(backups: Backups, *contents: bytes, text: str = "hello") -> None:
+    """A conversation with a file for each content."""
+    async with await open_store(str(backups.database)) as store:
+        for content in contents:
+            await _say(store, BlobStore(backups.files), content, text)
+
+
+async def _say(store: Store, blobs: BlobStore, content: bytes, text: str) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        yield content
+
+    world, kept = World(store), await blobs.keep(chunks(), 10**6)
+    await world.say(text, source=dm(kept.sha256[:6]))
+    (waiting,) = await store.read(inbox.list_waiting(key_of(dm(kept.sha256[:6]))))
+    file = Attachment(Label("report.txt"), "text/plain", len(content), kept.sha256)
+    await store.transact(attachments.set_files(waiting, [file]))
+    begun = await world.begin(source=dm(kept.sha256[:6]))
+    assert begun
+    await store.transact(turns.settle(begun.turn, [answer("thanks")], [], world.now))
+
+
+async def holds(place: Path, *contents: bytes) -> None:
+    """The restored store has these files with their conversations, and nothing is wrong with it."""
+    async with await open_store(str(place / "palaver.db")) as store:
+        assert await store.read(violations()) == []
+        blobs = BlobStore(place / "files")
+        for content in contents:
+            found = await store.read(attachments.find(digest(content), OPERATOR))
+            kept = blobs.place(found.sha256 or "")
+            assert kept
+            assert kept.read_bytes() == content
+
+
+async def test_what_is_restored_is_what_was_there(backups: Backups, tmp_path: Path) -> None:
+    await fill(backups, CONTENT, b"more")
+    at = NOW - timedelta(days=3)
+    old = backups.files / digest(CONTENT)[:2] / digest(CONTENT)
+    os.utime(old, (at.timestamp(), at.timestamp()))
+    made, manifest = backups.make(EXTRA, NOW)
+    single = tmp_path / "single.tar"
+    assert backups.make_single(single, EXTRA, NOW).files == manifest.files
+    assert made.path.name == "palaver-20261101T120000Z.tar"
+    for archive in (made.path, single):
+        place = tmp_path / archive.stem / "place"
+        restore(archive, place)
+        await holds(place, CONTENT, b"more")
+        assert (place / "files" / digest(CONTENT)[:2] / digest(CONTENT)).stat().st_mtime == at.timestamp()
+        assert (place / "configuration.yaml").read_bytes() == EXTRA["configuration.yaml"]
+        names = {"palaver.db", "palaver.db.mark", "palaver.db.search", "files", "configuration.yaml"}
+        assert {path.name for path in place.iterdir()} <= names | {
+            "palaver.db.lock",
+            "palaver.db-wal",
+            "palaver.db-shm",
+        }
+        assert (place / "palaver.db").stat().st_mode & 0o077 == archive.stat().st_mode & 0o077 == 0
+        found = await verify(archive)
+        assert (found.conversations, found.entries, found.problems) == (2, 4, ())
+    with pytest.raises(StoreError, match="not empty"):
+        restore(single, backups.database.parent)
+
+
+async def test_a_backup_while_a_gateway_writes_is_consistent(backups: Backups, tmp_path: Path) -> None:
+    await fill(backups, CONTENT)
+    async with await open_store(str(backups.database), exclusive=True) as store:
+        writing = asyncio.create_task(_write(store))
+        made, _ = await asyncio.to_thread(backups.make, {}, NOW)
+        writing.cancel()
+        await asyncio.wait([writing])
+        restore(made.path, tmp_path / "place")
+    await holds(tmp_path / "place", CONTENT)
+
+
+async def _write(store: Store) -> None:
+    world = World(store)
+    for number in range(10_000):
+        await world.exchange("again", source=dm(f"{number % 7}"))
+
+
+async def test_the_second_backup_copies_only_what_is_new(backups: Backups) -> None:
+    await fill(backups, CONTENT)
+    backups.make({}, NOW)
+    kept = backups.folder / "files" / digest(CONTENT)[:2] / digest(CONTENT)
+    before = kept.stat().st_ino
+    await fill(backups, b"new")
+    _, manifest = backups.make({}, NOW + timedelta(hours=1))
+    assert kept.stat().st_ino == before
+    assert set(manifest.files) == {digest(CONTENT), digest(b"new")}
+
+
+async def test_only_the_newest_are_kept_with_their_files(backups: Backups, tmp_path: Path) -> None:
+    await fill(backups, CONTENT)
+    backups.make({}, NOW)
+    backups.database.unlink()
+    for left in backups.database.parent.glob("palaver.db*"):
+        left.unlink()
+    await fill(backups, b"other")
+    for hour in (1, 2):
+        backups.make({}, NOW + timedelta(hours=hour), keep=2)
+    assert [backup.at for backup in backups.list_all()] == [NOW + timedelta(hours=hour) for hour in (2, 1)]
+    assert [path.name for path in (backups.folder / "files").glob("??/*")] == [digest(b"other")]
+    restore(backups.list_all()[0].path, tmp_path / "place")
+    await holds(tmp_path / "place", b"other")
+
+
+async def test_a_missing_or_damaged_file_is_named_and_the_rest_is_there(backups: Backups) -> None:
+    await fill(backups, CONTENT, b"missing", b"damaged")
+    (backups.files / digest(b"missing")[:2] / digest(b"missing")).unlink()
+    (backups.files / digest(b"damaged")[:2] / digest(b"damaged")).write_bytes(b"DAMAGED")
+    made, manifest = backups.make({}, NOW)
+    assert set(manifest.missing) == {digest(b"missing"), digest(b"damaged")}
+    assert (await verify(made.path)).problems == ()
+
+
+async def test_any_change_of_a_backup_is_found(backups: Backups, tmp_path: Path) -> None:
+    await fill(backups, CONTENT)
+    archive = tmp_path / "b.tar"
+    backups.make_single(archive, EXTRA, NOW)
+    good = archive.read_bytes()
+    at = good.index(CONTENT)
+    for changed in (
+        good[: at - 600],
+        good[: len(good) // 2],
+        good.replace(CONTENT, CONTENT.upper()),
+        good.replace(b"timezone: UTC", b"timezone: XYZ"),
+        good.replace(b'"schema": 41', b'"schema": 14'),
+        good.replace(b'"format": "palaver backup"', b'"format": "another format"'),
+        good[:5000] + b"\xff" + good[5001:],
+        b"",
+        b"not a backup",
+    ):
+        archive.write_bytes(changed)
+        place = tmp_path / "place"
+        with pytest.raises(BadBackup):
+            restore(archive, place)
+        assert not (place / "palaver.db").exists()
+    archive.write_bytes(good)
+    restore(archive, tmp_path / "place")  # over what the others left
+
+
+async def test_a_hostile_archive_writes_nowhere_else(tmp_path: Path) -> None:
+    archive = tmp_path / "evil.tar"
+    for name in ("../evil", "/tmp/evil", "files/../../evil", "sub/palaver.db"):  # noqa: S108 - nothing is written there
+        with tarfile.open(archive, "w") as tar:
+            tar.addfile(tarfile.TarInfo(name))
+        with pytest.raises(BadBackup, match="not of a backup"):
+            restore(archive, tmp_path / "place")
+    assert not (tmp_path / "evil").exists()
+
+
+async def test_one_backup_at_a_time(backups: Backups) -> None:
+    await fill(backups, CONTENT)
+    blocked: list[Exception] = []
+
+    def meanwhile(_: int) -> None:
+        try:
+            backups.make({}, NOW + timedelta(hours=1))
+        except StoreInUse as error:
+            blocked.append(error)
+
+    backups.make({}, NOW, progress=meanwhile)
+    assert len(blocked) == 1
+    assert len(backups.list_all()) == 1
+
+
+def test_a_killed_backup_leaves_no_half_archive_and_the_next_one_is_complete(backups: Backups, tmp_path: Path) -> None:
+    asyncio.run(fill(backups, CONTENT, b"more"))
+    step, was_killed = 0, True
+    while was_killed:
+        step += 1
+        now = NOW + timedelta(hours=step)
+        was_killed = killed_at(step, lambda now=now: backups.make(EXTRA, now, keep=2))
+        for backup in backups.list_all():
+            assert read_manifest(backup.path).files
+    assert step > 5
+    assert len(backups.list_all()) == 2
+    backups.make(EXTRA, NOW + timedelta(days=9))
+    left = {path.name for path in backups.folder.rglob("*") if path.is_file()}
+    assert not [name for name in left if name.endswith(".part")]
+    restore(backups.list_all()[0].path, tmp_path / "place")
+    asyncio.run(holds(tmp_path / "place", CONTENT, b"more"))
+
+
+def test_a_killed_restore_leaves_no_database_and_can_be_run_again(backups: Backups, tmp_path: Path) -> None:
+    asyncio.run(fill(backups, CONTENT))
+    made, _ = backups.make(EXTRA, NOW)
+    place, step = tmp_path / "place", 0
+    while True:
+        step += 1
+        was_killed = killed_at(step, lambda: restore(made.path, place))
+        if (place / "palaver.db").exists():
+            break
+        assert was_killed
+    assert step > 5
+    asyncio.run(holds(place, CONTENT))
+    assert json.dumps(sorted(read_manifest(made.path).files)) == json.dumps([digest(CONTENT)])
