@@ -12,7 +12,7 @@ import asyncpg
 from palaver.db.postgres_batch import BEGIN_BATCH, Batch, Batcher, Member, RunAlone, Text
 from palaver.db.postgres_servers import parse_servers, refuse_transaction_pooler
 from palaver.db.postgres_statements import LOCK, LOST, ROLLED_BACK, TRY_LOCK, is_transient, to_postgres
-from palaver.db.schema import HOLD_SCHEMA, connection_name
+from palaver.db.schema import HOLD_SCHEMA, connection_name, refuse_running_gateways
 from palaver.db.transaction import (
     KeyedTransaction,
     Lock,
@@ -182,6 +182,20 @@ class PostgresDatabase(Notifier):
     async def migrate(self, step: Transaction[T]) -> T:
         """Run a step of a migration, which can take long on a large store."""
         return await self._without_time_limits(partial(_in_transaction, work=step, begin=_WRITE))
+
+    @asynccontextmanager
+    async def keep_free(self) -> AsyncGenerator[None]:
+        """Keep gateways from starting; raise StoreInUse if one runs."""
+        try:
+            connection: Connection = await _asyncpg.connect(self._servers.direct, timeout=10)
+        except (*LOST, asyncpg.PostgresError) as error:
+            raise StoreUnavailable(f"PostgreSQL does not answer: {error}") from error
+        try:
+            await connection.execute("BEGIN")  # The lock is held until it ends.
+            await _drive(connection, iter(refuse_running_gateways()), set())
+            yield
+        finally:
+            connection.terminate()
 
     async def scrub(self) -> None:
         """Vacuum every table, so that the space of deleted rows is used again."""

@@ -36,6 +36,7 @@ from palaver.store.damage.version import lacks_meta
 from palaver.store.search.search import Search
 from palaver.store.search.sqlite_index import SqliteIndex
 from palaver.store.store import Store
+from palaver.store.transfer_marks import copied_from
 
 
 async def open_search(database: Database) -> Search:
@@ -53,17 +54,32 @@ _SQLITE_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'me
 _POSTGRES_TABLE = "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'meta'"
 
 
-async def open_store(url: str, *, exclusive: bool = False, repairs: bool = False) -> Store:
+async def open_store(url: str, *, exclusive: bool = False, repairs: bool = False, copies: bool = False) -> Store:
     """Open `sqlite:///path`, a bare path, or `postgresql://…`. Create it if it does not exist, migrate it if it is old.
 
     A gateway opens it exclusively: a SQLite file belongs to one gateway, and of PostgreSQL nobody changes the schema
-    under it. Commands read and write beside it. A repair opens a SQLite file that a gateway refuses.
+    under it. Commands read and write beside it. A repair opens a SQLite file that a gateway refuses, and what copies
+    a store to another one opens one that is not complete.
     """
     check_url(url)
     path = sqlite_path(url)
     if path is None:
-        return await _open_postgres(url, serves=exclusive and not repairs)
-    return await _open_sqlite(path.resolve(), exclusive=exclusive, repairs=repairs)
+        store = await _open_postgres(url, serves=exclusive and not repairs)
+    else:
+        store = await _open_sqlite(path.resolve(), exclusive=exclusive, repairs=repairs)
+    if not copies:
+        await _refuse_incomplete(store)
+    return store
+
+
+async def _refuse_incomplete(store: Store) -> None:
+    try:
+        source = await store.read(copied_from())
+    except StoreError:
+        return  # the table is missing: palaver doctor says so
+    if source:
+        await store.close()
+        raise StoreError(f"this store is an incomplete copy of {source}: run the same palaver migrate again")
 
 
 def check_url(url: str) -> None:

@@ -1,0 +1,64 @@
+"""`palaver migrate`: move a store between SQLite and PostgreSQL."""
+
+import asyncio
+import sys
+from typing import Annotated
+
+import typer
+
+from palaver.cli.output import counted, print_line, print_result
+from palaver.cli.shared_options import Json, store_url
+from palaver.config.secrets import mask_secrets
+from palaver.model.errors import BadArgument, StoreError
+from palaver.store.opening import check_url, sqlite_path
+from palaver.store.transfer import transfer
+
+EXAMPLES = {"migrate": "palaver migrate postgresql://palaver@db.example/palaver"}
+
+app = typer.Typer(rich_markup_mode=None)
+Target = Annotated[str, typer.Argument(metavar="TO", help="The new store: sqlite:///path or postgresql://…, empty.")]
+Source = Annotated[str, typer.Option("--from", metavar="URL", help="The old store. Default: the configured one.")]
+Restart = Annotated[bool, typer.Option("--restart", help="Begin an incomplete copy anew.")]
+
+
+@app.command("migrate", help=f"Copy the store to another database and compare every row.\n\n{EXAMPLES['migrate']}")
+def migrate(to: Target, *, source: Source = "", restart: Restart = False, json: Json = False) -> None:
+    old = source or store_url(None)
+    check_url(to)
+    _refuse(old, to)
+    shown_old, shown_new = mask_secrets(old), mask_secrets(to)
+    copied = asyncio.run(transfer(old, to, shown_old, restart=restart, progress=_Shown().show))
+    print_result(
+        {"from": shown_old, "to": shown_new, "tables": copied.tables, "rows": copied.rows},
+        f"Copied {counted(copied.rows, 'row')} of {counted(copied.tables, 'table')} and compared each.",
+        as_json=json,
+    )
+    if not json:
+        print_line(
+            f"Now set store: {shown_new} in your configuration, and start the gateway. Files stay where they are."
+        )
+        print_line(f"The old store {shown_old} is as before. Remove it when you no longer need it.")
+
+
+def _refuse(old: str, new: str) -> None:
+    file = sqlite_path(old)
+    if file and not file.exists():
+        raise StoreError(f"there is no store yet: {file} does not exist")
+    if (file is None) == (sqlite_path(new) is None):
+        raise BadArgument(
+            "Both stores are on the same kind of database.",
+            found="",
+            allowed="one on SQLite and one on PostgreSQL. To copy a SQLite store, use palaver backup and restore",
+            example=EXAMPLES["migrate"],
+        )
+
+
+class _Shown:
+    """Show progress on standard error if it is a terminal."""
+
+    def __init__(self) -> None:
+        self._watched = sys.stderr.isatty()
+
+    def show(self, what: str, rows: int) -> None:
+        if self._watched:
+            print(f"\r\x1b[K{what}: {rows} rows", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,47 @@
+"""The tables that the migrations make: their columns and keys, in an order in which rows can be copied."""
+
+import sqlite3
+from contextlib import closing
+from functools import lru_cache
+from graphlib import TopologicalSorter
+
+from palaver.db.schema import SQLITE, Migration, known_migrations, run_migration
+from palaver.db.sqlite import run_statements
+from palaver.model.value import value
+
+_LAST = ("journal", "meta")
+"""Whoever follows the journal reads the rows that it tells of."""
+
+
+@value
+class TableShape:
+    name: str
+    columns: tuple[str, ...]
+    key: tuple[str, ...]
+    """The columns of the primary key."""
+
+
+def copy_order() -> tuple[TableShape, ...]:
+    """Return every table after those that it refers to."""
+    return _tables(known_migrations())
+
+
+@lru_cache(1)
+def _tables(migrations: tuple[Migration, ...]) -> tuple[TableShape, ...]:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        for migration in migrations:
+            run_statements(db, iter(run_migration(migration, SQLITE)), set())
+        rows = db.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite!_%' ESCAPE '!' ORDER BY name"
+        )
+        names: list[str] = [row[0] for row in rows]
+        refers = {name: {row[2] for row in db.execute(f"PRAGMA foreign_key_list({name})")} for name in names}
+        order = list(TopologicalSorter(refers).static_order())
+        shapes = {name: _shape(db, name) for name in names}
+    return tuple(shapes[name] for name in (*(each for each in order if each not in _LAST), *_LAST))
+
+
+def _shape(db: sqlite3.Connection, name: str) -> TableShape:
+    rows = db.execute(f"PRAGMA table_info({name})").fetchall()
+    key = tuple(row[1] for row in sorted(rows, key=lambda row: row[5]) if row[5])
+    return TableShape(name=name, columns=tuple(row[1] for row in rows), key=key)

@@ -1,0 +1,35 @@
+"""`palaver migrate` from the outside."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from palaver.cli.main import main
+from tests.store.conftest import fresh_database
+
+ARCHIVE = Path(__file__).parents[2] / "docs/examples/sessions.jsonl"
+
+
+def test_a_store_moves_to_postgresql_and_back(
+    postgres_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PALAVER_HOME", str(tmp_path))
+    monkeypatch.delenv("PALAVER_STORE", raising=False)
+    server = asyncio.run(fresh_database(postgres_server))
+    assert main(["migrate", server]) == 1
+    assert "no store yet" in capsys.readouterr().err
+    assert main(["sessions", "import", str(ARCHIVE)]) == 0
+    assert main(["migrate", str(tmp_path / "b.db")]) == 2
+    assert "same kind of database" in capsys.readouterr().err
+    assert main(["migrate", server]) == 0
+    said = capsys.readouterr().out
+    assert "and compared each" in said
+    assert "Remove it when you no longer need it" in said
+    assert main(["migrate", str(tmp_path / "b.db"), "--from", server, "--json"]) == 0
+    moved = json.loads(capsys.readouterr().out)
+    assert moved["rows"] > 12
+    for place in (server, str(tmp_path / "b.db"), str(tmp_path / "palaver.db")):
+        assert main(["sessions", "search", "shelf", "--store", place, "--json"]) == 0
+        assert "oak shelf" in capsys.readouterr().out
