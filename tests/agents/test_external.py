@@ -1,10 +1,11 @@
 """What an agent of another maker says of its calls, and what becomes of it."""
 
 from palaver.agents.external import Exchange
-from palaver.agents.wire import FromAgent, Reply, WireApprovalNeeded, WireCall, WireToolCalled
+from palaver.agents.wire import FromAgent, Reply, WireApprovalNeeded, WireAsk, WireCall, WireToolCalled, parse_line
+from palaver.model.tools import Question, parse_question
 from palaver.model.transcript import Role, ToolCall
 from palaver.model.view import Message
-from palaver.protocols.agent import ApprovalNeeded, Event
+from palaver.protocols.agent import ApprovalNeeded, Event, Failure
 from palaver.protocols.tools import Tool
 from tests.agents.helpers import Tools, asked
 
@@ -38,3 +39,17 @@ async def test_a_question_about_a_call_that_is_open_is_about_what_was_written_do
     (needed,) = await said(Exchange(asked("hi", written, tools=tools())), lie)
     assert isinstance(needed, ApprovalNeeded)
     assert (needed.call.id, needed.call.name, needed.question) == ("a_2", "send_message", "May I send_message?")
+
+
+async def test_an_agent_asks_the_person_in_words() -> None:
+    line = parse_line(b'{"type": "ask", "id": "1", "question": "Where to?", "choices": ["Paris", "Rome"]}')
+    (needed,) = await said(Exchange(asked("hi")), line)
+    assert isinstance(needed, ApprovalNeeded)
+    assert parse_question(needed.call) == Question(text="Where to?", choices=("Paris", "Rome"))
+    for bad in (
+        WireAsk(question=" "),
+        WireAsk(question="?", choices=("",)),
+        WireAsk(question="?", choices=("a",) * 11),
+    ):
+        (failed,) = await said(Exchange(asked("hi")), bad)
+        assert isinstance(failed, Failure)

@@ -66,6 +66,12 @@ ADDED = (
         "SELECT id, schedule_no FROM sessions WHERE id = 't'",
         ("t", None),
     ),
+    Added(
+        38,
+        f"INSERT INTO turns {_TURN} ('e', 1, 'parked', 'w', 1, 1, 'c')",
+        "SELECT t.key, i.answers FROM turns t LEFT JOIN inbox i ON i.turn_no = t.no WHERE t.key = 'e'",
+        ("e", None),
+    ),
 )
 
 

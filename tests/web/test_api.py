@@ -156,6 +156,15 @@ async def test_commands_approvals_and_stops(owner: httpx.AsyncClient) -> None:
     assert (await owner.post(path, json=answer)).json() == {"done": True}
     assert (await owner.get(f"/messages/{told['id']}?wait=20")).json()["answer"] == "You said: this"
     assert (await owner.post(path, json=answer)).status_code == 404
+    asks = 'ask_user {"question": "Where to?", "choices": ["Paris", "Rome"]}'
+    question = await say(owner, f"!use {asks}", conversation="q")
+    assert (question["waits_for"], question["notices"][0].split("\n")[:2]) == ("answer", ["Where to?", "1. Paris"])
+    (asked,) = (await owner.get("/approvals")).json()["turns"]
+    assert asked["choices"] == ["Paris", "Rome"]
+    path, answer = f"/approvals/{asked['id']}", {"answer": "2", "question": asked["question"]}
+    assert (await owner.post(path, json={"allow": True, "question": asked["question"]})).json() == {"done": False}
+    assert (await owner.post(path, json=answer)).json() == {"done": True}
+    assert (await owner.get(f"/messages/{question['id']}?wait=20")).json()["answer"] == "ask_user: Rome"
     assert "api:owner" in (await say(owner, "/whoami", conversation="a"))["notices"][0]
     undone = await owner.post(f"/sessions/{told['session']}/commands", json={"command": "/undo"})
     assert undone.status_code == 200, undone.text

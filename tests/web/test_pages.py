@@ -219,6 +219,13 @@ async def test_search_marks_what_was_found_and_leads_to_it(window: Opened, clien
 async def test_what_waits_for_permission_is_allowed_and_what_runs_is_stopped(
     window: Opened, client: httpx.AsyncClient
 ) -> None:
+    await say(window, '!use ask_user {"question": "Where to?", "choices": ["Paris", "Rome"]}', "asks")
+    for path in ("/", "/turns"):
+        page = (await client.get(path)).text
+        assert "Where to?" in page
+        assert [each in page for each in (">Paris<", ">Rome<", ">Do not answer<", ">Approve<")] == [True] * 3 + [False]
+    said = re.findall(r'action="(/sessions/[^"]+)".*?value="(/answer [0-9-]+ #2)"', page, re.DOTALL)[-1]
+    assert "Answered." in (await client.post(said[0], data={"text": said[1]}, follow_redirects=True)).text
     await say(window, "!approve it")
     session = await session_of(window)
     page = (await client.get("/turns")).text

@@ -72,9 +72,9 @@ class EchoAgent:
 
     async def answer(self, request: Request) -> AsyncGenerator[Event]:
         order = _parse_order(request.messages)
-        text = f"You said: {order.text}" if order.text else "I am listening."
-        text = text.upper() if request.override == _LOUD else text
-        if order.name:
+        stored = _stored_result(order, request)
+        text = stored or _plain_answer(order, request)
+        if order.name and not stored:
             async for event in self._follow(order, request):
                 yield event
                 if isinstance(event, Failure | ApprovalNeeded):
@@ -134,10 +134,6 @@ class EchoAgent:
     async def _call(self, order: "_Order", request: Request) -> AsyncGenerator[Event]:
         """Use a tool once per turn: a turn that was interrupted continues with the stored call."""
         call = _tool_call(order, request.turn)
-        results = [message for message in request.messages if message.answers == call.id]
-        if results and order.name == "!use":
-            yield ToolReturned(call=call.id, text=results[-1].text)
-            return
         if call.id not in {known.id for known in open_calls(request.messages)}:
             yield ToolCalled(calls=(call,))
         question = await self._question(order, call, request)
@@ -160,6 +156,20 @@ class EchoAgent:
         for word in re.findall(r"\S+\s*", text):
             await asyncio.sleep(self.delay)
             yield TextDelta(word)
+
+
+def _plain_answer(order: "_Order", request: Request) -> str:
+    text = f"You said: {order.text}" if order.text else "I am listening."
+    return text.upper() if request.override == _LOUD else text
+
+
+def _stored_result(order: "_Order", request: Request) -> str:
+    """Return the answer with the result that a tool of the gateway gave before, or a person instead of it."""
+    if order.name != "!use":
+        return ""
+    call = _tool_call(order, request.turn)
+    results = (message.text for message in reversed(request.messages) if message.answers == call.id)
+    return next((f"{call.name}: {result}" for result in results), "")
 
 
 class _Order(NamedTuple):

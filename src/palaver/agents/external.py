@@ -23,6 +23,7 @@ from palaver.agents.wire import (
     Result,
     UseTool,
     WireApprovalNeeded,
+    WireAsk,
     WireCall,
     WireDelta,
     WireFailure,
@@ -39,7 +40,15 @@ from palaver.model.errors import NotFound, PalaverError
 from palaver.model.redact import redact
 from palaver.model.session import ModelOverride
 from palaver.model.text import one_line
-from palaver.model.tools import MAX_QUESTION_LENGTH, NOT_APPROVED, approval_question, parse_arguments
+from palaver.model.tools import (
+    MAX_CHOICES,
+    MAX_QUESTION_LENGTH,
+    NOT_APPROVED,
+    approval_question,
+    ask_call,
+    parse_arguments,
+    parse_question,
+)
 from palaver.model.transcript import Role, ToolCall
 from palaver.model.turn import Usage
 from palaver.model.view import Message, open_calls
@@ -102,8 +111,8 @@ class Exchange:
             case WireToolReturned():
                 announced = self._announced.get(line.call)
                 yield ToolReturned(call=announced.id if announced else line.call, text=line.text)
-            case WireApprovalNeeded():
-                yield await self._ask(self._resolve(line.call), line.question)
+            case WireApprovalNeeded() | WireAsk():
+                yield await self._ask_person(line)
             case _:
                 if event := _event(line):
                     yield event
@@ -128,6 +137,15 @@ class Exchange:
             detail = f"its approval question has {len(question)} characters; at most {MAX_QUESTION_LENGTH} are allowed"
             return Failure(kind=FailureKind.FATAL, detail=detail)
         return ApprovalNeeded(call=call, question=question)
+
+    async def _ask_person(self, line: WireApprovalNeeded | WireAsk) -> Event:
+        if isinstance(line, WireApprovalNeeded):
+            return await self._ask(self._resolve(line.call), line.question)
+        call = ask_call("ask", line.question, line.choices)
+        if parse_question(call) is None:
+            detail = f"its question is empty, or has more than {MAX_CHOICES} choices, or an empty one"
+            return Failure(kind=FailureKind.FATAL, detail=detail)
+        return await self._ask(self._announce(WireCall(*call)), line.question)
 
     def _resolve(self, call: WireCall) -> ToolCall:
         """Return the stored call with this id, even if the agent now describes it differently, or a new one.

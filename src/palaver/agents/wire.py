@@ -103,6 +103,13 @@ class WireApprovalNeeded(_Line, frozen=True, tag="approval_needed"):
     question: str
 
 
+class WireAsk(_Line, frozen=True, tag="ask"):
+    """Ask the person in words. The answer is the result of a call of `ask_user` in the next request."""
+
+    question: str
+    choices: tuple[str, ...] = ()
+
+
 class WireFinal(_Line, frozen=True, tag="final"):
     text: str
     reasoning: str = ""
@@ -137,6 +144,7 @@ FromAgent = (
     | WireToolReturned
     | WireUsage
     | WireApprovalNeeded
+    | WireAsk
     | WireFinal
     | WireFailure
     | UseTool

@@ -97,7 +97,7 @@ def _arrival_fields(arrival: InboundTrace, *, content: bool) -> dict[str, object
         "said": inbound and inbound.at,
         "source": inbound and inbound.source.to_json(),
         "role": arrival.role and arrival.role.text,
-        **pick(arrival, "reason behind_turn behind withdrew"),
+        **pick(arrival, "reason behind_turn behind withdrew answered"),
     }
     if inbound and inbound.revision:
         fields["changes"] = "deletion" if inbound.revision.deleted else "edit"

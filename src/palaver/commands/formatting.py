@@ -164,6 +164,8 @@ def _arrival_steps(arrival: InboundTrace) -> Iterator[Step]:
         yield Step(at, name, f"went to {arrival.key}: its chat {arrival.place} is attached to it", exact=False)
     if arrival.withdrew:
         yield Step(at, name, f"withdrew the question of turn:{arrival.withdrew}", exact=False)
+    if arrival.answered:
+        yield Step(at, name, f"answered the question of turn:{arrival.answered}", exact=False)
     if arrival.state is InboxState.REFUSED:
         yield Step(at, name, f"refused: {arrival.reason}", Tone.BAD)
     elif arrival.state is InboxState.WAITING:

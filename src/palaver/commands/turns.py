@@ -1,5 +1,6 @@
 """Commands about the running answer: they act at once, even during a turn."""
 
+import re
 from datetime import tzinfo
 
 from palaver.commands.formatting import counted, format_time
@@ -11,15 +12,18 @@ from palaver.model.access import AccessRole
 from palaver.model.command import Arg, ArgKind, Command, Invocation, as_said
 from palaver.model.session import Counters, Principal, Session
 from palaver.model.text import one_line
+from palaver.model.transcript import Sender
 from palaver.model.turn import BusyMode
 from palaver.protocols.tools import Tool
-from palaver.store.results import Decision, Status
+from palaver.store.results import Decision, Status, Words
 from palaver.store.store import Store
 
 commands = CommandGroup("answers")
 
 _QUESTION = Arg(name="question")
 _TEXT = Arg(name="text", kind=ArgKind.REST, required=True)
+_NAMED = re.compile(r"(\d{1,15}-\d{1,9})\s+(.*)", re.ASCII | re.DOTALL)
+"""An answer with the name of its question."""
 _BUSY_MODES = {
     BusyMode.QUEUE: ("Queue a message until the current answer is done", "/queue And what does it cost?"),
     BusyMode.STEER: (
@@ -41,6 +45,8 @@ BUSY_MODE_COMMANDS = tuple(
 )
 _UNDECIDED = {
     Decision.NOTHING: "There is nothing to approve or deny.",
+    Decision.NEEDS_WORDS: "The agent wants an answer, not an approval: send a number or your own words.",
+    Decision.NEEDS_APPROVAL: "That question needs /approve or /deny.",
     Decision.WITHDRAWN: "That question was withdrawn when another message arrived. Nothing was approved.",
     Decision.OTHER: "The question has changed. Read it and answer again.",
 }
@@ -87,24 +93,44 @@ def status(store: Store, _invocation: Invocation, context: CommandContext) -> St
 @commands.add("approve", "Approve what the agent asks for", "/approve", _QUESTION, urgent=True, remote=True)
 @transaction
 def approve(store: Store, invocation: Invocation, context: CommandContext) -> Statements[str]:
-    return (yield from decide(store, invocation, context, allowed=True)) or "Approved."
+    return (yield from _decide(store, context, True, invocation.words.get("question"))) or "Approved."
 
 
 @commands.add("deny", "Deny what the agent asks for", "/deny", _QUESTION, urgent=True, remote=True)
 @transaction
 def deny(store: Store, invocation: Invocation, context: CommandContext) -> Statements[str]:
-    return (yield from decide(store, invocation, context, allowed=False)) or "Denied."
+    return (yield from _decide(store, context, False, invocation.words.get("question"))) or "Denied."
 
 
+@commands.add(
+    "answer",
+    "Answer a question of the agent, in words or with the number of a choice",
+    "/answer 2",
+    _TEXT,
+    role=AccessRole.GUEST,
+    urgent=True,
+    remote=True,
+)
 @transaction
-def decide(store: Store, invocation: Invocation, context: CommandContext, *, allowed: bool) -> Statements[str | None]:
+def answer(store: Store, invocation: Invocation, context: CommandContext) -> Statements[str]:
+    text, inbound = invocation.words["text"], context.received.inbound
+    named = _NAMED.fullmatch(text)
+    name, words = (named[1], named[2]) if named else (None, text)
+    sender = Sender(id=inbound.source.participant, name=inbound.labels.user)
+    return (yield from _decide(store, context, Words(words, sender), name)) or "Answered."
+
+
+def _decide(
+    store: Store, context: CommandContext, verdict: bool | Words, question: str | None
+) -> Statements[str | None]:
+    """Answer a question; return why nothing was decided."""
     received = context.received
     decided = yield from store.turn_control.answer_question(
         received.key,
         context.now,
         Principal.operator() if is_admin(context) else context.principal,
-        allowed=allowed,
-        question=invocation.words.get("question"),
+        answer=verdict,
+        question=question,
         said=received.received,
         place=received.inbound.source,
     )
@@ -113,6 +139,8 @@ def decide(store: Store, invocation: Invocation, context: CommandContext, *, all
         if others:
             named = ", ".join(others)
             return f"The open question here is not yours. Name it to answer it, with /approve or /deny: {named}."
+    if decided is Decision.NOTHING and isinstance(verdict, Words):
+        return "There is no open question to answer."
     return _UNDECIDED.get(decided)
 
 
@@ -129,7 +157,7 @@ def _describe(seen: Status, zone: tzinfo) -> str:
 
 def _describe_activity(seen: Status, zone: tzinfo) -> str:
     if seen.is_parked:
-        return "waiting for /approve or /deny"
+        return "waiting for your answer" if seen.wants_words else "waiting for /approve or /deny"
     if seen.waits_for_client:
         return "waiting for a tool that the client runs"
     since = seen.running_since

@@ -9,6 +9,7 @@ from palaver.model.command import as_said
 from palaver.model.errors import InvalidInput, NotFound, PalaverError
 from palaver.model.quotas import QuotaKind, QuotaReached
 from palaver.model.text import one_line, quoted
+from palaver.model.tools import Question
 from palaver.model.turn import BusyMode, Choice
 
 SORRY = "Something went wrong while answering. Please try again."
@@ -49,7 +50,7 @@ JOB_CUT_OFF = "the gateway was stopped while it ran"
 CAPPED_NOTE = "the message above was not answered because a usage limit was reached"
 LEFT_NOTE = "the user left without answering your question; nothing was approved"
 NO_HOME = "There is no home channel for such notices yet. Send /sethome in the chat that should receive them."
-ASKED_AT_HOME = "Somebody who cannot approve this needs your answer."
+ASKED_AT_HOME = "Somebody who cannot decide this needs your answer."
 PAIRED = "You are approved. I am answering what you wrote."
 
 
@@ -59,18 +60,30 @@ def how_to_approve(name: str = "") -> str:
     return f"Reply /approve{which} or /deny{which}."
 
 
-def who_approves(role: AccessRole, name: str, *, is_direct: bool, is_asked: bool, can_deny: bool) -> str:
-    """Say who can answer a question and where, to somebody who cannot approve it. Nobody else is in a direct chat."""
+def how_to_answer(question: Question, name: str = "") -> str:
+    """Say how to answer a question in words, like `how_to_approve`."""
+    if name:
+        return f"Reply /answer {name} and {'a number or ' if question.choices else ''}your words, or /deny {name}."
+    return "Reply with a number, or in your own words." if question.choices else "Reply in your own words."
+
+
+def who_decides(role: AccessRole, name: str, *, command: str, is_direct: bool, is_asked: bool, can_deny: bool) -> str:
+    """Say who can answer a question and where, to somebody who cannot. Nobody else is in a direct chat."""
     who = "the owner" if role is AccessRole.OWNER else "an admin"
-    here = "" if is_direct else f", here with /approve {name}"
+    here = "" if is_direct else f", here with /{command} {name}"
     asked = f" I {'' if is_direct else 'also '}asked in the home channel." if is_asked else ""
     deny = " You can deny it with /deny." if can_deny else ""
-    return f"Only {who} can approve this{here}.{asked} The owner can do it on the dashboard.{deny}"
+    return f"Only {who} can {command} this{here}.{asked} The owner can do it on the dashboard.{deny}"
 
 
 def approval_choices(question: str) -> tuple[Choice, ...]:
     """Name the question in each choice, so that a late press cannot answer another question."""
     return Choice("Approve", f"/approve {question}"), Choice("Deny", f"/deny {question}")
+
+
+def answer_choices(asked: Question, question: str) -> tuple[Choice, ...]:
+    """Offer each choice by its number."""
+    return tuple(Choice(label, f"/answer {question} #{number}") for number, label in enumerate(asked.choices, 1))
 
 
 def cut_off_note(attempt: int) -> str:

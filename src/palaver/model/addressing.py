@@ -133,6 +133,10 @@ class ConversationRules:
         """Tell whether a message to the agent withdraws the question of a parked turn. One with a busy mode waits."""
         return inbound.busy is None and self.questions.find(inbound.source) is QuestionMode.WITHDRAW
 
+    def can_answer(self, inbound: Inbound) -> bool:
+        """Tell whether the text of a message can answer a question of the agent. Files are for the agent to see."""
+        return inbound.busy is None and inbound.revision is None and not inbound.files and bool(inbound.text.strip())
+
     def is_undecided(self, inbound: Inbound) -> bool:
         return is_undecided(inbound, self.attention.find(inbound.source))
 

@@ -1,8 +1,8 @@
-"""Tool rules: which tools a role has on a platform, when a person must approve, and how results are cleaned."""
+"""Tool rules: which tools a role has where, when a person must approve or answer, and how results are cleaned."""
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from enum import StrEnum
 from functools import lru_cache
@@ -11,20 +11,29 @@ from typing import cast
 from palaver.model.access import AccessRole
 from palaver.model.label import strip_markers
 from palaver.model.redact import redact
-from palaver.model.text import escape_invisible
+from palaver.model.text import escape_invisible, one_line
 from palaver.model.transcript import ToolCall
 from palaver.model.value import value
 
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 """Tool names that every provider accepts."""
 ALL_TOOLS = frozenset({"all"})
-_TALK = frozenset({"change_job", "list_jobs", "read_file", "schedule_job", "search", "send_file", "send_here"})
+ASK_USER = "ask_user"
+"""The tool that asks the person a question."""
+_TALK = frozenset(
+    {ASK_USER, "change_job", "list_jobs", "read_file", "schedule_job", "search", "send_file", "send_here"}
+)
 _WORK = frozenset({"file_*", "process", "terminal"})
 """What works on a machine. It is there only if the configuration has a terminal, and never for guests."""
 MAX_QUESTION_LENGTH = 4000
 """The longest approval question that people will read."""
 NOT_APPROVED = "A person did not approve this."
 """The result of a call that was denied."""
+NOT_ANSWERED = "The person does not want to answer this."
+"""The result of a question that was denied."""
+MAX_CHOICES = 10
+MAX_CHOICE_LENGTH = 100
+_PICK = re.compile(r"(#?)([0-9]{1,3})[.)]?", re.ASCII)
 _SCAN_FACTOR = 4
 _NO_OUTPUT = "(no output)"
 
@@ -99,6 +108,48 @@ def approval_question(call: ToolCall, arguments: Mapping[str, object]) -> str:
     """Ask about a call, with each argument on its own line, so that none can pass for another or for our words."""
     lines = [f"{escape_invisible(name)}: {escape_invisible(_as_text(value))}" for name, value in arguments.items()]
     return "\n".join([f"May I use {escape_invisible(call.name)}?", *lines])
+
+
+@value
+class Question:
+    """What the agent asks a person, with answers to choose from, if it names some. Their own words count too."""
+
+    text: str
+    choices: tuple[str, ...] = ()
+
+    @property
+    def shown(self) -> str:
+        """Return the question with its numbered choices, for chats without buttons."""
+        return "\n".join([self.text, *(f"{number}. {choice}" for number, choice in enumerate(self.choices, 1))])
+
+    def resolve(self, words: str) -> str:
+        """Return the choice that the words name by its text or number, else the words. `#2` is always a number."""
+        words = words.strip()
+        if same := [choice for choice in self.choices if choice.casefold() == words.casefold()]:
+            return same[0]
+        picked = _PICK.fullmatch(words)
+        number = int(picked[2]) if picked else 0
+        return self.choices[number - 1] if 1 <= number <= len(self.choices) else words
+
+
+def ask_call(id_: str, question: str, choices: Sequence[str] = ()) -> ToolCall:
+    """Return the call that asks a person."""
+    arguments = json.dumps({"question": question, "choices": list(choices)}, ensure_ascii=False)
+    return ToolCall(id=id_, name=ASK_USER, arguments=arguments)
+
+
+def parse_question(call: ToolCall) -> Question | None:
+    """Return what a call of `ask_user` asks; None for any other call, and for arguments that are no question."""
+    arguments = parse_arguments(call) if call.name == ASK_USER else None
+    if arguments is None:
+        return None
+    text, given = arguments.get("question"), arguments.get("choices") or list[object]()
+    if not isinstance(text, str) or not text.strip() or not isinstance(given, list):
+        return None
+    choices = [one_line(str(each), MAX_CHOICE_LENGTH) for each in cast("list[object]", given)]
+    if len(choices) > MAX_CHOICES or not all(choices):
+        return None
+    return Question(text=text.strip(), choices=tuple(dict.fromkeys(choices)))
 
 
 def _as_text(value: object) -> str:

@@ -9,6 +9,7 @@ from palaver.model.attachment import NewFile
 from palaver.model.errors import NotFound
 from palaver.model.prompt import TurnFacts
 from palaver.model.session import ModelOverride
+from palaver.model.tools import ask_call
 from palaver.model.transcript import ToolCall
 from palaver.model.turn import ANY_FORM, AnswerForm, Usage
 from palaver.model.value import value
@@ -38,6 +39,7 @@ __all__ = [
     "no_facts",
     "no_file",
     "no_new_messages",
+    "question_to_person",
 ]
 
 
@@ -114,10 +116,16 @@ class ApprovalNeeded:
     """The turn needs a person's approval of a call. Ends the stream; the gateway parks the turn.
 
     The call was in a ToolCalled event, or is open because the turn was parked before. Any other call is stored first.
+    A call of `ask_user`, as `question_to_person` makes it, asks the person in words instead.
     """
 
     call: ToolCall
     question: str
+
+
+def question_to_person(id_: str, question: str, choices: Sequence[str] = ()) -> ApprovalNeeded:
+    """Ask a person in words, with choices if there are some. The next request has the answer as the call's result."""
+    return ApprovalNeeded(call=ask_call(id_, question, choices), question=question)
 
 
 @value

@@ -8,7 +8,7 @@ from palaver.db.transaction import Transaction
 from palaver.model.key import SessionKey
 from palaver.model.session import EndReason, Session
 from palaver.model.split import ReplyPlace
-from palaver.model.transcript import Entry
+from palaver.model.transcript import Entry, Sender
 from palaver.model.turn import Outbound, Received, Turn, account_text
 from palaver.model.value import value
 
@@ -68,11 +68,22 @@ class BusyNotices:
     running: str | None
     parked: str | None = None
     """While the turn waits for an approval."""
+    answer: "TakeAnswer | None" = None
+    """Takes the message of this number as the answer to what the turn asks; returns whether it is one."""
     withdraw: "Withdraw | None" = None
     """Ends such a turn, so that the message of this number need not wait for it."""
 
 
 Withdraw = Callable[[SessionKey, int, datetime], Transaction[None]]
+TakeAnswer = Callable[[SessionKey, int, datetime], Transaction[bool]]
+
+
+@value(kw_only=False)
+class Words:
+    """An answer in words, and who gave it."""
+
+    text: str
+    sender: Sender | None = None
 
 
 @value
@@ -117,7 +128,9 @@ class Status:
     """None also if the principal cannot see it."""
     running_since: datetime | None = None
     question: str | None = None
-    """The id of the approval question, if a turn waits for approval."""
+    """The id of the question, if a turn waits for a person."""
+    wants_words: bool = False
+    """The question wants an answer in words, not an approval."""
     waits_for_client: bool = False
     """A turn waits for the results of tools that its client runs."""
     waiting: int = 0
@@ -128,7 +141,7 @@ class Status:
 
 
 class Decision(Enum):
-    """The outcome of an answer to an approval question."""
+    """The outcome of an answer to a question."""
 
     DONE = "done"
     NOTHING = "nothing"
@@ -137,6 +150,9 @@ class Decision(Enum):
     """The turn asks something else by now."""
     WITHDRAWN = "withdrawn"
     """A message withdrew the question."""
+    NEEDS_WORDS = "needs words"
+    """The question wants an answer in words, not an approval."""
+    NEEDS_APPROVAL = "needs approval"
 
 
 class OperationKind(StrEnum):

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from palaver.agents.plugins import import_extra
 from palaver.protocols.tools import ToolProblems, Toolset
 from palaver.store.store import Store
+from palaver.tools.ask import AskTools
 from palaver.tools.jobs import JobTools
 from palaver.tools.messages import FileTools, MessageTools
 from palaver.tools.search import SearchTools
@@ -21,7 +22,7 @@ class Toolsets:
         self._servers = _make_servers(servers) if servers else None
 
     def toolsets(self, store: Store, terminal: TerminalTools | None = None) -> Sequence[Toolset]:
-        ours: tuple[Toolset, ...] = (SearchTools(store), MessageTools(), FileTools(), JobTools(store))
+        ours: tuple[Toolset, ...] = (SearchTools(store), MessageTools(), FileTools(), JobTools(store), AskTools())
         if terminal:
             ours = (*ours, terminal, WorkspaceTools(terminal.backend))
         return (*ours, self._servers) if self._servers else ours

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from palaver.model.attachment import Attachment
 from palaver.model.session import Session
-from palaver.model.tools import NOT_APPROVED
+from palaver.model.tools import NOT_ANSWERED, NOT_APPROVED, Question, parse_question
 from palaver.model.transcript import Entry, Role, ToolCall
 from palaver.model.value import value
 from palaver.model.versions import Choice
@@ -37,6 +37,10 @@ class ToolUse:
     state: CallState
     result: str = ""
     files: tuple[Attachment, ...] = ()
+
+    @property
+    def question(self) -> Question | None:
+        return parse_question(self.call)
 
     @property
     def arguments(self) -> list[tuple[str, str]]:
@@ -212,7 +216,7 @@ def _parts(entry: Entry, results: Mapping[str, Entry], open_turn: OpenTurn | Non
 
 
 def _state_of(result: Entry) -> CallState:
-    return CallState.DENIED if result.text == NOT_APPROVED else CallState.DONE
+    return CallState.DENIED if result.text in {NOT_APPROVED, NOT_ANSWERED} else CallState.DONE
 
 
 def _with_open_turn(items: list[Item], around: Around, entries: Sequence[Entry]) -> list[Item]:

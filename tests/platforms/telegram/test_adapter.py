@@ -481,6 +481,9 @@ async def test_a_choice_that_is_too_long_for_a_button_has_none(server: Server) -
     choices = (Choice("Yes", "/approve 1"), Choice("No", "ü" * 33))
     await adapter_of(server).send(to(7, "May I?", choices=choices), idempotency_key="1")
     (row,) = server.world.sent[0]["reply_markup"]["inline_keyboard"]
+    long = [Choice(label * 20, f"/answer 7-1 #{label}") for label in "12"]
+    await adapter_of(server).send(to(7, "Which?", choices=tuple(long)), idempotency_key="2")
+    assert [len(each) for each in server.world.sent[1]["reply_markup"]["inline_keyboard"]] == [1, 1]
     assert row == [{"text": "Yes", "callback_data": "/approve 1"}]
 
 

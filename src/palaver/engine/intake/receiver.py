@@ -190,7 +190,9 @@ class Intake:
         if message.cause is not Cause.HUMAN or message.observed or parsed.is_urgent:
             return None
         place = routes.places(message.source)[0] if routes.reaches_people(message.source) else None
-        withdraw = None
+        answer = withdraw = None
+        if not parsed.is_command and options.can_answer(message):
+            answer = partial(self._ctx.store.turn_control.answer_by_message, inbound=message)
         if not parsed.is_command and options.withdraws_question(message):
             # Nothing is answered after a deletion: it has a notice of its own.
             is_answered = message.revision is None or not message.revision.deleted
@@ -204,6 +206,7 @@ class Intake:
             place=place if options.acknowledges else None,
             running=texts.COMMAND_QUEUED if parsed.is_command else texts.BUSY_NOTICES[options.busy_mode(message)],
             parked=None if parsed.is_command else options.for_reader(texts.ASKED_FIRST, role),
+            answer=answer,
             withdraw=withdraw,
         )
 

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
@@ -22,6 +23,7 @@ from palaver.model.errors import PalaverError, StaleFence, StoreUnavailable
 from palaver.model.problem import describe_agent_problem, is_agent_problem
 from palaver.model.session import EndReason
 from palaver.model.source import DM
+from palaver.model.tools import parse_question
 from palaver.model.transcript import Entry, Role
 from palaver.model.turn import Choice, Destination, Outbound, Received, Turn, TurnState, outbound_to
 from palaver.model.value import value
@@ -153,23 +155,28 @@ class TurnCompletion:
     async def _question(self, running: RunningTurn, needed: ApprovalNeeded) -> list[Outbound]:
         """Ask the sender, or say who can approve and ask in a direct home channel: a group would read the question."""
         name, role, roles = running.turn.question_id, running.messages[-1].role, self.ctx.options.command_roles
-        if not can_use("approve", role, roles):
+        wanted = parse_question(needed.call)
+        question = wanted.shown if wanted else needed.question
+        choices = texts.answer_choices(wanted, name) if wanted else texts.approval_choices(name)
+        how_to = partial(texts.how_to_answer, wanted) if wanted else texts.how_to_approve
+        command = "answer" if wanted else "approve"
+        if not can_use(command, role, roles):
             store, source = self.ctx.store, running.source
             rules = access_rules.load(self.ctx.options.grants)
             homes = await retry_outage(lambda: store.read(store.accounts.list_homes(running.turn.key.profile, rules)))
             served = [home for home in homes if self.ctx.replies.routes.reaches_people(home)]
             direct = [home for home in served if home.chat_kind == DM and home.address[:-1] != source.address[:-1]]
-            routes, question = self.ctx.replies.routes, f"{texts.ASKED_AT_HOME}\n{needed.question}"
-            asked = routes.notices(direct[0], texts.how_to_approve(name), question=question) if direct else []
-            who = max(AccessRole.ADMIN, roles.get("approve", AccessRole.ADMIN))
+            routes, at_home = self.ctx.replies.routes, f"{texts.ASKED_AT_HOME}\n{question}"
+            asked = routes.notices(direct[0], how_to(name), question=at_home) if direct else []
+            who = max(AccessRole.ADMIN, roles.get(command, AccessRole.ADMIN))
             is_direct, can_deny = source.chat_kind == DM, can_use("deny", role, roles)
-            hint = texts.who_approves(who, name, is_direct=is_direct, is_asked=bool(asked), can_deny=can_deny)
-            choices = () if is_direct else texts.approval_choices(name)
-            return [*self.notices(running, hint, question=needed.question, choices=choices), *asked]
+            hint = texts.who_decides(
+                who, name, command=command, is_direct=is_direct, is_asked=bool(asked), can_deny=can_deny
+            )
+            return [*self.notices(running, hint, question=question, choices=() if is_direct else choices), *asked]
         # The question of a job is not asked in its own conversation.
         is_elsewhere = running.job is not None or self.ctx.replies.routes.is_forwarded(running.source)
-        hint = texts.how_to_approve(name if is_elsewhere else "")
-        return self.notices(running, hint, question=needed.question, choices=texts.approval_choices(name))
+        return self.notices(running, how_to(name if is_elsewhere else ""), question=question, choices=choices)
 
     async def stop(self, running: RunningTurn, why: StopReason) -> None:
         log.info("turn stopped: %s", why, extra={"action": "turn.stopped", "turn": running.turn.number})

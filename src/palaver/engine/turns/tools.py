@@ -27,12 +27,14 @@ from palaver.model.source import Source, identity_of
 from palaver.model.target import Place, Target, parse_targets
 from palaver.model.text import one_line
 from palaver.model.tools import (
+    ASK_USER,
     MAX_QUESTION_LENGTH,
     TOOL_NAME,
     ApprovalMode,
     approval_question,
     clean_result,
     parse_arguments,
+    parse_question,
 )
 from palaver.model.transcript import ToolCall
 from palaver.model.turn import ClientTool, Outbound, Received, Turn
@@ -165,6 +167,9 @@ class _Toolbox:
         use, mode = self._tool_use(call), self._approval_mode(call)
         if use is None or mode is ApprovalMode.NEVER:
             return None
+        if call.name == ASK_USER:
+            asked = parse_question(call)
+            return asked and asked.shown
         return approval_question(call, use.arguments) if await self._asks_first(use, mode) else None
 
     async def _asks_first(self, use: ToolUse, mode: ApprovalMode) -> bool:

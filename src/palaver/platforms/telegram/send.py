@@ -27,6 +27,8 @@ MAX_TEXT = 4096
 MAX_CAPTION = 1024
 _MAX_SENT_BYTES = 50_000_000
 _MAX_PHOTO_BYTES = 10_000_000
+_MAX_ROW_LENGTH = 24
+"""How many characters of labels are readable side by side."""
 _MAX_BUTTON_BYTES = 64
 _GENERAL_TOPIC = "1"
 """Telegram leaves its id out of updates and rejects it in sends."""
@@ -150,13 +152,15 @@ def _parse_id(text: str | None) -> int | None:
 
 
 def keyboard(outbound: Outbound) -> InlineKeyboardMarkup | None:
-    """Return one row of buttons; leave out those that are too long: people can type them."""
+    """Return the buttons, those with long labels below each other; leave out what people have to type."""
     row: list[InlineKeyboardButton] = []
     for choice in outbound.choices:
         datas = (encode_button(choice.says, thread(outbound)), choice.says)
         data = next((data for data in datas if len(data.encode()) <= _MAX_BUTTON_BYTES), None)
         if data:
             row.append(InlineKeyboardButton(choice.label, callback_data=data))
+    if sum(len(button.text) for button in row) > _MAX_ROW_LENGTH:
+        return InlineKeyboardMarkup([[button] for button in row])
     return InlineKeyboardMarkup([row]) if row else None
 
 

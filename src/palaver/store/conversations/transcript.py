@@ -9,7 +9,7 @@ from palaver.model.errors import NothingToCompact
 from palaver.model.key import SessionKey
 from palaver.model.redact import redact
 from palaver.model.session import Principal, Session
-from palaver.model.transcript import Entry, Role, turn_starts
+from palaver.model.transcript import Entry, Role, ToolCall, turn_starts
 from palaver.store.conversations import undo_log
 from palaver.store.conversations.attachment_refs import add_refs
 from palaver.store.conversations.sessions import check_not_busy, open_by_key
@@ -31,6 +31,18 @@ def load_shown(session_number: int, *, turn: int | None = None) -> Statements[li
         (session_number, (session_number + 1) * SEQS, *of_turn),
     )
     return entries_of(rows)
+
+
+@transaction
+def find_call(session_number: int, turn: int, id_: str) -> Statements[ToolCall]:
+    """Return the latest call of a turn with this id; one that is named by the id if it cannot be read."""
+    first = session_number * SEQS
+    rows = yield (
+        "SELECT id, body FROM entries WHERE id >= ? AND id < ? AND turn_no = ? AND role = 'assistant' ORDER BY id DESC",
+        (first, first + SEQS, turn),
+    )
+    calls = (call for entry in entries_of(rows) for call in entry.calls)
+    return next((call for call in calls if call.id == id_), ToolCall(id=id_, name=id_))
 
 
 @transaction

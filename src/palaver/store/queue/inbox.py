@@ -138,8 +138,8 @@ def accept(
 
     `key` is that of its place; where that is attached to another conversation, the message goes there. A turn that is
     open in the conversation is notified, and the matching one of `busy_notices` is sent once for each such turn; one
-    that waits for an approval ends if the message withdraws its question. A
-    message that `/retry` sends once more is not a redelivery of the first.
+    that waits for a person goes on if the message answers its question, and ends if it withdraws it. A message that
+    `/retry` sends once more is not a redelivery of the first.
     """
     address = message_address(inbound.source)
     state = InboxState.REFUSED if refused else InboxState.WAITING
@@ -255,6 +255,8 @@ def _notify_open_turn(
     busy = [(number, state == "asks") for number, state in found if state]
     for number, asks in busy:
         yield Notify(key_topic(key))
+        if asks and notices and notices.answer and (yield from notices.answer(key, message, now)):
+            continue
         if notices and notices.withdraw and asks:
             yield from notices.withdraw(key, message, now)
         elif notices and notices.place and (text := notices.parked if asks else notices.running):

@@ -10,17 +10,18 @@ from palaver.model.key import SessionKey
 from palaver.model.session import Principal
 from palaver.model.source import Source
 from palaver.model.split import ReplyPlace
-from palaver.model.transcript import Entry, Role
-from palaver.model.turn import Received, Turn, TurnState, outbound_to, question_id
+from palaver.model.tools import NOT_ANSWERED, Question, clean_result, parse_question
+from palaver.model.transcript import Entry, Role, Sender
+from palaver.model.turn import Inbound, Received, Turn, TurnState, outbound_to, question_id
 from palaver.model.view import NOT_RUN, open_calls_of_turn
 from palaver.store.conversations.sessions import join, touch
-from palaver.store.conversations.transcript import load_shown
+from palaver.store.conversations.transcript import find_call, load_shown
 from palaver.store.conversations.visibility import visible_to
-from palaver.store.people.people import meet_sender
+from palaver.store.people.people import meet_sender, principal_for
 from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
-from palaver.store.queue.inbox import OPEN_TURN, RUNNING, assign_to_turn, read_waiting
-from palaver.store.queue.turns import halt, list_messages, resume, settle, write_messages
+from palaver.store.queue.inbox import OPEN_TURN, RUNNING, assign_to_turn, read_waiting, requeue_or_remove
+from palaver.store.queue.turns import append_to_turn, halt, list_messages, resume, settle, write_messages
 from palaver.store.records import (
     SESSION_COLUMNS,
     chat_columns,
@@ -31,8 +32,10 @@ from palaver.store.records import (
     read_one,
     session_of,
 )
-from palaver.store.results import Decision, Signals, Status
+from palaver.store.results import Decision, Signals, Status, Words
 
+MAX_ANSWER_LENGTH = 8_000
+"""How much of an answer in words the agent sees."""
 _QUESTION = re.compile(r"(\d{1,15})-(\d{1,9})", re.ASCII)
 _PARKED = f"state IN {OPEN_TURN} AND state = 'parked'"
 _ASKING = f"{_PARKED} AND pending_call IS NOT NULL"
@@ -61,43 +64,79 @@ def answer_question(
     now: datetime,
     principal: Principal,
     *,
-    allowed: bool,
+    answer: bool | Words,
     question: str | None = None,
     said: datetime | None = None,
     place: Source | None = None,
 ) -> Statements[Decision]:
-    """Approve or deny what a parked turn asks; then it can be resumed.
+    """Approve, deny or answer what a parked turn asks; then it can be resumed.
 
-    Only the person that the turn answers, or a principal that sees everything, can approve; in its conversation anyone
-    can deny. `question` can name one of another conversation that was shown in this `place`. Without it, a question
-    asked after the answer was `said` is not meant.
+    Only the person that the turn answers, or a principal that sees everything, can approve or answer; in its
+    conversation anyone can deny. `question` can name one of another conversation that was shown in this `place`.
+    Without it, a question asked after the answer was `said` is not meant.
     """
     asks = (yield from _key_of_question(place, question)) or key.text
     yield Lock(asks)
     rows = yield (
-        f"SELECT no, pending_call, approvals, identity, fence, halted FROM turns WHERE key = ? AND {_ASKING}",
+        f"SELECT no, session_no, pending_call, approvals, identity, fence, halted FROM turns"
+        f" WHERE key = ? AND {_ASKING}",
         (asks,),
     )
     if not rows:
         return Decision.WITHDRAWN if (yield from _was_withdrawn(asks, question)) else Decision.NOTHING
-    number, asked, known, identity, fence, halted = rows[0]
+    number, session, asked, known, identity, fence, halted = rows[0]
     is_late = question is None and said is not None and halted is not None and micros(said) < halted
     if is_late or question not in {None, question_id(number, fence)}:
         return Decision.OTHER
     is_here = asks == key.text
     is_theirs = principal.sees_all or identity in principal.identities or (identity is None and is_here)
-    if not is_theirs and (allowed or not is_here):
-        raise NotAllowed(f"{'Approving' if allowed else 'Denying'} somebody else's request", "admin")
+    if not is_theirs and (answer or not is_here):
+        deed = "Answering" if isinstance(answer, Words) else "Approving" if answer else "Denying"
+        raise NotAllowed(f"{deed} somebody else's request", "admin")
+    wanted = parse_question((yield from find_call(session, number, asked)))
+    if answer is True and wanted:
+        return Decision.NEEDS_WORDS
+    if isinstance(answer, Words) and wanted is None:
+        return Decision.NEEDS_APPROVAL
     turn = yield from _resume_parked(number, now)
     yield from touch(turn.session_number, now, human=True)
+    if wanted:
+        yield from append_to_turn(turn, [_result(wanted, asked, answer, now)])
     yield from halt(turn, TurnState.INTERRUPTED, now)
     # Waiting for a person is no failed attempt, and the answer is a new message, not an edit of the question.
     yield (
         "UPDATE turns SET approvals = ?, pending_call = NULL, attempt = 0, draft = NULL WHERE no = ?",
-        (json_text({**details_of(known), asked: allowed}), number),
+        (json_text({**details_of(known), asked: answer is not False}), number),
     )
     yield Notify(TURNS)
     return Decision.DONE
+
+
+def _result(wanted: Question, call: str, answer: bool | Words, now: datetime) -> Entry:
+    """Return the answer as the result of the call that asked for it."""
+    words = answer if isinstance(answer, Words) else Words(NOT_ANSWERED)
+    text = clean_result(wanted.resolve(words.text), MAX_ANSWER_LENGTH)
+    return Entry(seq=0, role=Role.TOOL, at=now, text=text, answers=call, sender=words.sender)
+
+
+@transaction
+def answer_by_message(key: SessionKey, message: int, now: datetime, *, inbound: Inbound) -> Statements[bool]:
+    """Take a message as the answer of the person whom a parked turn asks; return whether it is one."""
+    principal = yield from principal_for(inbound.source)
+    rows = yield f"SELECT no, fence, identity FROM turns WHERE key = ? AND {_ASKING}", (key.text,)
+    if not rows or (rows[0][2] is not None and rows[0][2] not in principal.identities):
+        return False
+    number, fence, _ = rows[0]
+    words = Words(inbound.text, Sender(id=inbound.source.participant, name=inbound.labels.user))
+    decided = yield from answer_question(key, now, principal, answer=words)
+    if decided is not Decision.DONE:
+        return False
+    yield (
+        "UPDATE inbox SET state = 'in-turn', turn_no = ?, answers = ? WHERE no = ?",
+        (number, fence, message),
+    )
+    yield from requeue_or_remove(key)
+    return True
 
 
 def _key_of_question(place: Source | None, question: str | None) -> Statements[str | None]:
@@ -247,14 +286,19 @@ def get_status(key: SessionKey, principal: Principal) -> Statements[Status]:
     )
     session = read_one(session_of, found, "session")
     running = yield f"SELECT started FROM turns WHERE key = ? AND {RUNNING}", (key.text,)
-    parked = yield f"SELECT no, fence, pending_call FROM turns WHERE key = ? AND {_PARKED}", (key.text,)
+    parked = yield f"SELECT no, fence, pending_call, session_no FROM turns WHERE key = ? AND {_PARKED}", (key.text,)
     waits = yield "SELECT count(*) FROM inbox WHERE key = ? AND state = 'waiting'", (key.text,)
     since = instant(running[0][0]) if running else None
-    question = question_id(*parked[0][:2]) if parked and parked[0][2] else None
+    question, wanted = None, None
+    for number, fence, asked, session_number in parked:
+        if asked:
+            question = question_id(number, fence)
+            wanted = parse_question((yield from find_call(session_number, number, asked)))
     return Status(
         session=session,
         running_since=since,
         question=question,
+        wants_words=wanted is not None,
         waits_for_client=bool(parked) and question is None,
         waiting=waits[0][0],
     )

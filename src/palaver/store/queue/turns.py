@@ -404,10 +404,10 @@ def halt(
 
 @transaction
 def list_messages(turn: Turn) -> Statements[list[Received]]:
-    """Return the messages that a turn answers."""
+    """Return the messages that a turn answers, without those that answered its questions."""
     rows = yield (
         f"SELECT {INBOX_COLUMNS} FROM inbox i JOIN turns t ON t.no = i.turn_no WHERE t.no = ? AND t.fence = ?"
-        " ORDER BY i.no",
+        " AND i.answers IS NULL ORDER BY i.no",
         (turn.number, turn.fence),
     )
     return list(readable(received_of, rows))

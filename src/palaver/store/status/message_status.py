@@ -9,6 +9,7 @@ from palaver.model.errors import NotFound
 from palaver.model.key import SessionKey
 from palaver.model.session import Principal, Session
 from palaver.model.source import Source, identity_of, message_address
+from palaver.model.tools import parse_question
 from palaver.model.transcript import Entry, Role, ToolCall
 from palaver.model.turn import InboxState, Received, Turn, TurnState, Usage, outbound_to
 from palaver.model.value import value
@@ -65,6 +66,16 @@ class Reply:
     @property
     def is_parked(self) -> bool:
         return self.turn is not None and self.turn.state is TurnState.PARKED
+
+    @property
+    def waits_for(self) -> str | None:
+        """What a parked turn waits for: `tools` of the caller, an `answer` in words, or an `approval`."""
+        if self.turn is None or not self.is_parked:
+            return None
+        if self.pending_tool_calls:
+            return "tools"
+        is_question = any(map(parse_question, open_calls_of_turn(self.entries, str(self.turn.number))))
+        return "answer" if is_question else "approval"
 
     @property
     def pending_tool_calls(self) -> tuple[ToolCall, ...]:
@@ -186,7 +197,7 @@ def _notices(kind: CauseKind, id_: int, detail: str = "") -> Statements[tuple[st
 
 @transaction
 def last_message_of_turn(turn: int, principal: Principal) -> Statements[Received | None]:
-    return (yield from _newest_visible(Filter("i.turn_no = ?", (turn,)), principal))
+    return (yield from _newest_visible(Filter("i.turn_no = ? AND i.answers IS NULL", (turn,)), principal))
 
 
 @transaction

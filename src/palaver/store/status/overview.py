@@ -4,10 +4,11 @@ from collections.abc import Collection
 
 from palaver.db.transaction import Row, Statements, Value, transaction
 from palaver.model.session import Principal, Session
+from palaver.model.tools import Question, parse_question
 from palaver.model.transcript import ToolCall
 from palaver.model.turn import InboxState, OutboxState, Turn, TurnState
 from palaver.model.value import value
-from palaver.store.conversations.transcript import SEQS
+from palaver.store.conversations.transcript import find_call
 from palaver.store.conversations.visibility import visible_to
 from palaver.store.queue.inbox import OPEN_TURN
 from palaver.store.records import (
@@ -15,7 +16,6 @@ from palaver.store.records import (
     INBOX_COLUMNS,
     SESSION_COLUMNS,
     TURN_COLUMNS,
-    entries_of,
     placeholders,
     readable,
     session_of,
@@ -38,11 +38,16 @@ class OpenTurn:
     stop: str | None = None
     """Who asked it to stop, and when."""
     asked: ToolCall | None = None
-    """The tool call that waits for approval."""
+    """The tool call that waits for a person."""
     question: str | None = None
     """The id of that question, so that an answer counts for no later one."""
     waiting: int = 0
     """How many messages wait behind it."""
+
+    @property
+    def wants(self) -> Question | None:
+        """What the agent asks in words; None if it waits for an approval, or for nothing."""
+        return parse_question(self.asked) if self.asked else None
 
     @property
     def waits_for_client(self) -> bool:
@@ -79,7 +84,7 @@ def list_open_turns(
         if row[0] not in turns or session_number not in sessions:
             continue
         turn = turns[row[0]]
-        call = (yield from _find_call(turn, asked)) if asked else None
+        call = (yield from find_call(turn.session_number, turn.number, asked)) if asked else None
         question = turn.question_id if turn.state is TurnState.PARKED and asked else None
         found.append(
             OpenTurn(
@@ -92,16 +97,6 @@ def list_open_turns(
             )
         )
     return found
-
-
-def _find_call(turn: Turn, name: str) -> Statements[ToolCall]:
-    first = turn.session_number * SEQS
-    rows = yield (
-        "SELECT id, body FROM entries WHERE id >= ? AND id < ? AND turn_no = ? AND role = 'assistant' ORDER BY id DESC",
-        (first, first + SEQS, turn.number),
-    )
-    calls = (call for entry in entries_of(rows) for call in entry.calls)
-    return next((call for call in calls if call.id == name), ToolCall(id=name, name=name))
 
 
 @transaction

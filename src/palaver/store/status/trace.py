@@ -71,6 +71,8 @@ class InboundTrace:
     """While it waits: how many messages come before it."""
     withdrew: int | None = None
     """The turn whose question it withdrew."""
+    answered: int | None = None
+    """The turn whose question it answered."""
 
 
 @value
@@ -375,10 +377,14 @@ def _inbound_where(condition: str, values: Sequence[Value]) -> Statements[list[I
     )
     numbers = tuple(row[0] for row in rows)
     withdrawn = yield f"SELECT withdrawn_by, no FROM turns WHERE withdrawn_by IN ({placeholders(numbers)})", numbers
+    answers = yield (
+        f"SELECT no, turn_no FROM inbox WHERE answers IS NOT NULL AND no IN ({placeholders(numbers)})",
+        numbers,
+    )
     found: list[InboundTrace] = []
     for row in rows:
         for trace in readable(inbound_trace, [row]):
-            message = replace(trace, withdrew=dict(withdrawn).get(row[0]))
+            message = replace(trace, withdrew=dict(withdrawn).get(row[0]), answered=dict(answers).get(row[0]))
             found.append((yield from _with_position(message)) if message.state is InboxState.WAITING else message)
     return found
 

@@ -48,7 +48,8 @@ def list_asides(
         raise NotFound("chat", chat)
     span = micros(since), _END if until is None else micros(until)
     received = yield (
-        f"{_RECEIVED} AND coalesce(i.place, i.key) = ? AND i.platform = 'web' AND i.turn_no IS NULL"
+        f"{_RECEIVED} AND coalesce(i.place, i.key) = ? AND i.platform = 'web'"
+        " AND (i.turn_no IS NULL OR i.answers IS NOT NULL)"
         " AND ((i.received >= ? AND i.received < ? AND i.retried_in = 0) OR i.state = 'waiting')"
         " ORDER BY i.no DESC LIMIT ?",
         (place.text, *span, _MAX_ASIDES),

@@ -148,7 +148,7 @@ def message_schema(reply: Reply) -> MessageSchema:
         turn=turn and f"turn:{turn.number}",
         answer=last and last.text,
         notices=list(reply.notices),
-        waits_for=("tools" if calls else "approval") if reply.is_parked else None,
+        waits_for=reply.waits_for,
         calls=[call_schema(call) for call in calls],
         files=[fill(FileSchema, file) for file in (last.files if last else ())],
         used=fill(UsageSchema, reply.usage, turns=int(reply.ended is not None)),

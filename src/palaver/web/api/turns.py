@@ -1,4 +1,4 @@
-"""API endpoints for open turns and the approvals they wait for."""
+"""API endpoints for open turns, and the approvals and answers they wait for."""
 
 import re
 
@@ -7,9 +7,10 @@ from palaver.engine import texts
 from palaver.model.access import AccessRole
 from palaver.model.errors import NotFound
 from palaver.model.session import Principal
+from palaver.model.transcript import Sender
 from palaver.model.turn import TurnState
 from palaver.store.people.api_tokens import Right
-from palaver.store.results import Decision
+from palaver.store.results import Decision, Words
 from palaver.store.status.overview import OpenTurn
 from palaver.store.store import Store
 from palaver.web.api.endpoints import Schema, endpoint, fill
@@ -29,7 +30,9 @@ class TurnSchema(Schema, frozen=True, kw_only=True):
     stop: str | None
     """Who asked it to stop, and when."""
     asks: CallSchema | None
-    """The tool call that needs approval."""
+    """The tool call that needs approval, or asks something in words."""
+    choices: list[str] | None
+    """The answers to choose from, if it asks in words; null if it needs approval."""
     question: str | None
     """The id of that question, to answer it."""
     waiting: int
@@ -53,6 +56,7 @@ def _turn_schema(item: OpenTurn) -> TurnSchema:
         title=item.session.title,
         stop=item.stop,
         asks=item.asked and call_schema(item.asked),
+        choices=list(item.wants.choices) if item.wants else None,
         question=item.question,
         waiting=item.waiting,
     )
@@ -69,7 +73,7 @@ async def list_turns(request: WebRequest, query: _TurnsQuery) -> TurnsSchema:
     return await _list(request, query)
 
 
-@endpoint("GET", "/approvals", summary="List turns that are waiting for approval")
+@endpoint("GET", "/approvals", summary="List turns that are waiting for approval or for an answer")
 async def list_approvals(request: WebRequest, query: _TurnsQuery) -> TurnsSchema:
     return await _list(request, query, TurnState.PARKED)
 
@@ -103,7 +107,7 @@ async def stop_turn(request: WebRequest) -> DoneSchema:
                 )
             )
         if item.turn.state is TurnState.PARKED:
-            decided = yield from store.turn_control.answer_question(item.turn.key, now, principal, allowed=False)
+            decided = yield from store.turn_control.answer_question(item.turn.key, now, principal, answer=False)
             return decided is Decision.DONE
         return (yield from store.turn_control.request_stop(item.turn.key, now, by=principal.name))
 
@@ -111,7 +115,9 @@ async def stop_turn(request: WebRequest) -> DoneSchema:
 
 
 class DecisionSchema(Schema, frozen=True, kw_only=True):
-    allow: bool
+    allow: bool = True
+    answer: str | None = None
+    """For a question in words: the number or text of a choice, or your own words."""
     question: str
     """The `question` of the turn. If it asks something else by now, nothing happens."""
 
@@ -119,7 +125,7 @@ class DecisionSchema(Schema, frozen=True, kw_only=True):
 @endpoint(
     "POST",
     "/approvals/{id}",
-    summary="Approve or deny what a turn asks for",
+    summary="Approve, deny or answer what a turn asks for",
     needs=Right.MANAGE,
     example={"allow": True, "question": "12-1"},
 )
@@ -129,11 +135,14 @@ async def decide(request: WebRequest, body: DecisionSchema) -> DoneSchema:
     @transaction
     def answer(principal: Principal) -> Statements[bool]:
         item = yield from _find(store, principal, request.path["id"])
-        command = "approve" if body.allow else "deny"
+        is_answer = body.allow and body.answer is not None
+        command = "answer" if is_answer else "approve" if body.allow else "deny"
         there = yield from request.check_command(principal, item.turn.session, command)
+        sender = None if principal.sees_all else Sender(id=there.source.participant)
+        verdict = Words(body.answer or "", sender) if is_answer else body.allow
         decider = Principal.operator() if there.role >= AccessRole.ADMIN else principal
         decided = yield from store.turn_control.answer_question(
-            item.turn.key, now, decider, allowed=body.allow, question=body.question
+            item.turn.key, now, decider, answer=verdict, question=body.question
         )
         return decided is Decision.DONE
 

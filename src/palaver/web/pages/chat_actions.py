@@ -15,10 +15,11 @@ from palaver.model.session import Principal, Session
 from palaver.web.chat_rooms import name_of_chat, path_of_chat, source_of_chat
 from palaver.web.message_service import MAX_TEXT_LENGTH
 from palaver.web.pages.common import normalize_newlines, parse_number
+from palaver.web.pages.sessions import DECISION
 from palaver.web.routes import WebRequest, action
 
-_COMMAND = re.compile(r"/(undo|redo|back|stop|(approve|deny) [0-9]+-[0-9]+|model \S{1,200})", re.ASCII)
-"""An approval names the question that was shown: by now there can be another."""
+_COMMAND = re.compile(rf"/(undo|redo|back|stop|{DECISION}|model \S{{1,200}})", re.ASCII)
+"""A decision names the question that was shown: by now there can be another."""
 _MAX_FIELDS = 10
 
 
@@ -31,7 +32,7 @@ async def _form(request: WebRequest) -> dict[str, str]:
 async def run_command(request: WebRequest) -> Response:
     text = (await _form(request)).get("text", "")
     if not _COMMAND.fullmatch(text):
-        raise HTTPException(400, "Only /undo, /redo, /back, /stop, /approve, /deny and /model work here.")
+        raise HTTPException(400, "Only /undo, /redo, /back, /stop, /approve, /deny, /model and choices work here.")
     return await _run(request, text)
 
 

@@ -37,8 +37,9 @@ _PAGE_SIZE = 50
 _STATES = {state.value: state for state in SessionState}
 _ENTRIES_AFTER_TARGET = 15
 """How many entries to show after the one a link jumps to."""
-_COMMAND = re.compile(r"/(undo|redo|back|branch|stop|(approve|deny) [0-9]+-[0-9]+)", re.ASCII)
-"""An approval names the question that was shown: by now there can be another."""
+DECISION = r"(approve|deny) [0-9]+-[0-9]+|answer [0-9]+-[0-9]+ #[0-9]{1,2}"
+_COMMAND = re.compile(rf"/(undo|redo|back|branch|stop|{DECISION})", re.ASCII)
+"""A decision names the question that was shown: by now there can be another."""
 _EXPORTS = {
     "md": (ExportFormat.MARKDOWN, "text/markdown"),
     "html": (ExportFormat.HTML, "text/html"),
@@ -143,7 +144,7 @@ async def run_command(request: WebRequest) -> Response:
     form = await read_form(request)
     session, text = request.path["id"], form.get("text", "")
     if not _COMMAND.fullmatch(text):
-        raise HTTPException(400, "Only /undo, /redo, /back, /branch, /stop, /approve and /deny work here.")
+        raise HTTPException(400, "Only /undo, /redo, /back, /branch, /stop, /approve, /deny and choices work here.")
     name = text[1:].partition(" ")[0]
     if name == "branch":
         steps_back = parse_number(form.get("at", ""))

@@ -53,7 +53,7 @@ const list = new ChatList(path, (fresh) => {
   setCount(document.hidden ? list.waiting().length : 0);
   for (const key of fresh) {
     const [kind, session] = key.split(" ");
-    notify(list.titleOf(session), kind === "asks" ? "Waits for your approval." : "Answered.", `/chat/s/${session}`);
+    notify(list.titleOf(session), kind === "asks" ? "Waits for you." : "Answered.", `/chat/s/${session}`);
   }
 });
 
