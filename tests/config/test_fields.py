@@ -152,6 +152,7 @@ def test_every_option_of_the_engine_can_be_configured() -> None:
         "busy",
         "questions",
         "reset_notices",
+        "progress",
         "revisions",
         "attention",
         "pairing",

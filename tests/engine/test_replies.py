@@ -142,6 +142,7 @@ async def test_a_long_answer_that_grows_is_shown_ever_less_often() -> None:
         agent=Scripted(_word_by_word),
         write=write,
         show=lambda text: shown.append(len(text)),
+        work=lambda _names: None,
         now=LoopClock().now,
         timeouts=Timeouts(),
         quiet_limit=timedelta(minutes=1),

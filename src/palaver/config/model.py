@@ -123,6 +123,7 @@ class ChatConfig(Section):
     )
     reset: ResetConfig = Field(default=ResetConfig(), description="When conversations reset.")
     reset_notices: bool = Field(default=True, description="Whether to tell a chat that its conversation was reset.")
+    progress: bool = Field(default=True, description="Whether the chat shows which tools run, until the answer comes.")
     revisions: RevisionPolicy = Field(
         default=RevisionPolicy.NOTE, description="What to do when somebody edits or deletes a message."
     )
@@ -198,6 +199,7 @@ class Config(ChatConfig):
             busy=self._layers("busy", lambda place: place.busy),
             questions=self._layers("questions", lambda place: place.questions),
             reset_notices=self._layers("reset_notices", lambda place: place.reset_notices),
+            progress=self._layers("progress", lambda place: place.progress),
             revisions=self._layers("revisions", lambda place: place.revisions),
             attention=self._layers("attention", lambda place: replace(self._attention(), **_chosen(place.attention))),
             pairing=self._layers("pairing", lambda place: place.pairing),

@@ -31,6 +31,8 @@ GIVEN_UP = (
     "Your next message starts a fresh conversation; /back returns to this one."
 )
 STALE = "I could not answer your last message: the gateway was away for too long. Please send it again."
+DONE = "Done."
+STOPPED = "Stopped."
 MAY_BE_DUPLICATE = "(may be a duplicate)"
 ASKED_FIRST = "Your message is queued. Answer the open question with /approve or /deny first, or drop it with /stop."
 WITHDRAWN = "I withdrew my question, and nothing was approved. I am answering your message now."

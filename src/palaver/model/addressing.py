@@ -118,6 +118,8 @@ class ConversationRules:
     busy: ScopedSetting[BusyMode] = field(default_factory=lambda: ScopedSetting(default=BusyMode.QUEUE))
     questions: ScopedSetting[QuestionMode] = field(default_factory=lambda: ScopedSetting(default=QuestionMode.WITHDRAW))
     reset_notices: ScopedSetting[bool] = field(default_factory=lambda: ScopedSetting(default=True))
+    progress: ScopedSetting[bool] = field(default_factory=lambda: ScopedSetting(default=True))
+    """Whether the chat shows which tools the agent is using."""
     attention: ScopedSetting[AddressingRules] = field(default_factory=lambda: ScopedSetting(default=AddressingRules()))
     process_limit: timedelta = timedelta(hours=24)
     """How long a background process keeps its conversation from being reset."""

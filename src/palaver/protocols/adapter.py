@@ -90,6 +90,8 @@ class Limits:
     """Seconds between two updates of an answer that is still growing."""
     group_draft_interval: float | None = None
     """The same in groups and channels; None for no difference."""
+    typing_has_words: bool = False
+    """`typing` shows the text of its message, which says what the agent is doing. Elsewhere a message says it."""
     one_line: bool = False
     """A message is one line, as on IRC: the gateway sends each line of an answer as a message of its own."""
     one_paragraph: bool = False

@@ -30,7 +30,7 @@ def _supports(kind: type, capability: type) -> bool:
 
 @runtime_checkable
 class Typing(Protocol):
-    """Can show that somebody is writing."""
+    """Can show that somebody is writing. The text says what the agent is doing; most platforms cannot show that."""
 
     async def typing(self, outbound: Outbound) -> None: ...
 

@@ -35,8 +35,11 @@ class CallState(StrEnum):
 class ToolUse:
     call: ToolCall
     state: CallState
+    since: datetime
     result: str = ""
     files: tuple[Attachment, ...] = ()
+    seconds: float | None = None
+    """How long it took, once it has a result."""
 
     @property
     def question(self) -> Question | None:
@@ -209,6 +212,8 @@ def _parts(entry: Entry, results: Mapping[str, Entry], open_turn: OpenTurn | Non
             tool=ToolUse(
                 call=call,
                 state=state,
+                since=entry.at,
+                seconds=(result.at - entry.at).total_seconds() if result else None,
                 result=result.text[:MAX_SHOWN] if result else "",
                 files=result.files if result else (),
             )

@@ -24,6 +24,7 @@ class Paper:
         self.losses = 0
         self.typings = 0
         self.models: list[str | None] = []
+        self.doing: list[str] = []
         self.files: list[File] = []
         self.recaps: list[tuple[RecapLine, ...]] = []
         self._changed = asyncio.Event()
@@ -49,7 +50,8 @@ class Paper:
         self.others.append(text)
         self._changed.set()
 
-    def typing(self, model: str | None) -> None:
+    def typing(self, model: str | None, doing: str) -> None:
+        self.doing.append(doing)
         self.typings += 1
         self.models.append(model)
         self._changed.set()

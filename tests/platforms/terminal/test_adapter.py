@@ -222,6 +222,8 @@ async def test_typing_is_reported(path: Path) -> None:
     async with Open(path)() as adapter, Person(path).present() as paper:
         await adapter.typing(to("main", ""))
         await paper.until(lambda: paper.typings == 1)
+        await adapter.typing(to("main", "Using `search` (3 s)"))
+        await paper.until(lambda: paper.doing == ["", "Using `search` (3 s)"])
 
 
 async def test_one_that_confirms_nothing_holds_up_nobody_else(path: Path) -> None:

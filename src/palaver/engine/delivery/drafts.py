@@ -1,4 +1,4 @@
-"""Show an answer in the chat while it is being written, at a bounded rate."""
+"""Show an answer in the chat while it is being written, and what the agent does before it, at a bounded rate."""
 
 import asyncio
 import logging
@@ -44,6 +44,8 @@ class Draft:
         self._timeout = timeout
         self.text = ""
         """What to show of the answer; never longer than the answer itself."""
+        self._progress = ""
+        """What the agent is doing, shown below the text until more of it comes."""
         self._showing: asyncio.Task[None] | None = None
         limits = adapter.limits
         self._interval = (is_group and limits.group_draft_interval) or limits.draft_interval
@@ -52,7 +54,15 @@ class Draft:
 
     def show(self, text: str) -> None:
         """Show the answer so far, or skip it if the chat may not get a message yet."""
-        self.text = text
+        self.text, self._progress = text, ""
+        self._start()
+
+    def show_progress(self, line: str) -> None:
+        """Show what the agent is doing, likewise."""
+        self._progress = line
+        self._start()
+
+    def _start(self) -> None:
         is_idle = not self._is_lost and (self._showing is None or self._showing.done())
         if is_idle and supports(self._adapter, Editing) and self._may_show():
             self._showing = asyncio.create_task(self._show(self._adapter))
@@ -66,7 +76,7 @@ class Draft:
             await asyncio.gather(self._showing, return_exceptions=True)
 
     async def _show(self, editing: Editing) -> None:
-        text, limits = self.text, self._adapter.limits
+        text, limits = "\n\n".join(filter(None, (self.text, self._progress))), self._adapter.limits
         piece = await off_loop(min(len(text), limits.text), lambda: _first_piece(text, limits))
         shown = replace(self._outbound, text=piece)
         if not shown.text.strip():

@@ -274,6 +274,8 @@ class AgentRun:
     """Stores an entry under the turn's fence."""
     show: Callable[[str], None]
     """Gets the whole text so far, each time it grows."""
+    work: Callable[[Sequence[str]], None]
+    """Gets the names of the tools that run, each time some begin or one ends."""
     now: Callable[[], datetime]
     timeouts: Timeouts
     quiet_limit: timedelta
@@ -390,8 +392,10 @@ class AgentRun:
                         cost_micros=cost,
                     )
                 )
+                self.work([call.name for call in event.calls])
             case ToolReturned():
                 self._open_calls.pop(event.call, None)
+                self.work([call.name for call in self._open_calls.values()])
                 result = event.text[:LONGEST_ANSWER]
                 await self.write(Entry(seq=0, role=Role.TOOL, at=self.now(), text=result, answers=event.call))
 

@@ -98,6 +98,8 @@ class TurnCompletion:
         if running.job and running.job.is_silent(text) and not files:
             return []
         draft = self._draft(running)
+        if draft and not text.strip():
+            text = texts.DONE  # Something has to take the place of the draft.
         return [
             replace(part, mirror=to.mirror) if to.mirror and part.text else part
             for to in running.destinations
@@ -190,8 +192,9 @@ class TurnCompletion:
         else:
             text = running.agent_run.text if running.agent_run else ""
             entries = [self._entry(Role.ASSISTANT, text)] if text.strip() else []
-            shown = running.draft.text if running.draft and running.draft.receipt else ""
-            said = f"{text or shown} …" if shown else ""
+            said = ""
+            if running.draft and running.draft.receipt:
+                said = f"{text or running.draft.text} …" if running.draft.text else texts.STOPPED
             source, draft = running.source, self._draft(running)
             reply = await off_loop(len(said), lambda: self.ctx.replies.to(source, said, draft=draft))
             note = texts.INTERRUPTED_NOTE if why is StopReason.NEWER else texts.STOPPED_NOTE
@@ -209,7 +212,8 @@ class TurnCompletion:
             events.append(turn_event(turn, now, EventKind.SESSION_ENDED, reason=EndReason.SUSPENDED))
         try:
             notice = self.ctx.options.for_reader(texts.GIVEN_UP if suspends else texts.STALE, last.role)
-            notices = [] if last.inbound.job else self.ctx.replies.routes.notices(last.inbound.source, notice)
+            routes = self.ctx.replies.routes
+            notices = [] if last.inbound.job else routes.notices(last.inbound.source, notice, draft=turn.draft)
             await self._fail_interrupted(turn, notices, events, suspends=suspends, last=last)
         except (StaleFence, StoreUnavailable):
             raise

@@ -20,6 +20,7 @@ from palaver.engine.retry import backoff, off_loop, retry_outage, retry_until_st
 from palaver.engine.turns.agent import AgentRun, Outcome, RequestBuilder, TurnSnapshot, begin_and_load, load_snapshot
 from palaver.engine.turns.completion import TurnCompletion, turn_event
 from palaver.engine.turns.job_script import JobScript
+from palaver.engine.turns.progress import ToolProgress
 from palaver.engine.turns.quotas import begin_within_quota
 from palaver.engine.turns.running import CompactionRequest, RunningTurn, StopReason, TurnSignals, TypingIndicator
 from palaver.engine.turns.summaries import Compaction, TitleGenerator
@@ -200,10 +201,12 @@ class TurnRunner:
             return
         ctx, limit = self.ctx, self.ctx.options.turn_limit
         # Nobody waits for the answer of a job.
-        typing = None if running.job else TypingIndicator(ctx.replies, ctx.timeouts, running.source)
+        typing = running.typing = None if running.job else TypingIndicator(ctx.replies, ctx.timeouts, running.source)
         try:
             outcome = await running.run(self._ask(running), limit, timeouts=ctx.timeouts, meter=ctx.meter)
         finally:
+            if running.progress is not None:
+                running.progress.end()
             if typing is not None:
                 typing.end()
         if running.draft is not None:
@@ -334,26 +337,53 @@ class TurnRunner:
             append = await off_loop(len(entry.text), lambda: self.ctx.store.turns.append_to_turn(running.turn, [entry]))
             await retry_until_stored(self.ctx.store, append)
 
-        def show(text: str) -> None:
-            if running.is_over:
-                return
-            if watch := self.ctx.hooks.watch:
-                said = running.agent_run.said if running.agent_run else ()
-                turn = running.turn
-                watch(PartialAnswer(session=turn.session, turn=turn.number, text=text, earlier=tuple(said)))
-            if running.draft is None:
-                running.draft = self._draft(running)
-            if running.draft is not None:
-                running.draft.show(text)
-
         return AgentRun(
             agent=self.ctx.agents.of(running.turn.key.profile),
             write=write,
-            show=show,
+            show=partial(self._show, running),
+            work=partial(self._show_tools, running),
             now=self.ctx.clock.now,
             timeouts=self.ctx.timeouts,
             quiet_limit=self.ctx.options.quiet_limit,
         )
+
+    def _show(self, running: RunningTurn, text: str) -> None:
+        """Show the answer so far."""
+        if running.is_over:
+            return
+        if watch := self.ctx.hooks.watch:
+            said = running.agent_run.said if running.agent_run else ()
+            turn = running.turn
+            watch(PartialAnswer(session=turn.session, turn=turn.number, text=text, earlier=tuple(said)))
+        if running.progress is not None:
+            running.progress.end()
+        if running.draft is None:
+            running.draft = self._draft(running)
+        if running.draft is not None:
+            running.draft.show(text)
+
+    def _show_tools(self, running: RunningTurn, names: Sequence[str]) -> None:
+        running.progress = running.progress or self._progress(running)
+        if running.progress is not None:
+            running.progress.update(names)
+
+    def _progress(self, running: RunningTurn) -> ToolProgress | None:
+        """Show the tools of a turn with the typing indicator, where that has words, or else in the draft."""
+        adapter = self.ctx.replies.adapter_for(running.source.platform, running.source.account)
+        if adapter is None or running.typing is None or not self.ctx.options.progress.find(running.source):
+            return None
+
+        def report(line: str) -> None:
+            if running.is_over or running.typing is None:
+                return
+            if adapter.limits.typing_has_words:
+                running.typing.say(line)
+            elif line:
+                running.draft = running.draft or self._draft(running)
+                if running.draft is not None:
+                    running.draft.show_progress(line)
+
+        return ToolProgress(report)
 
     def _draft(self, running: RunningTurn) -> Draft | None:
         store, source, turn = self.ctx.store, running.source, running.turn

@@ -18,6 +18,7 @@ from palaver.engine.delivery.replies import Replies
 from palaver.engine.hooks import Meter
 from palaver.engine.retry import Timeouts, contain_cancellation, describe_error, log_error, log_task_error
 from palaver.engine.turns.agent import AgentRun, TurnSnapshot
+from palaver.engine.turns.progress import ToolProgress
 from palaver.model.access import AccessRole
 from palaver.model.attachment import Attachment
 from palaver.model.job import FiredJob
@@ -34,6 +35,7 @@ T = TypeVar("T")
 
 SIGNAL_RETRY_SECONDS = 1.0
 CANCEL_TIMEOUT_SECONDS = 5.0
+_WRITING = "…"
 TYPING_DELAY_SECONDS = 0.5
 """Answers that take less need no indicator."""
 TYPING_INTERVAL_SECONDS = 4.0
@@ -130,6 +132,9 @@ class RunningTurn:
     sent_files: dict[str, tuple[Attachment, ...]] = field(default_factory=dict[str, tuple[Attachment, ...]])
     """Files that a tool call sent, by call id: they are recorded with its result."""
     draft: Draft | None = None
+    typing: "TypingIndicator | None" = None
+    progress: ToolProgress | None = None
+    """Once the agent has used a tool, where the chat shows that."""
     agent_run: AgentRun | None = None
     answer: Final | None = None
     """The answer, once it is stored."""
@@ -252,6 +257,7 @@ class TypingIndicator:
     def __init__(self, replies: Replies, timeouts: Timeouts, source: Source) -> None:
         self._replies = replies
         self._source = source
+        self._doing = _WRITING
         self._task: asyncio.Task[None] | None = None
         self._context = copy_context()
         self._timer = timeouts.queue(TYPING_DELAY_SECONDS)
@@ -262,6 +268,12 @@ class TypingIndicator:
         if self._task is not None:
             self._task.cancel()
 
+    def say(self, doing: str) -> None:
+        """Say what the agent is doing, from now on; nothing if it just writes."""
+        self._doing = doing or _WRITING
+        self.end()
+        self._begin()
+
     def _begin(self) -> None:
         self._task = asyncio.create_task(self._show(), context=self._context)
 
@@ -269,7 +281,7 @@ class TypingIndicator:
         """Show it until cancelled. Give up on the first error: an indicator is not worth a retry."""
         adapter = self._replies.adapter_for(self._source.platform, self._source.account)
         try:
-            targets = self._replies.to(self._source, "…")
+            targets = self._replies.to(self._source, self._doing)
             while targets and supports(adapter, Typing):
                 async with asyncio.timeout(TYPING_INTERVAL_SECONDS):
                     await adapter.typing(targets[0])

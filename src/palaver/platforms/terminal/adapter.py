@@ -122,7 +122,7 @@ class TerminalConnection:
 
 class TerminalAdapter:
     platform = PLATFORMS["terminal"]
-    limits = Limits(text=wire.MAX_TEXT, draft_interval=0.1, repeats_safely=True)
+    limits = Limits(text=wire.MAX_TEXT, draft_interval=0.1, typing_has_words=True, repeats_safely=True)
 
     def __init__(self, path: Path, services: TerminalServices, clock: Clock, account: str | None = None) -> None:
         self.account = account
@@ -184,7 +184,7 @@ class TerminalAdapter:
     async def typing(self, outbound: Outbound) -> None:
         model = await self._services.model(self._source(outbound.chat_id, None))
         for connection in self._present(outbound):
-            connection.tell(wire.Typing(model=model))
+            connection.tell(wire.Typing(model=model, doing=outbound.text.strip("…")))
 
     def _present(self, outbound: Outbound) -> list[TerminalConnection]:
         if not self._is_open:

@@ -38,7 +38,7 @@ class Screen(Protocol):
     def save(self, file: wire.File) -> None:
         """Save a file that came with the message shown last."""
 
-    def typing(self, model: str | None) -> None:
+    def typing(self, model: str | None, doing: str) -> None:
         """The agent is at work, with this model if it has one."""
 
     def recap(self, lines: Sequence[wire.RecapLine]) -> None:
@@ -146,8 +146,8 @@ class Client:
             case wire.OtherSaid(id=said, text=text) if said not in self._seen:
                 self._remember(said, None)
                 self._screen.heard(text)
-            case wire.Typing(model=model):
-                self._screen.typing(model)
+            case wire.Typing(model=model, doing=doing):
+                self._screen.typing(model, doing)
             case wire.Recap(lines=lines):
                 self._screen.recap(lines)
             case wire.Settled(id=said) if said in self._unsettled:

@@ -52,6 +52,7 @@ class LiveScreen:
         """The unfinished message as it was drawn last, and what it was drawn from."""
         self._note = ""
         self._model: str | None = None
+        self._doing = ""
         self._since: float | None = None
         """When the agent began to work on what is not answered yet."""
         self._spinning: asyncio.Task[None] | None = None
@@ -134,8 +135,8 @@ class LiveScreen:
             self.tell(_RECAP)
             self._print_recap(lines)
 
-    def typing(self, model: str | None) -> None:
-        self._model = model
+    def typing(self, model: str | None, doing: str) -> None:
+        self._model, self._doing = model, doing.replace("`", "")
         self._since = time.monotonic() if self._since is None else self._since
         if self._spinning is None and not self._is_plain:
             self._spinning = asyncio.create_task(self._spin())
@@ -158,12 +159,13 @@ class LiveScreen:
             await asyncio.sleep(_FRAME_SECONDS)
 
     def _spinner(self) -> str:
-        """Return what the agent does: `⠙ openai:gpt-5-mini · 3 s · Ctrl-C stops`."""
+        """Return what the agent does: `⠙ openai:gpt-5-mini · 3 s · Ctrl-C stops`, or the tool instead of the time."""
         if self._since is None:
             return ""
         elapsed = time.monotonic() - self._since
         frame = _FRAMES[int(elapsed / _FRAME_SECONDS) % len(_FRAMES)]
-        return " · ".join((f"{frame} {printable(self._model or 'Answering')}", f"{elapsed:.0f} s", "Ctrl-C stops"))
+        done = printable(self._doing) or f"{elapsed:.0f} s"
+        return " · ".join((f"{frame} {printable(self._model or 'Answering')}", done, "Ctrl-C stops"))
 
     def _finish_partial(self) -> None:
         """Print the unfinished message as it is."""

@@ -78,6 +78,8 @@ class Typing(msgspec.Struct, frozen=True, tag_field="do", tag="typing"):
     """The agent is working."""
 
     model: str | None = None
+    doing: str = ""
+    """What it is doing, for people."""
 
 
 class Recap(msgspec.Struct, frozen=True, tag_field="do", tag="recap"):

@@ -88,7 +88,7 @@ class ApiAdapter:
 
 class WebAdapter(ApiAdapter):
     platform = PLATFORMS["web"]
-    limits = Limits(text=MAX_TEXT_LENGTH, draft_interval=0.1, repeats_safely=True)
+    limits = Limits(text=MAX_TEXT_LENGTH, draft_interval=0.1, typing_has_words=True, repeats_safely=True)
 
     def __init__(
         self,

@@ -33,6 +33,7 @@ _GENERAL = {
     "reset.idle_minutes": "Reset after minutes of silence",
     "reset.at_hour": "Reset at this hour",
     "reset_notices": "Tell a chat of a reset",
+    "progress": "Show which tools run",
     "revisions": "Edited messages",
     "privacy.pseudonyms": "Pseudonyms",
 }

@@ -269,3 +269,10 @@ messages.readHead();
 for (const item of outbox.items) if (isHere(item)) messages.showPending(item);
 outbox.send();
 stream.open();
+
+// Tools that run show for how long.
+setInterval(() => {
+  for (const state of document.querySelectorAll("#messages [data-since]")) {
+    state.textContent = `running, ${Math.max(0, Math.round(Date.now() / 1000 - Number(state.dataset.since)))} s`;
+  }
+}, 1000);

@@ -1,0 +1,61 @@
+"""Show in the chat which tools the agent uses, and for how long."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextvars import copy_context
+
+from palaver.model.text import as_code, one_line
+
+DELAY_SECONDS = 2.0
+"""Tools that take less are not worth a message."""
+INTERVAL_SECONDS = 5.0
+_MAX_NAMED = 3
+_NAME_LENGTH = 40
+
+
+class ToolProgress:
+    """Reports the tools that run, from a moment after they began until they end; then nothing, once.
+
+    The chat's pace may drop reports.
+    """
+
+    def __init__(self, report: Callable[[str], None]) -> None:
+        self._report = report
+        self._names: tuple[str, ...] = ()
+        self._has_reported = False
+        self._task: asyncio.Task[None] | None = None
+        self._context = copy_context()
+
+    def update(self, names: Sequence[str]) -> None:
+        """Report these tools, with the time since the first of them began."""
+        self._names = tuple(names)
+        if not names:
+            self.end()
+        elif self._task is None:
+            self._task = asyncio.create_task(self._run(), context=self._context)
+
+    def end(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        if self._has_reported:
+            self._has_reported = False
+            self._report("")
+
+    async def _run(self) -> None:
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        await asyncio.sleep(DELAY_SECONDS)
+        while True:
+            self._has_reported = True
+            self._report(describe_tools(self._names, clock() - began))
+            await asyncio.sleep(INTERVAL_SECONDS)
+
+
+def describe_tools(names: Sequence[str], seconds: float) -> str:
+    """Return one line: Using `search`, `terminal` (1 min 5 s)."""
+    named = [as_code(one_line(name, _NAME_LENGTH)) for name in dict.fromkeys(names)]
+    more = f" and {len(named) - _MAX_NAMED} more" if len(named) > _MAX_NAMED else ""
+    minutes, rest = divmod(int(seconds), 60)
+    took = f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    return f"Using {', '.join(named[:_MAX_NAMED])}{more} ({took})"
