@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
+from palaver.agents.fallback import FallbackAgent
 from palaver.agents.model.agent import ModelAgent
 from palaver.agents.model.costs import Costs
 from palaver.agents.model.options import ModelOptions, make_model_agent
@@ -17,7 +18,7 @@ from palaver.model.errors import InvalidInput
 
 PAGE = Path(__file__).parents[2] / "docs/agents.md"
 EXAMPLES = re.findall(r"^```yaml\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
-ENVIRON = {"PALAVER_CONFIG": "own.yaml", "OPENAI_API_KEY": "sk-of-the-page"}
+ENVIRON = {"PALAVER_CONFIG": "own.yaml", "OPENAI_API_KEY": "sk-of-the-page", "ANTHROPIC_API_KEY": "sk-of-the-page"}
 
 
 @pytest.mark.parametrize("example", [each for each in EXAMPLES if each.startswith("agent:")])
@@ -28,8 +29,8 @@ def test_what_the_page_shows_makes_an_agent(example: str, tmp_path: Path, monkey
     Path("own.yaml").write_text(example.replace("~/.secrets/anthropic", "key").replace("~/palaver/agent.md", "told"))
     choice = load(Path(), ENVIRON).agent
     assert isinstance(choice, ModelAgentConfig)
-    wanted = ModelOptions(**choice.facts())
-    assert isinstance(make_model_agent(wanted), ModelAgent)
+    wanted = ModelOptions.of(choice.facts())
+    assert isinstance(make_model_agent(wanted), FallbackAgent if choice.fallback else ModelAgent)
     assert wanted.key == ("the key" if choice.key_file else "sk-of-the-page" if choice.key else None)
     assert wanted.instructions.endswith("the told") is (choice.instructions_file is not None)
 
@@ -46,7 +47,7 @@ def test_a_key_file_that_is_not_there_says_so(tmp_path: Path) -> None:
 
 def test_a_key_is_in_nothing_that_a_choice_says_of_itself() -> None:
     choice = ModelAgentConfig(model="openai:x", key=SecretStr("sk-secret"))
-    assert "sk-secret" not in f"{choice!r} {choice} {choice.model_dump_json()} {ModelOptions(**choice.facts())!r}"
+    assert "sk-secret" not in f"{choice!r} {choice} {choice.model_dump_json()} {ModelOptions.of(choice.facts())!r}"
 
 
 def test_a_project_cannot_say_who_answers(tmp_path: Path) -> None:

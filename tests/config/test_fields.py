@@ -74,9 +74,10 @@ def file_of(way: tuple[str | int, ...], value: str) -> tuple[str, int]:
     for depth, step in enumerate(plain):
         last = depth == len(plain) - 1
         lines.append("  " * depth + ("-" if step == 0 else f"{step}:") + (f" {value}" if last else ""))
-    beside = {"name": way[-2], **NEEDED.get(way[-2], {})} if plain != way and way[-2] in NEEDED else {}
-    indent = "  " * (len(plain) - 1)
-    others = [f"{indent}{name}: {known}" for name, known in beside.items() if name != way[-1]]
+    tag = way.index("agent") + 1 if plain != way else len(way)
+    beside = {"name": way[tag], **NEEDED[way[tag]]} if way[tag:] and way[tag] in NEEDED else {}
+    others = ["  " * (len(plain) - 1) + "model: a:c"] if way[-3:-1] == ("fallback", 0) and way[-1] != "model" else []
+    others += ["  " * tag + f"{name}: {known}" for name, known in beside.items() if name != way[tag + 1]]
     return "\n".join((*lines, *others)), len(lines)
 
 
@@ -97,7 +98,7 @@ def test_the_mistake_of_every_field_says_where_it_is(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     takes_names = way[-1] in {"accounts", "allowed", "commands", "environment", "headers"} or (
-        way not in leaves() and way[-1] not in {"grants", "serves", "rules"}
+        way not in leaves() and way[-1] not in {"grants", "serves", "rules", "fallback"}
     )
     text, line = file_of(way, "[x]" if takes_names else "{no: thing}" if way in leaves() else "x")
     Path("own.yaml").write_text(text)

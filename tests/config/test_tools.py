@@ -59,7 +59,10 @@ def test_rules_and_servers_are_read(tmp_path: Path) -> None:
 def test_what_is_secret_is_not_shown(tmp_path: Path) -> None:
     loaded = load_with_sources(tmp_path, written(tmp_path, WRITTEN))
     shown = {setting.field: str(setting.value) for setting in effective_settings(loaded)}
-    assert shown["tools.member"] == "change_job, list_jobs, read_file, schedule_job, search, send_file, send_here"
+    assert (
+        shown["tools.member"]
+        == "ask_user, change_job, list_jobs, read_file, schedule_job, search, send_file, send_here"
+    )
     assert shown["tools.admin"] == "off"
     assert shown["tools.servers.notes.command"] == "notes-server"
     everything = f"{shown} {loaded.config!r}"

@@ -5,7 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import AfterValidator, ConfigDict, Discriminator, Field, SecretStr, Tag
+from pydantic import AfterValidator, ConfigDict, Discriminator, Field, SecretStr, Tag, model_validator
 
 from palaver.config.types import Duration, Section, Syntax, Tokens, reveal
 from palaver.model.errors import InvalidInput
@@ -145,12 +145,49 @@ class EchoAgentConfig(Section):
         return dict(self)
 
 
+class FallbackConfig(Section):
+    """A model that answers while those before it fail."""
+
+    model: Annotated[ModelName, _A_MODEL] = Field(description="Which model answers.")
+    key: Annotated[SecretStr | None, Syntax("the key, from an environment variable", "${OPENAI_API_KEY}")] = Field(
+        default=None, description="The API key. Default: that of the agent, for the same provider."
+    )
+    key_file: MaybeFile = Field(default=None, description="Read the key from this file instead of `key`.")
+    base_url: Annotated[
+        str | None,
+        AfterValidator(lambda text: text and web_address(text)),
+        Syntax("a web address", "http://127.0.0.1:11434/v1"),
+    ] = Field(default=None, description="Use this server. Default: that of the agent, for the same provider.")
+    max_tokens: Tokens = Field(default=None, description="Limit one answer to this many tokens.")
+    context_window: Tokens = Field(
+        default=None, description="The size of the context in tokens, if Palaver does not know the model."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, given: object) -> object:
+        """Take a name alone for a model with the key of the agent."""
+        return {"model": given} if isinstance(given, str) else given
+
+    def options(self, agent: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options of the model, with what it shares with those of the agent."""
+        key = self.key.get_secret_value() if self.key else _read(self.key_file).decode("ascii", "replace").strip()
+        is_own = self.model.partition(":")[0] != str(agent["model"]).partition(":")[0] or key or self.base_url
+        server = {"key": key or None, "base_url": self.base_url} if is_own else {}
+        mine = {"model": self.model, "max_tokens": self.max_tokens or agent["max_tokens"], **server}
+        return {**agent, **mine, "models": (), "context_window": self.context_window}
+
+
 class ModelAgentConfig(Section):
     name: Literal["model"] = Field(default=_MODEL, description="A model of a provider, or of any compatible server.")
     model: Annotated[ModelName, _A_MODEL] = Field(description="Which model answers.")
     models: Annotated[tuple[ModelName, ...], Syntax("a list of models, each as provider:model", '["openai:gpt-5"]')] = (
         Field(default=(), description="Other models that people can choose with `/model`.")
     )
+    fallback: Annotated[
+        tuple[FallbackConfig, ...],
+        Syntax("a list of models, each as provider:model or a section", '["openai:gpt-5-nano"]'),
+    ] = Field(default=(), description="Models that answer, in this order, while `model` fails.")
     key: Annotated[SecretStr | None, Syntax("the key, from an environment variable", "${OPENAI_API_KEY}")] = Field(
         default=None, description="Your API key."
     )
@@ -187,7 +224,12 @@ class ModelAgentConfig(Section):
         key = self.key.get_secret_value() if self.key else _read(self.key_file).decode("ascii", "replace")
         options |= {"instructions": "\n\n".join(filter(None, map(str.strip, instructions))), "key": key.strip() or None}
         options |= {"prices": _read(self.prices) or None}
-        return {name: value for name, value in options.items() if name not in {"name", "key_file", "instructions_file"}}
+        plain = {
+            name: value
+            for name, value in options.items()
+            if name not in {"name", "key_file", "instructions_file", "fallback"}
+        }
+        return {**plain, "fallback": tuple(each.options(plain) for each in self.fallback)}
 
 
 def _read(file: Path | None) -> bytes:

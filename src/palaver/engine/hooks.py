@@ -39,6 +39,7 @@ Count = Literal[
     "messages_ignored",
     "commands",
     "agent_retries",
+    "agent_fallbacks",
     "agents_left",
     "compactions",
     "turns_failed",

@@ -8,6 +8,7 @@ from palaver.model.attachment import Attachment, format_size
 from palaver.model.command import as_said
 from palaver.model.errors import InvalidInput, NotFound, PalaverError
 from palaver.model.quotas import QuotaKind, QuotaReached
+from palaver.model.session import readable_model
 from palaver.model.text import one_line, quoted
 from palaver.model.tools import Question
 from palaver.model.turn import BusyMode, Choice
@@ -147,6 +148,10 @@ def unclear_notice(message: str) -> str:
 
 def agent_problem(problem: str, turn: int) -> str:
     return f"{problem} palaver trace turn:{turn} shows what happened."
+
+
+def answers_instead(problem: str, model: str, turn: int) -> str:
+    return f"{agent_problem(problem, turn)} Until then {readable_model(model)} answers instead."
 
 
 def not_answered(problem: str, turn: int) -> str:

@@ -123,7 +123,7 @@ def _build(choice: AgentConfig, facts: dict[str, Any]) -> Agent:
         case EchoAgentConfig():
             return EchoAgent(delay=choice.delay.total_seconds(), streams=choice.streams)
         case ModelAgentConfig():
-            return make_model_agent(ModelOptions(**options))
+            return make_model_agent(ModelOptions.of(options))
         case LocalAgentConfig():
             file = str(options.pop("file") or installed_model())
             return local_agent(LocalModel(file=file, **options), os.environ)

@@ -16,6 +16,7 @@ COUNTS: Mapping[Count, str] = {
     "messages_ignored": "Messages in groups that were not for the agent",
     "commands": "Commands run",
     "agent_retries": "Times an agent was asked again within one turn",
+    "agent_fallbacks": "Times another model answered because one failed",
     "compactions": "Conversations whose older entries were summarised",
     "agents_left": "Agents that did not stop when asked",
     "turns_failed": "Turns that ended without an answer",

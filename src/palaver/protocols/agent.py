@@ -25,6 +25,7 @@ __all__ = [
     "Excerpt",
     "Failure",
     "FailureKind",
+    "FallingBack",
     "Final",
     "GeneratedText",
     "Priced",
@@ -169,6 +170,10 @@ class Failure:
     detail: str
     after: float | None = None
     """Seconds to wait before the next attempt, if the provider said so."""
+    model: str | None = None
+    """The model that failed, if the agent has several in order."""
+    instead: str | None = None
+    """The model that answers instead: the gateway asks again at once, with what has happened since."""
 
 
 Event = TextDelta | ToolCalled | ToolReturned | UsageReport | ApprovalNeeded | Final | Failure
@@ -186,6 +191,15 @@ class Choosing(Protocol):
 
     def models(self) -> Sequence[ModelOverride]:
         """Return the models that a conversation can choose."""
+        ...
+
+
+@runtime_checkable
+class FallingBack(Protocol):
+    """An agent that answers with another model while the preferred one fails."""
+
+    def is_falling_back(self) -> bool:
+        """Return whether the preferred model failed when it was asked last."""
         ...
 
 

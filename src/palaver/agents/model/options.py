@@ -1,8 +1,11 @@
 """The options of a model agent, readable without the packages that the agent needs."""
 
+from collections.abc import Mapping
 from dataclasses import field
 from datetime import timedelta
+from typing import Any
 
+from palaver.agents.fallback import FallbackAgent
 from palaver.agents.plugins import import_extra
 from palaver.model.value import value
 from palaver.protocols.agent import Agent
@@ -25,9 +28,19 @@ class ModelOptions:
     context_window: int | None = None
     prices: bytes | None = None
     """A price file that overrides the built-in table."""
+    fallback: tuple["ModelOptions", ...] = ()
+    """The models that answer while this one fails, in order."""
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> "ModelOptions":
+        """Make the options of a configuration."""
+        options = {name: value for name, value in facts.items() if name != "fallback"}
+        return cls(**options, fallback=tuple(map(cls.of, facts.get("fallback", ()))))
 
 
 def make_model_agent(options: ModelOptions) -> Agent:
     """Load the model agent's packages and make it. Raises InvalidInput with what to set or install."""
-    agent: Agent = import_extra("palaver.agents.model.agent", "The model agent needs", "models").ModelAgent.of(options)
-    return agent
+    kind = import_extra("palaver.agents.model.agent", "The model agent needs", "models").ModelAgent
+    if not options.fallback:
+        return kind.of(options)
+    return FallbackAgent.of([(each.model, kind.of(each)) for each in (options, *options.fallback)])

@@ -27,7 +27,7 @@ from palaver.model.tools import parse_question
 from palaver.model.transcript import Entry, Role
 from palaver.model.turn import Choice, Destination, Outbound, Received, Turn, TurnState, outbound_to
 from palaver.model.value import value
-from palaver.protocols.agent import ApprovalNeeded, Failure, FailureKind, Final
+from palaver.protocols.agent import ApprovalNeeded, Failure, FailureKind, FallingBack, Final
 from palaver.protocols.hooks import EventKind, GatewayEvent
 from palaver.store.people import access_rules
 from palaver.store.queue.cause import CauseKind, SendCause
@@ -271,6 +271,8 @@ class TurnCompletion:
             settle = self._settle_problem(settle, running, failure, problem, now)
         elif has_recovered:
             settle = problems.settle_answered(settle, turn.key.profile)
+        elif running.switched and not failure:
+            settle = self._settle_switched(settle, running, running.switched, now)
         if failure and running.job:
             why = _JOB_FAILURES.get(failure.kind, texts.JOB_BROKE)
             settle = settle_and_report(settle, running.messages[-1].inbound, why, self._reporting, now)
@@ -282,13 +284,32 @@ class TurnCompletion:
         log.info("turn settled", extra={"action": "turn.finished", "turn": turn.number, "failed": failure is not None})
         if failure:
             self.ctx.meter.count("turns_failed")
-        self._note_problem(turn, problem, has_recovered=has_recovered)
+        self._note_problem(turn, problem, has_recovered=has_recovered, is_switched=running.switched is not None)
         self.tell_hooks(lambda: events)
 
     def _has_recovered(self, running: RunningTurn, entries: Sequence[Entry]) -> bool:
         """Return whether an agent that failed before has said something."""
         is_asked = running.shown is not None and any(entry.role is Role.ASSISTANT for entry in entries)
-        return is_asked and running.turn.key.profile in self.ctx.failing_profiles
+        if not is_asked or running.turn.key.profile not in self.ctx.failing_profiles:
+            return False
+        agent = self.ctx.agents.of(running.turn.key.profile)
+        return not (isinstance(agent, FallingBack) and agent.is_falling_back())
+
+    @transaction
+    def _settle_switched(
+        self, settle: Transaction[int], running: RunningTurn, failure: Failure, now: datetime
+    ) -> Statements[None]:
+        """Settle a turn that another model answered. Tell the owner once, until the preferred one answers again."""
+        turn, profile = running.turn, running.turn.key.profile
+        if not is_agent_problem(failure.kind):
+            yield from settle
+            return
+        is_new = yield from problems.settle_switched(settle, turn, failure.kind, failure.model, now)
+        if is_new:
+            problem = " ".join(describe_agent_problem(failure.kind, failure.model, profile))
+            notice = texts.answers_instead(problem, failure.instead or "", turn.number)
+            cause = SendCause(CauseKind.PROBLEM, profile, f"{failure.kind} turn {turn.number}")
+            yield from notify_owner(outbound_to(running.source, ""), notice, cause, self._reporting, now)
 
     @transaction
     def _settle_problem(
@@ -302,10 +323,11 @@ class TurnCompletion:
             cause = SendCause(CauseKind.PROBLEM, turn.key.profile, f"{failure.kind} {now:%Y-%m-%d}")
             yield from notify_owner(place, notice, cause, self._reporting, now, never_there=True)
 
-    def _note_problem(self, turn: Turn, problem: str | None, *, has_recovered: bool) -> None:
+    def _note_problem(self, turn: Turn, problem: str | None, *, has_recovered: bool, is_switched: bool) -> None:
         profile = turn.key.profile
-        if problem:
+        if problem or is_switched:
             self.ctx.failing_profiles = {*self.ctx.failing_profiles, profile}
+        if problem:
             log.error("%s", problem, extra={"action": "agent.problem", "turn": turn.number})
         elif has_recovered:
             self.ctx.failing_profiles = {*self.ctx.failing_profiles} - {profile}

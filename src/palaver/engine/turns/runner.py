@@ -261,7 +261,7 @@ class TurnRunner:
         return outcome
 
     async def _ask_with_retries(self, running: RunningTurn, agent_run: AgentRun) -> Outcome:
-        outcome = await self._ask_once(running, agent_run)
+        outcome = await self._ask_in_order(running, agent_run)
         for attempt in range(1, self.ctx.options.agent_tries):
             if not (isinstance(outcome, Failure) and outcome.kind in _RETRIED):
                 break
@@ -272,6 +272,17 @@ class TurnRunner:
             log.info("asking the agent again", extra={"action": "agent.retry", "turn": running.turn.number})
             pause = backoff(attempt, first=2.0, longest=LONGEST_AGENT_PAUSE_SECONDS)
             await asyncio.sleep(max(at_least, pause * self.ctx.rng.uniform(0.5, 1.0)))
+            outcome = await self._ask_in_order(running, agent_run)
+        return outcome
+
+    async def _ask_in_order(self, running: RunningTurn, agent_run: AgentRun) -> Outcome:
+        """Ask the agent, again at once as long as it has another model to answer with."""
+        outcome = await self._ask_once(running, agent_run)
+        while isinstance(outcome, Failure) and outcome.instead:
+            running.switched = outcome
+            self.ctx.meter.count("agent_fallbacks")
+            extra = {"action": "agent.fallback", "turn": running.turn.number, "failure": outcome.kind.value}
+            log.warning("another model answers instead", extra=extra)
             outcome = await self._ask_once(running, agent_run)
         return outcome
 

@@ -26,7 +26,7 @@ from palaver.model.key import SessionKey
 from palaver.model.source import Source
 from palaver.model.turn import NO_USAGE, ClientTool, Destination, Received, Turn, Usage
 from palaver.model.value import value
-from palaver.protocols.agent import Final
+from palaver.protocols.agent import Failure, Final
 from palaver.protocols.capabilities import Typing, supports
 
 log = logging.getLogger(__name__)
@@ -136,6 +136,8 @@ class RunningTurn:
     progress: ToolProgress | None = None
     """Once the agent has used a tool, where the chat shows that."""
     agent_run: AgentRun | None = None
+    switched: Failure | None = None
+    """Why another model answers, if the agent has several and the preferred one has just failed."""
     answer: Final | None = None
     """The answer, once it is stored."""
     prompt_tokens: int = 0

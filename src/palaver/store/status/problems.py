@@ -23,6 +23,21 @@ def settle_failed(
 ) -> Statements[None]:
     """Settle a turn whose agent failed, and record the problem. The same failure again keeps the time it began."""
     yield from settle
+    yield from _record(turn, failure, model, now)
+
+
+@transaction
+def settle_switched(
+    settle: Transaction[int], turn: Turn, failure: str, model: str | None, now: datetime
+) -> Statements[bool]:
+    """Settle a turn that another model answered, and record the problem; return whether it is new."""
+    yield from settle
+    known = yield "SELECT 1 FROM agent_problems WHERE profile = ?", (turn.key.profile,)
+    yield from _record(turn, failure, model, now)
+    return not known
+
+
+def _record(turn: Turn, failure: str, model: str | None, now: datetime) -> Statements[None]:
     yield (
         "INSERT INTO agent_problems (profile, failure, model, since, last, turn_no) VALUES (?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (profile) DO UPDATE SET failure = excluded.failure, model = excluded.model,"
