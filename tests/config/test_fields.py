@@ -157,6 +157,7 @@ def test_every_option_of_the_engine_can_be_configured() -> None:
         "revisions",
         "attention",
         "pairing",
+        "memory",
         "profiles",
         "tenants",
         "grants",

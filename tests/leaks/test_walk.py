@@ -37,6 +37,28 @@ async def test_the_oracle_sees_a_leak(tmp_path: Path) -> None:
         await taken.stop()
 
 
+async def test_the_oracle_sees_a_note_that_crosses_people(tmp_path: Path) -> None:
+    taken = Walk(1, f"sqlite:///{tmp_path}/p.db", tmp_path / "files")
+    await taken.start()
+    try:
+        ann, ben = taken.town.people[:2]
+        mine, his = taken.town.spots[:2]
+        await taken.ask(ann, mine, taken.plant())
+        await taken.ask(ann, mine, "!use remember")
+        assert "u1u" in await taken.ask(ann, mine, "/memory")
+        await taken.ask(ben, his, "hello")
+        await taken.here.store.transact(_give_notes_to(ben.identity))
+        with pytest.raises(Leak, match="was shown"):
+            await taken.ask(ben, his, "hello")
+    finally:
+        await taken.stop()
+
+
+@transaction
+def _give_notes_to(identity: str) -> Statements[None]:
+    yield "UPDATE memory_notes SET identity = ?", (identity,)
+
+
 @transaction
 def _let_in(identity: str) -> Statements[None]:
     yield "INSERT INTO participants (identity, session_no) SELECT ?, no FROM sessions", (identity,)

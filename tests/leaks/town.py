@@ -28,6 +28,7 @@ __all__ = ["SECRET", "Gossip", "Place", "Somebody", "Spot", "Town", "secrets_in"
 
 SECRET = re.compile(r"u\d+u")
 _SEARCH = re.compile(r"!use search (\w+)")
+_REMEMBER = "!use remember"
 OTHER = Platform(name="other", title="The other platform", has_threads=True)
 WORK = "work"
 
@@ -57,6 +58,10 @@ class Gossip:
             found = await request.toolbox.use(call)
             yield ToolReturned(call=call.id, text=found)
             words |= secrets_in(found)
+        elif request.messages and _REMEMBER in request.messages[-1].text:
+            call = ToolCall(f"c{request.turn}", "remember", json.dumps({"text": " ".join(sorted(words)) or "nothing"}))
+            yield ToolCalled(calls=(call,))
+            yield ToolReturned(call=call.id, text=await request.toolbox.use(call))
         self.shown.append(Shown(request.turn, words))
         yield Final(text=f"I know {' '.join(sorted(words)) or 'nothing'}.")
 

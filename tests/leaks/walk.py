@@ -14,6 +14,7 @@ from palaver.store.conversations.transcript import SEQS
 from palaver.store.records import INBOX_COLUMNS, from_json, received_of, source_of
 from palaver.store.status.invariants import violations
 from palaver.testkit.updates import Message
+from palaver.tools.memory import MemoryTools
 from palaver.tools.search import SearchTools
 from tests.engine.gateway import Bench, MovableClock, running
 from tests.leaks.oracle import Facts, Opening, Oracle, Spoke
@@ -63,7 +64,7 @@ class Walk:
             agent=self.town.agent,
             clock=self.clock,
             shelf=BlobStore(self.files),
-            toolsets=lambda store: (SearchTools(store),),
+            toolsets=lambda store: (SearchTools(store), MemoryTools(store)),
             **options,  # pyright: ignore[reportArgumentType]
         )
         self.here = await self._stack.enter_async_context(gateway)
@@ -267,11 +268,15 @@ class Walk:
         who, spot, thread = self._somewhere()
         platform = self.chance.choice(list(self.town.worlds))
         # A title stays with the person who began the conversation, also one that somebody linked with them has given.
-        title = f"/title Plan {self.plant()}" if len(self.oracle.circle(who.identity)) == 1 else "/title Plan"
+        alone = len(self.oracle.circle(who.identity)) == 1
+        title = f"/title Plan {self.plant()}" if alone else "/title Plan"
+        note = self.chance.randint(1, 20)
         commands = [
             *("/new", f"/new Plan {self.plant()}", title, "/title", "/back", "/back"),
             *("/undo", "/undo 9", "/redo", "/retry", "/branch", "/branch --at 1", "/detach", "/compress"),
             *("/sessions", "/resume", "/status", "/usage", "/whoami", "/export", "/export jsonl", "/help", "/model"),
+            *("!use remember", "!use remember", "/memory", "/memory", f"/memory forget {note}"),
+            f"/memory edit {note} {self.plant() if alone else 'Plan'}",
             *(f"/handoff {platform} --yes", "/sethome", "/stop", "/approve", "/link yes", "/search note"),
         ]
         await self.ask(who, spot, self.chance.choice(commands), thread)

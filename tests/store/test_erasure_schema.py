@@ -63,6 +63,7 @@ WITHOUT_CONTENT = [
     "inbox.version",
     "journal.kind",
     "link_offers.code_hash",
+    "memory_notes.profile",
     "meta.name",
     "meta.value",
     "operations.kind",
@@ -203,6 +204,10 @@ def _plant() -> Statements[None]:
         " VALUES ('p', 999, ?, ?, ?, 'local', ?, ?, 0, 'h', 'h', 'w', 0, 0, ?, ?, 'off', ?)"
     )
     yield process, (ANN, ID, body, *[SECRET] * 5)
+    note = "INSERT INTO memory_notes (profile, identity, place, text, created) VALUES ('main', ?, ?, ?, 1)"
+    for identity, place in ((ANN, None), (ANN, f"agent:main:telegram:group:-100:user:{ID}")):
+        yield note, (identity, place, SECRET)
+    yield note, (None, f"agent:main:telegram:dm:{ID}", SECRET)
     for (table, column), (condition, person) in PLANTED.items():
         yield f"UPDATE {table} SET {column} = ? WHERE {condition}", (f"{SECRET} of {ID}", person)  # noqa: S608 - ours
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import BadArgument, NotFound
 from palaver.store.people import usage
 from palaver.store.privacy.person_export import check_export, export_person
@@ -15,8 +16,15 @@ async def _export(store: Store, name: str = ANN) -> list[bytes]:
     return [line async for line in export_person(store.database, name)]
 
 
+@transaction
+def _note(identity: str, text: str) -> Statements[None]:
+    yield "INSERT INTO memory_notes (profile, identity, text, created) VALUES ('main', ?, ?, 1)", (identity, text)
+
+
 async def test_everything_of_a_person_and_nothing_of_others(store: Store) -> None:
     await live(store)
+    for identity, text in ((ANN, SECRET), ("telegram:8", OTHERS)):
+        await store.transact(_note(identity, text))
     lines = await _export(store)
     text = b"".join(lines).decode()
     kinds = [next(iter(json.loads(line))) for line in lines]
@@ -39,6 +47,7 @@ async def test_everything_of_a_person_and_nothing_of_others(store: Store) -> Non
         "usage",
         "schedules",
         "firings",
+        "memory_notes",
     } <= tables
     assert text.count(SECRET) > 6
     assert ID in text

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from palaver.db.transaction import Statements, Transaction, transaction
+from palaver.model.memory import MemoryScope
 from palaver.model.revision import RevisionPolicy
 from palaver.model.session import Principal
 from palaver.model.turn import Cause, Inbound, Outbound, Revision
 from palaver.store.conversations import attach, attachments, deletion, expiry, sessions, undo_log
 from palaver.store.opening import open_store
-from palaver.store.people import pairing, usage
+from palaver.store.people import memory, pairing, usage
 from palaver.store.queue import inbox, outbox, revisions, turns
 from palaver.store.results import OperationKind, RepeatSafety
 from palaver.store.status import message_status
@@ -26,6 +27,8 @@ ASKED = {
     "claim for several": outbox.claim("w1", NOON, LEASE, accounts=["telegram:b", "web:"]),
     "hasten": outbox.make_due_now("telegram", "b", "7", NOON),
     "silent": expiry.list_idle(NOON - timedelta(hours=1), NOON, None, 100),
+    "notes about a person": memory.list_notes(MemoryScope(profile="main", identity="telegram:7")),
+    "notes of a chat": memory.list_notes(MemoryScope(profile="main", identity=None, place=key_of(dm("9")))),
     "routed": sessions.routed_session(key_of(dm("9"))),
     "titled": sessions.create(key_of(dm("9")), dm("9"), NOON, title="Plans"),
     "newest": undo_log.latest(key_of(dm("9")), 1, *OperationKind),

@@ -50,6 +50,7 @@ _GROUPS = {
     "jobs": LazyGroup("jobs", "palaver.cli.jobs", "List and change scheduled jobs."),
     "usage": LazyGroup("usage", "palaver.cli.usage", "Show turns, tokens and cost."),
     "people": LazyGroup("people", "palaver.cli.people", "List, export and delete people."),
+    "memory": LazyGroup("memory", "palaver.cli.memory", "List, edit and delete what agents remember."),
     "pair": LazyGroup("pair", "palaver.cli.pair", "Approve or deny strangers who ask for access."),
     "grants": LazyGroup("grants", "palaver.cli.grants", "List and change who has access."),
     "platforms": LazyGroup("platforms", "palaver.cli.platforms", "Show which accounts are connected."),

@@ -2,13 +2,25 @@
 
 from typing import cast
 
-from palaver.commands import handoff, jobs, models, pairing, people, platforms, search, sessions, transcripts, turns
+from palaver.commands import (
+    handoff,
+    jobs,
+    memory,
+    models,
+    pairing,
+    people,
+    platforms,
+    search,
+    sessions,
+    transcripts,
+    turns,
+)
 from palaver.commands.processes import process_handlers
 from palaver.commands.registry import Registry
 from palaver.processes.manager import ProcessManager
 from palaver.store.store import Store
 
-_MODULES = (sessions, handoff, transcripts, search, turns, models, jobs, platforms, people, pairing)
+_MODULES = (sessions, handoff, transcripts, search, turns, models, jobs, platforms, people, memory, pairing)
 
 
 def builtin_commands(store: Store, processes: ProcessManager | None = None) -> Registry:

@@ -54,6 +54,10 @@ class LimitsConfig(Section):
         ge=timedelta(minutes=1),
         le=timedelta(days=7),
     )
+    memory_notes: int = _limit("memory_notes", "Keep this many notes about one person or chat.", ge=1, le=1_000)
+    memory_characters: int = _limit(
+        "memory_characters", "Keep notes of this many characters about one person or chat.", ge=500, le=100_000
+    )
     concurrent_sends: int = _limit(
         "concurrent_sends", "Send at most this many messages per account at once.", ge=1, le=10_000
     )

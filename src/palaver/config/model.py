@@ -130,6 +130,7 @@ class ChatConfig(Section):
     scope: ScopeConfig = Field(default=ScopeConfig(), description="Which messages share a conversation.")
     attention: AttentionConfig = Field(default=AttentionConfig(), description="Which group messages are for the agent.")
     pairing: bool = Field(default=True, description="Whether strangers in direct chats can ask for access.")
+    memory: bool = Field(default=True, description="Whether the agent keeps notes about people and chats.")
 
 
 class ServerConfig(Section):
@@ -203,6 +204,7 @@ class Config(ChatConfig):
             revisions=self._layers("revisions", lambda place: place.revisions),
             attention=self._layers("attention", lambda place: replace(self._attention(), **_chosen(place.attention))),
             pairing=self._layers("pairing", lambda place: place.pairing),
+            memory=self._layers("memory", lambda place: place.memory),
             profiles=tuple(rules),
             tenants=self.relay.rules(),
             grants=(TERMINAL_OWNER, WEB_OWNER, API_OWNER, *grants),

@@ -12,6 +12,7 @@ from palaver.engine.jobs.creation import JobRules
 from palaver.model.access import AccessRole, Grant
 from palaver.model.command import Command, Invocation
 from palaver.model.key import Scope
+from palaver.model.memory import MemoryLimits
 from palaver.model.session import Principal, Session
 from palaver.model.source import DM, Source
 from palaver.model.split import ReplyRoutes
@@ -52,6 +53,8 @@ class CommandContext:
     """The configured grants, beside those in the store."""
     jobs: JobRules = field(default_factory=JobRules)
     """What this gateway can do for a scheduled job."""
+    memory_limits: MemoryLimits = field(default_factory=MemoryLimits)
+    """How many notes one person or one chat can have."""
     routes: ReplyRoutes = field(default_factory=ReplyRoutes)
     """How to send a notice to another chat."""
     mentioned: list[Session] = field(default_factory=list[Session])

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from palaver.model.access import Grant
 from palaver.model.addressing import ConversationRules
 from palaver.model.key import ChatSelector, ProfileRule, Scope, ScopedSetting
+from palaver.model.memory import MemoryLimits
 from palaver.model.quotas import QuotaRules
 from palaver.model.retention import RetentionRules
 from palaver.model.revision import RevisionPolicy
@@ -60,6 +61,10 @@ class Options(ConversationRules):
     """How long one tool call may take."""
     pseudonyms: bool = False
     """Whether agents see pseudonyms instead of ids, where they need no ids."""
+    memory: ScopedSetting[bool] = field(default_factory=lambda: ScopedSetting(default=True))
+    """Whether agents keep notes about people and chats."""
+    memory_notes: int = MemoryLimits().notes
+    memory_characters: int = MemoryLimits().characters
     titles: bool = True
     """Whether agents title conversations that have no title."""
 
@@ -100,6 +105,10 @@ class Options(ConversationRules):
     crash_window: timedelta = timedelta(minutes=5)
     """Starts within this time of each other count as one crash loop."""
     crash_limit: int = 3
+
+    @property
+    def memory_limits(self) -> MemoryLimits:
+        return MemoryLimits(notes=self.memory_notes, characters=self.memory_characters)
 
 
 ChatMoves = Mapping[tuple[str, str | None], Mapping[str, str]]

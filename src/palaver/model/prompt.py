@@ -132,9 +132,9 @@ _PREAMBLE = (
 )
 
 
-def with_instructions(section: str, instructions: str) -> str:
-    """Return the context section followed by what the people of the conversation ask of the model."""
-    return f"{section}\n\nInstructions for this conversation:\n{instructions}"
+def conversation_instructions(text: str) -> str:
+    """Return the part of the prompt with what the people of the conversation ask of the model."""
+    return f"Instructions for this conversation:\n{text}"
 
 
 def context_section(situation: Situation, pseudonyms: Pseudonyms | None = None) -> str:

@@ -10,6 +10,7 @@ from typing import cast
 
 from palaver.model.access import AccessRole
 from palaver.model.label import strip_markers
+from palaver.model.memory import MEMORY_TOOLS
 from palaver.model.redact import redact
 from palaver.model.text import escape_invisible, one_line
 from palaver.model.transcript import ToolCall
@@ -20,9 +21,9 @@ TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 ALL_TOOLS = frozenset({"all"})
 ASK_USER = "ask_user"
 """The tool that asks the person a question."""
-_TALK = frozenset(
-    {ASK_USER, "change_job", "list_jobs", "read_file", "schedule_job", "search", "send_file", "send_here"}
-)
+_TALK = MEMORY_TOOLS | {
+    *(ASK_USER, "change_job", "list_jobs", "read_file", "schedule_job", "search", "send_file", "send_here")
+}
 _WORK = frozenset({"file_*", "process", "terminal"})
 """What works on a machine. It is there only if the configuration has a terminal, and never for guests."""
 MAX_QUESTION_LENGTH = 4000

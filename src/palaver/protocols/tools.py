@@ -9,6 +9,7 @@ from palaver.model.access import AccessRole
 from palaver.model.attachment import NewFile
 from palaver.model.errors import PalaverError
 from palaver.model.job import Job, JobRequest
+from palaver.model.memory import MemoryLimits
 from palaver.model.source import DM, Source
 from palaver.model.transcript import ToolCall
 from palaver.model.turn import Received, Turn
@@ -113,6 +114,11 @@ class ToolServices(Protocol):
 
     @property
     def now(self) -> datetime: ...
+
+    @property
+    def memory_limits(self) -> MemoryLimits:
+        """How many notes one person or one chat can have."""
+        ...
 
     async def schedule(self, request: JobRequest) -> Job:
         """Make a job on behalf of the person. Raises InvalidInput, and ToolFailed if they cannot make it."""

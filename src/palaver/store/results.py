@@ -46,6 +46,8 @@ class Begun:
     turn: Turn
     opened: Opened
     messages: tuple[Received, ...]
+    has_notes: bool = False
+    """The agent may have notes about the person or the chat."""
 
 
 @value

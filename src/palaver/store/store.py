@@ -16,7 +16,7 @@ from palaver.store.conversations import (
     transcript,
 )
 from palaver.store.jobs import firings, jobs
-from palaver.store.people import aliases, api_tokens, grants, links, pairing, people, usage
+from palaver.store.people import aliases, api_tokens, grants, links, memory, pairing, people, usage
 from palaver.store.privacy.erasure import Erasures
 from palaver.store.queue import commands, inbox, outbox, relayed, revisions, turn_control, turns
 from palaver.store.scrub import scrub
@@ -54,6 +54,7 @@ class Store(DatabaseClient):
     jobs = jobs
     journal_feed = journal_feed
     links = links
+    memory = memory
     message_status = message_status
     outbox = outbox
     overview = overview

@@ -8,6 +8,7 @@ from palaver.protocols.tools import ToolProblems, Toolset
 from palaver.store.store import Store
 from palaver.tools.ask import AskTools
 from palaver.tools.jobs import JobTools
+from palaver.tools.memory import MemoryTools
 from palaver.tools.messages import FileTools, MessageTools
 from palaver.tools.search import SearchTools
 from palaver.tools.terminal import TerminalTools
@@ -22,7 +23,10 @@ class Toolsets:
         self._servers = _make_servers(servers) if servers else None
 
     def toolsets(self, store: Store, terminal: TerminalTools | None = None) -> Sequence[Toolset]:
-        ours: tuple[Toolset, ...] = (SearchTools(store), MessageTools(), FileTools(), JobTools(store), AskTools())
+        ours: tuple[Toolset, ...] = (
+            *(SearchTools(store), MessageTools(), FileTools(), JobTools(store)),
+            *(AskTools(), MemoryTools(store)),
+        )
         if terminal:
             ours = (*ours, terminal, WorkspaceTools(terminal.backend))
         return (*ours, self._servers) if self._servers else ours

@@ -52,6 +52,7 @@ from palaver.web.pages import (
     explain,
     home,
     jobs,
+    memory,
     messages,
     palette,
     people,
@@ -70,7 +71,21 @@ from palaver.web.pages.common import render
 from palaver.web.services import Services
 
 PAGES = (
-    *(chat_list, chat_actions, chat, explain, home, jobs, messages, palette, people, processes, search, sessions),
+    *(
+        chat_list,
+        chat_actions,
+        chat,
+        explain,
+        home,
+        jobs,
+        memory,
+        messages,
+        palette,
+        people,
+        processes,
+        search,
+        sessions,
+    ),
     *(status, usage),
     *(setting_accounts, setting_data, setting_model, setting_tools, settings),
 )

@@ -210,6 +210,7 @@ class CommandDispatcher:
             tool_problems=TurnTools(ctx).problems,
             roles=ctx.options.command_roles,
             grants=ctx.options.grants,
+            memory_limits=ctx.options.memory_limits,
             scope_of=ctx.options.scopes.find,
             jobs=job_rules(ctx, received.key.profile),
             routes=ctx.replies.routes,
@@ -279,6 +280,7 @@ class CommandDispatcher:
             agent=ctx.agents.of(found.key.profile),
             roles=ctx.options.command_roles,
             grants=ctx.options.grants,
+            memory_limits=ctx.options.memory_limits,
         )
         work = await self._commands.perform(invocation, command)
         work = commands.run_if_unchanged(_role_in_session(session, principal, ctx.options.grants), role, work)

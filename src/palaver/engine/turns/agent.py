@@ -13,6 +13,7 @@ from palaver.engine.context import EngineContext
 from palaver.engine.delivery.replies import LONGEST_ANSWER
 from palaver.engine.retry import Timeouts, contain_cancellation, log_error
 from palaver.model.errors import StoreError
+from palaver.model.memory import notes_section
 from palaver.model.platform import Platform
 from palaver.model.prompt import (
     HomeChannel,
@@ -21,8 +22,8 @@ from palaver.model.prompt import (
     Situation,
     TurnFacts,
     context_section,
+    conversation_instructions,
     turn_facts,
-    with_instructions,
 )
 from palaver.model.session import ModelOverride, Session
 from palaver.model.source import Labels, Source
@@ -50,6 +51,7 @@ from palaver.protocols.agent import (
 from palaver.store import accounts
 from palaver.store.accounts import NamedHome
 from palaver.store.conversations import attach, transcript
+from palaver.store.people import memory
 from palaver.store.people.access_rules import AccessRules
 from palaver.store.queue import turn_control, turns
 from palaver.store.results import Begun, Held
@@ -79,6 +81,8 @@ class TurnSnapshot:
     """Somebody answered a question: open tool calls may still be used."""
     shared: bool = False
     """Whether several people can speak in the conversation or take part in it."""
+    memory: str = ""
+    """The part of the prompt with the agent's notes about the person or the chat."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,12 +110,17 @@ class RequestBuilder:
         """Return the request. `tools` are the names of the gateway's tools for this turn, which it will get."""
         platform = self._platform(snapshot.last.inbound.source)
         messages = self._view(snapshot, snapshot.entries, str(turn.number) if snapshot.resumes_calls else None)
-        section = self._section(snapshot, platform, tools, jobs_send_elsewhere=jobs_send_elsewhere)
+        parts = [self._section(snapshot, platform, tools, jobs_send_elsewhere=jobs_send_elsewhere)]
+        if asked := snapshot.session.instructions:
+            parts.append(conversation_instructions(asked))
+        if snapshot.memory and self.ctx.options.memory.find(snapshot.last.inbound.source):
+            # Last: a provider's cache keeps what comes before the part that changes.
+            parts.append(snapshot.memory)
         return Request(
             session=turn.session,
             turn=turn.number,
             attempt=turn.attempt,
-            section=with_instructions(section, asked) if (asked := snapshot.session.instructions) else section,
+            section="\n\n".join(parts),
             messages=messages,
             override=chosen_model(snapshot),
             approvals=_approvals(turn, snapshot, messages) if snapshot.resumes_calls else {},
@@ -242,16 +251,28 @@ def begin_and_load(
         return begun, None
     is_alone = begun.opened.is_alone and len(begun.messages) == 1
     session = begun.opened.session
-    return begun, (yield from _snapshot(begun.turn, begun.messages[-1], session, rules, is_alone=is_alone))
+    snapshot = yield from _snapshot(begun.turn, begun.messages[-1], session, rules, is_alone=is_alone)
+    if begun.has_notes:
+        snapshot = replace(snapshot, memory=(yield from _memory(begun.turn, snapshot)))
+    return begun, snapshot
 
 
 @transaction
 def load_snapshot(turn: Turn, last: Received, rules: Transaction[AccessRules]) -> Statements[TurnSnapshot]:
     session = yield from turns.session_of(turn)
     snapshot = yield from _snapshot(turn, last, session, rules)
+    notes = yield from _memory(turn, snapshot)
     approvals = yield from turn_control.read_approvals(turn)
     # A second attempt may already have used what was approved, so it has to ask again.
-    return replace(snapshot, approvals=approvals, resumes_calls=bool(approvals) and turn.attempt == 1)
+    resumes_calls = bool(approvals) and turn.attempt == 1
+    return replace(snapshot, approvals=approvals, resumes_calls=resumes_calls, memory=notes)
+
+
+def _memory(turn: Turn, snapshot: TurnSnapshot) -> Statements[str]:
+    """Return the part of the prompt with the notes that everybody who reads this conversation can see."""
+    scope = yield from memory.scope_of(turn.key, snapshot.session, snapshot.last, shared=snapshot.shared)
+    notes = (yield from memory.list_notes(scope)) if scope else []
+    return notes_section(notes, scope) if scope and notes else ""
 
 
 def _snapshot(

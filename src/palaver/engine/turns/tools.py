@@ -22,6 +22,7 @@ from palaver.model.attachment import NewFile
 from palaver.model.errors import InvalidInput, NotAllowed, NotFound, StoreError, StoreUnavailable
 from palaver.model.job import Job, JobRequest
 from palaver.model.key import JOB
+from palaver.model.memory import MEMORY_TOOLS, MemoryLimits
 from palaver.model.prompt import PSEUDONYM
 from palaver.model.source import Source, identity_of
 from palaver.model.target import Place, Target, parse_targets
@@ -101,10 +102,11 @@ class TurnTools:
         """Return the gateway's tools for a turn. A client's tool of the same name takes the place of ours."""
         found = await self.tools(running.role, running.source.platform)
         is_job = running.job is not None or running.turn.key.kind == JOB
+        hidden = frozenset[str]() if self.ctx.options.memory.find(running.source) else MEMORY_TOOLS
         return {
             name: (_with_approval(tool), toolset)
             for name, (tool, toolset) in found.items()
-            if name not in running.offered and (tool.for_jobs or not is_job)
+            if name not in running.offered and (tool.for_jobs or not is_job) and name not in hidden
         }
 
     async def _list(self, toolset: Toolset) -> Sequence[Tool]:
@@ -297,6 +299,10 @@ class _TurnServices:
     @property
     def now(self) -> datetime:
         return self.ctx.clock.now()
+
+    @property
+    def memory_limits(self) -> MemoryLimits:
+        return self.ctx.options.memory_limits
 
     async def schedule(self, request: JobRequest) -> Job:
         targets = [await self._real(target) for target in parse_targets(request.to, self.ctx.replies.platforms)]

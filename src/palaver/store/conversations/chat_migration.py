@@ -39,7 +39,8 @@ def rekey(old: SessionKey, new: SessionKey) -> Statements[None]:
 def _move_rows(old: SessionKey, new: SessionKey) -> Statements[None]:
     for table in ("sessions", "routes", "operations", "attached_chats"):
         yield f"UPDATE {table} SET key = ? WHERE key = ?", (new.text, old.text)
-    yield "UPDATE attached_chats SET place = ? WHERE place = ?", (new.text, old.text)
+    for table in ("attached_chats", "memory_notes"):
+        yield f"UPDATE {table} SET place = ? WHERE place = ?", (new.text, old.text)
     turns = yield (
         f"UPDATE turns SET key = ? WHERE key = ? AND state IN {OPEN_TURN} RETURNING no",
         (new.text, old.text),

@@ -12,6 +12,7 @@ from palaver.store.conversations.attachment_refs import drop_refs
 from palaver.store.conversations.sessions import check_not_busy
 from palaver.store.conversations.transcript import SEQS, write_journal
 from palaver.store.conversations.visibility import Filter, get_visible, select_sessions
+from palaver.store.people import memory
 from palaver.store.people.usage import sum_all_ended_turns
 from palaver.store.queue.cause import OF_OPERATION, OF_SESSION, OF_TURN, CauseKind
 from palaver.store.queue.inbox import ADDRESS_COLUMNS, CHANGE, ORIGINAL
@@ -86,6 +87,7 @@ def _remove(session: Session, now: datetime) -> Statements[Removed]:
     notices = yield _ITS_NOTICES, _of(number, _ITS_NOTICES)
     yield from delete_sends([row[0] for row in notices])
     yield from _empty_messages(number)
+    yield from memory.release_session(number)
     turns = yield "SELECT no FROM turns WHERE session_no = ? ORDER BY no", (number,)
     yield from _remove_turns([row[0] for row in turns])
     yield from _bypass_in_undo_log(session, now)

@@ -178,6 +178,10 @@ def erase_share(
     yield from _undo_summaries(session, [entry for entry in entries if entry.role is Role.SUMMARY], now)
     files = yield from deletion.remove_entries(number, [entry.seq for entry in entries])
     yield from record_digests(erasure, "file", map(digests.file, files))
+    yield (
+        "DELETE FROM memory_notes WHERE session_no = ? AND seq = ?",
+        [(number, entry.seq) for entry in entries],
+    )
     # Both may quote them.
     yield "UPDATE sessions SET title = NULL, instructions = NULL WHERE no IN (?, ?)", (number, session.root)
     return len(entries)
@@ -314,7 +318,8 @@ _KEY_COLUMNS = (
 @transaction
 def all_conversation_keys() -> Statements[list[str]]:
     found: set[str] = set()
-    for table, column in (*_KEY_COLUMNS, ("routes", "key"), ("attached_chats", "place"), ("attached_chats", "key")):
+    deleted = ("routes", "key"), ("attached_chats", "place"), ("attached_chats", "key"), ("memory_notes", "place")
+    for table, column in (*_KEY_COLUMNS, *deleted):
         rows = yield f"SELECT DISTINCT {column} FROM {table} WHERE {column} IS NOT NULL", ()
         found.update(row[0] for row in rows)
     return sorted(found)
@@ -330,6 +335,7 @@ def rename_key(erasure: int, key: SessionKey, digests: Digests, now: datetime) -
     anonymous = SessionKey(key.profile, person=f"{FORGOTTEN}-{digests.name(key.text)}").text
     yield "DELETE FROM routes WHERE key = ?", (key.text,)
     yield "DELETE FROM attached_chats WHERE place = ? OR key = ?", (key.text, key.text)
+    yield "DELETE FROM memory_notes WHERE place = ?", (key.text,)
     # These were emptied with the session.
     yield "DELETE FROM inbox WHERE key = ? AND body = ? AND no < (SELECT max(no) FROM inbox)", (key.text, b"")
     yield f"{_EMPTY_MESSAGE} WHERE key = ? AND body = ?", (anonymous, b"", key.text, b"")

@@ -36,6 +36,7 @@ _DELETED_ROWS = (
     ("wrong_codes", "identity"),
     ("result_requests", "identity"),
     ("session_marks", "identity"),
+    ("memory_notes", "identity"),
     ("schedules", "owner"),
 )
 """Rows about them alone."""

@@ -53,6 +53,12 @@ _ADD_USAGE = ", ".join(f"{column} = {column} + ?" for column in USAGE_COLUMNS)
 _COUNT = (
     f"model = coalesce(?, model), {_ADD_USAGE}, prompt_tokens = coalesce(nullif(CAST(? AS BIGINT), 0), prompt_tokens)"
 )
+# Asked with a statement that runs anyway: most people and chats have none.
+_HAS_NOTES = (
+    "EXISTS (SELECT 1 FROM memory_notes n WHERE n.place = ?) OR EXISTS (SELECT 1 FROM identities m"
+    " JOIN identities o ON o.person = m.person JOIN memory_notes n ON n.identity = o.identity AND n.place IS NULL"
+    " WHERE m.identity = ?)"
+)
 
 
 @transaction
@@ -110,10 +116,11 @@ def _begin(
     if (job := messages[-1].inbound.job) and not job.attached and opened.opening is not Opening.REUSED:
         title = yield from claim_for_job(opened.session, job)
         opened = replace(opened, session=replace(opened.session, title=title))
+    identity = identity_of(source)
     rows = yield (
         "INSERT INTO turns (key, session_no, state, worker, lease_until, started, identity)"
-        " VALUES (?, ?, 'running', ?, ?, ?, ?) RETURNING no",
-        (key.text, opened.session.number, worker, micros(now + lease), micros(now), identity_of(source)),
+        f" VALUES (?, ?, 'running', ?, ?, ?, ?) RETURNING no, {_HAS_NOTES}",
+        (key.text, opened.session.number, worker, micros(now + lease), micros(now), identity, key.text, identity),
     )
     turn = Turn(
         number=rows[0][0],
@@ -137,7 +144,7 @@ def _begin(
     prepared = [prepare(entry, turn.number) for entry in entries]
     yield from append(turn.session_number, first_seq, prepared, turn.number)
     yield from outbox.enqueue_parts(notices, SendCause(CauseKind.WELCOME, opened.session.id), now)
-    return Begun(turn=turn, opened=opened, messages=tuple(messages))
+    return Begun(turn=turn, opened=opened, messages=tuple(messages), has_notes=bool(rows[0][1]))
 
 
 @transaction

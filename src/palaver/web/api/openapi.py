@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 
 from palaver import __version__
 from palaver.web.address import API_ROOT
-from palaver.web.api import jobs, messages, overview, people, processes, sessions, turns
+from palaver.web.api import jobs, memory, messages, overview, people, processes, sessions, turns
 from palaver.web.api.endpoints import Endpoint, Schema, route_of
 from palaver.web.routes import WebRequest, page
 
@@ -20,6 +20,7 @@ ENDPOINTS = (
     *jobs.ENDPOINTS,
     *processes.ENDPOINTS,
     *people.ENDPOINTS,
+    *memory.ENDPOINTS,
     *overview.ENDPOINTS,
 )
 _PATH_PARAMETER = re.compile(r"\{(\w+)(:int)?\}")

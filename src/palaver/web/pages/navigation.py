@@ -28,6 +28,7 @@ NAVIGATION = (
     Link("Jobs", "/jobs", "schedule cron reminders"),
     Link("Processes", "/processes", "background commands output", owner_only=True),
     Link("People", "/people", "users grants roles pairing", owner_only=True),
+    Link("Memory", "/memory", "notes remembers about me forget"),
     Link("Platforms", "/platforms", "accounts channels health home channels", owner_only=True),
     Link("Usage", "/usage", "cost tokens money price"),
     Link("Settings", "/settings", "configuration preferences options", owner_only=True),

@@ -1,0 +1,84 @@
+"""`palaver memory`: list, edit and delete the notes that agents keep about people and chats."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from palaver.cli import shared_options
+from palaver.cli.output import pick, print_json, print_note, print_result, print_rows
+from palaver.cli.shared_options import OPERATOR, Json, Limit, Person, StoreOption, ask
+from palaver.commands.formatting import ago
+from palaver.config.loader import load
+from palaver.db.transaction import Statements, transaction
+from palaver.model.memory import Note
+from palaver.model.source import readable_identity
+from palaver.store.store import Store
+
+EXAMPLES = {
+    "list": "palaver memory list --person telegram:7",
+    "edit": 'palaver memory edit 3 "Prefers tea"',
+    "forget": "palaver memory forget 3",
+}
+
+app = typer.Typer(help="List, edit and delete what agents remember.", rich_markup_mode=None)
+
+_Which = Annotated[int, typer.Argument(metavar="NOTE", min=1, max=2**62, help="The number of a note.")]
+
+
+@app.command("list", help=f"List notes about people and chats.\n\n{EXAMPLES['list']}")
+def list_notes(
+    *,
+    person: Person = "",
+    limit: Limit = 100,
+    after: Annotated[int, typer.Option("--after", min=0, help="Continue after this note.")] = 0,
+    store: StoreOption = None,
+    json: Json = False,
+) -> None:
+    @transaction
+    def read(opened: Store) -> Statements[list[Note]]:
+        reader = (yield from opened.people.principal_of(person)) if person else OPERATOR
+        return (yield from opened.memory.list_visible(reader, after=after, limit=limit))
+
+    found = ask(store, lambda opened: opened.read(read(opened)), [], nothing="There are no notes.")
+    follows = found[-1].number if len(found) == limit else None
+    if json:
+        print_json({"notes": [_fields(note) for note in found], "after": follows})
+        return
+    now = shared_options.now()
+    rows = [(str(note.number), _about(note), note.text, ago(note.edited or note.created, now)) for note in found]
+    if rows:
+        print_rows(("note", "about", "text", "since"), rows)
+    if follows:
+        print_note(f"For more, use --after {follows}")
+
+
+@app.command("edit", help=f"Change a note.\n\n{EXAMPLES['edit']}")
+def edit_note(
+    note: _Which,
+    text: Annotated[str, typer.Argument(help="The new text.")],
+    *,
+    store: StoreOption = None,
+    json: Json = False,
+) -> None:
+    limits, now = load(Path(), os.environ).options().memory_limits, shared_options.now()
+    changed = ask(store, lambda opened: opened.transact(opened.memory.edit(note, text, OPERATOR, limits, now)))
+    print_result(_fields(changed), f"Note {changed.number} is now: {changed.text}", as_json=json)
+
+
+@app.command("forget", help=f"Delete a note for good.\n\n{EXAMPLES['forget']}")
+def forget_note(note: _Which, *, store: StoreOption = None, json: Json = False) -> None:
+    deleted = ask(store, lambda opened: opened.transact(opened.memory.delete(note, OPERATOR)))
+    print_result(_fields(deleted), f"Deleted note {deleted.number}.", as_json=json)
+
+
+def _about(note: Note) -> str:
+    if note.place:
+        return note.place.text
+    return readable_identity(note.identity) if note.identity else ""
+
+
+def _fields(note: Note) -> dict[str, object]:
+    place = note.place.text if note.place else None
+    return pick(note, "number profile identity text created edited session seq") | {"chat": place}

@@ -1,0 +1,238 @@
+"""Memory: the notes of a person or a chat, written by agents, and listed, edited and deleted by people."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from palaver.db.transaction import Lock, Row, Statements, transaction
+from palaver.model.errors import NotFound
+from palaver.model.key import SessionKey
+from palaver.model.memory import MemoryLimits, MemoryScope, Note, check_room, clean_note, find_scope
+from palaver.model.session import Principal, Session
+from palaver.model.turn import Received, Turn
+from palaver.store.conversations import attach
+from palaver.store.conversations.visibility import Filter
+from palaver.store.queue.turns import append_to_turn
+from palaver.store.records import SEQS, instant, instant_or_none, micros, placeholders, readable
+
+_LARGEST_NUMBER = 2**63 - 1
+_COLUMNS = "n.no, n.profile, n.identity, n.place, n.text, n.created, n.edited, n.session_no, s.id, n.seq"
+_UNDONE = (
+    f"EXISTS (SELECT 1 FROM entries e JOIN operations o ON o.no = e.hidden_by AND o.kind <> 'compaction'"
+    f" WHERE e.id = n.{{0}}session_no * {SEQS} + n.{{0}}seq)"
+)
+_SHOWN = f"NOT {_UNDONE.format('')} AND (n.forgotten_seq IS NULL OR {_UNDONE.format('forgotten_')})"
+"""A note goes and returns with the entry that it came from, and returns with the one in which it was forgotten."""
+
+
+def _note_of(row: Row) -> Note:
+    number, profile, identity, place, text, created, edited, session_number, session, seq = row
+    return Note(
+        number=number,
+        profile=profile,
+        identity=identity,
+        place=SessionKey.parse(place) if place else None,
+        text=text,
+        created=instant(created),
+        edited=instant_or_none(edited),
+        session_number=session_number,
+        session=session,
+        seq=seq,
+    )
+
+
+def _select(where: Filter) -> Statements[list[Note]]:
+    rows = yield (
+        f"SELECT {_COLUMNS} FROM memory_notes n LEFT JOIN sessions s ON s.no = n.session_no"
+        f" WHERE {where.sql} AND {_SHOWN} ORDER BY n.no",
+        where.values,
+    )
+    return list(readable(_note_of, rows))
+
+
+def _within(scope: MemoryScope) -> Filter:
+    """Return the condition on notes of a scope: those of a person under any of their accounts."""
+    if scope.place:
+        return Filter("n.place = ?", (scope.place.text,))
+    return Filter(
+        "n.place IS NULL AND n.profile = ? AND n.identity IN (SELECT o.identity FROM identities m"
+        " JOIN identities o ON o.person = m.person WHERE m.identity = ?)",
+        (scope.profile, scope.identity),
+    )
+
+
+def _visible_to(principal: Principal) -> Filter:
+    """Return the one rule of who can read notes outside the chat: people those about them, the operator all."""
+    if principal.sees_all:
+        return Filter("1 = 1")
+    names = tuple(sorted(principal.identities))
+    in_profile = Filter("1 = 1") if principal.profile is None else Filter("n.profile = ?", (principal.profile,))
+    return Filter.all([Filter(f"n.place IS NULL AND n.identity IN ({placeholders(names)})", names), in_profile])
+
+
+@transaction
+def scope_of(key: SessionKey, session: Session, last: Received, *, shared: bool) -> Statements[MemoryScope | None]:
+    """Return whose notes the agent has in a turn that answers this message."""
+    places = yield from attach.attached_places(key)
+    is_shared = shared or key.shared or (last.place or key).shared or (yield from attach.is_shared(session))
+    return find_scope(key, last.inbound, places, shared=is_shared)
+
+
+@transaction
+def list_notes(scope: MemoryScope) -> Statements[list[Note]]:
+    return (yield from _select(_within(scope)))
+
+
+@transaction
+def list_visible(principal: Principal, *, after: int = 0, limit: int = 100) -> Statements[list[Note]]:
+    """List the notes that a principal sees, oldest first, starting after the number `after`."""
+    where = Filter.all([_visible_to(principal), Filter("n.no > ?", (after,))])
+    rows = yield (
+        f"SELECT n.no FROM memory_notes n WHERE {where.sql} AND {_SHOWN} ORDER BY n.no LIMIT ?",
+        (*where.values, limit),
+    )
+    numbers = [row[0] for row in rows]
+    return (yield from _select(Filter(f"n.no IN ({placeholders(numbers)})", tuple(numbers)))) if numbers else []
+
+
+@transaction
+def remember(
+    turn: Turn, scope: MemoryScope, text: str, limits: MemoryLimits, now: datetime, *, replaces: int | None = None
+) -> Statements[Note]:
+    """Store a note under the turn's fence, in place of another if `replaces` names one. The same text is kept once.
+
+    Raises BadArgument if it is too long or the memory is full, and NotFound if there is no note to replace.
+    """
+    seq = yield from _last_entry(turn)
+    text, notes = clean_note(text), (yield from list_notes(scope))
+    others = [note for note in notes if note.number != replaces]
+    if replaces is not None and len(others) == len(notes):
+        raise NotFound("note", str(replaces))
+    same = [note for note in others if note.text == text]
+    if not same:
+        check_room(others, text, limits)
+    if replaces is not None:
+        yield from _hide(replaces, turn, seq)
+    if same:
+        return same[0]
+    rows = yield (
+        "INSERT INTO memory_notes (profile, identity, place, text, created, session_no, seq)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING no",
+        (
+            *(scope.profile, scope.identity, scope.place and scope.place.text),
+            *(text, micros(now), turn.session_number, seq),
+        ),
+    )
+    yield from _drop_oldest_hidden(scope, limits)
+    return (yield from _get(rows[0][0], _within(scope)))
+
+
+@transaction
+def forget(turn: Turn, scope: MemoryScope, number: int, limits: MemoryLimits) -> Statements[Note]:
+    """Hide a note because the agent forgot it: an undo of the turn brings it back."""
+    seq = yield from _last_entry(turn)
+    note = yield from _get(number, _within(scope))
+    yield from _hide(number, turn, seq)
+    yield from _drop_oldest_hidden(scope, limits)
+    return note
+
+
+def _last_entry(turn: Turn) -> Statements[int]:
+    """Return the last entry of a turn that its worker still holds."""
+    # Several conversations of a person can write at once, and together they must not exceed the limits.
+    yield Lock("memory")
+    yield from append_to_turn(turn, [])
+    rows = yield "SELECT max(id) FROM entries WHERE turn_no = ?", (turn.number,)
+    return rows[0][0] % SEQS
+
+
+def _hide(number: int, turn: Turn, seq: int) -> Statements[None]:
+    yield (
+        "UPDATE memory_notes SET forgotten_session_no = ?, forgotten_seq = ? WHERE no = ?",
+        (turn.session_number, seq, number),
+    )
+
+
+def _drop_oldest_hidden(scope: MemoryScope, limits: MemoryLimits) -> Statements[None]:
+    """Keep as many hidden notes as shown ones: enough for an undo, and never more."""
+    where = _within(scope)
+    yield (
+        f"DELETE FROM memory_notes WHERE no IN (SELECT n.no FROM memory_notes n WHERE {where.sql} AND NOT ({_SHOWN})"
+        " ORDER BY n.no DESC LIMIT 10000 OFFSET ?)",
+        (*where.values, limits.notes),
+    )
+
+
+def _get(number: int, where: Filter) -> Statements[Note]:
+    asked = Filter("n.no = ?", (min(max(number, 0), _LARGEST_NUMBER),))
+    found = yield from _select(Filter.all([where, asked]))
+    if not found:
+        raise NotFound("note", str(number))
+    return found[0]
+
+
+# By people
+
+
+@transaction
+def get(number: int, reader: MemoryScope | Principal) -> Statements[Note]:
+    """Return a note that a chat or a principal can see. Raises NotFound."""
+    return (yield from _get(number, _readable(reader)))
+
+
+@transaction
+def edit(
+    number: int, text: str, reader: MemoryScope | Principal, limits: MemoryLimits, now: datetime
+) -> Statements[Note]:
+    """Change a note. It is then the person's own: no undo hides it."""
+    note, text = (yield from get(number, reader)), clean_note(text)
+    scope = MemoryScope(profile=note.profile, identity=note.identity, place=note.place)
+    check_room([each for each in (yield from list_notes(scope)) if each.number != number], text, limits)
+    yield (
+        "UPDATE memory_notes SET text = ?, edited = ?, session_no = NULL, seq = NULL, forgotten_session_no = NULL,"
+        " forgotten_seq = NULL WHERE no = ?",
+        (text, micros(now), number),
+    )
+    return (yield from get(number, reader))
+
+
+@transaction
+def delete(number: int, reader: MemoryScope | Principal) -> Statements[Note]:
+    """Delete a note for good."""
+    note = yield from get(number, reader)
+    yield "DELETE FROM memory_notes WHERE no = ?", (number,)
+    return note
+
+
+@transaction
+def delete_all(scope: MemoryScope) -> Statements[int]:
+    """Delete every note of a person or a chat for good, also those that an undo could bring back."""
+    count, where = len((yield from list_notes(scope))), _within(scope)
+    yield f"DELETE FROM memory_notes WHERE no IN (SELECT n.no FROM memory_notes n WHERE {where.sql})", where.values
+    return count
+
+
+def _readable(reader: MemoryScope | Principal) -> Filter:
+    return _visible_to(reader) if isinstance(reader, Principal) else _within(reader)
+
+
+# With sessions
+
+
+@transaction
+def release_session(number: int) -> Statements[None]:
+    """Keep the notes of a session that is deleted, but none that were undone or forgotten in it."""
+    ours = "n.session_no = ? OR n.forgotten_session_no = ?"
+    yield (
+        f"DELETE FROM memory_notes WHERE no IN (SELECT n.no FROM memory_notes n WHERE ({ours}) AND NOT ({_SHOWN}))",
+        (number, number),
+    )
+    yield "UPDATE memory_notes SET session_no = NULL, seq = NULL WHERE session_no = ?", (number,)
+    yield (
+        "UPDATE memory_notes SET forgotten_session_no = NULL, forgotten_seq = NULL WHERE forgotten_session_no = ?",
+        (number,),
+    )
+
+
+def sessions_of(notes: Sequence[Note]) -> list[int]:
+    """Return the numbers of the sessions that notes came from."""
+    return sorted({note.session_number for note in notes if note.session_number is not None})
