@@ -442,3 +442,31 @@ def test_targets_lead_to_home_channels_and_accounts_that_exist(
     assert explain(capsys, "target", "telegram")["targets"][0]["places"] == []
     assert main(["explain", "target", "telegram"]) == 0
     assert "the home channel is at an account that is not configured" in capsys.readouterr().out
+
+
+def test_a_route_names_the_instructions_from_general_to_specific(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "cook.md").write_text("You are a cook.")
+    file = home / "own.yaml"
+    file.write_text(
+        "instructions: Be brief.\n"
+        "agent: {name: local, instructions: You are kind.}\n"
+        "platforms:\n  telegram:\n    chats:\n      -100:\n        threads:\n          42:\n"
+        "            instructions_file: cook.md\n"
+    )
+    monkeypatch.setenv("PALAVER_CONFIG", str(file))
+    place = ("--platform", "telegram", "--kind", "group", "--chat", "-100", "--user", "7")
+    named = {"general": ("route", *place), "topic": ("route", *place, "--thread", "42")}
+    found = {name: explain(capsys, *args)["rules"] for name, args in named.items()}
+    lines = [(rule["name"], rule["value"], rule["where"].rpartition(":")[2]) for rule in found["topic"][1:]]
+    assert lines == [
+        ("agent.instructions", "those of the agent", "2"),
+        ("instructions", "Be brief.", "1"),
+        ("instructions_file", "You are a cook.", "9"),
+    ]
+    assert found["topic"][3]["field"] == "platforms.telegram.chats.-100.threads.42.instructions_file"
+    assert [rule["name"] for rule in found["general"]] == ["profile", "agent.instructions", "instructions"]
+    (home / "cook.md").unlink()
+    assert main(["config", "check"]) == 2
+    assert "own.yaml:9" in capsys.readouterr().out

@@ -158,6 +158,7 @@ def test_every_option_of_the_engine_can_be_configured() -> None:
         "attention",
         "pairing",
         "memory",
+        "instructions",
         "profiles",
         "tenants",
         "grants",

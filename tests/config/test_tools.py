@@ -61,7 +61,7 @@ def test_what_is_secret_is_not_shown(tmp_path: Path) -> None:
     shown = {setting.field: str(setting.value) for setting in effective_settings(loaded)}
     assert (
         shown["tools.member"]
-        == "ask_user, change_job, list_jobs, read_file, schedule_job, search, send_file, send_here"
+        == "ask_user, change_job, forget, list_jobs, read_file, remember, schedule_job, search, send_file, send_here"
     )
     assert shown["tools.admin"] == "off"
     assert shown["tools.servers.notes.command"] == "notes-server"

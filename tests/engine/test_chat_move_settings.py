@@ -26,6 +26,8 @@ def test_settings_rules_and_grants_name_both_ids() -> None:
     given = Options(scopes=scopes(OLD), profiles=(rule,), grants=(block,))
     led = follow_moves(given, MOVED)
     assert led.scopes == scopes(OLD, NEW)
+    topics = [chat._replace(thread_id="42") for chat in (OLD, NEW)]
+    assert follow_moves(Options(scopes=scopes(topics[0])), MOVED).scopes == scopes(*topics)
     assert [each.chat_id for each in (*led.profiles, *led.grants)] == ["-1", "-1001"] * 2
     assert follow_moves(led, MOVED) == led
 

@@ -16,6 +16,8 @@ SOURCE = Source(
     profile="work",
 )
 ORDER: tuple[Mapping[str, Any], ...] = (  # narrowest first
+    {"chats": {ChatSelector("discord", "c1", "g1", "t1"): "the parent's for this thread, on this server"}},
+    {"chats": {ChatSelector("discord", "c1", None, "t1"): "the parent's for this thread"}},
     {"chats": {ChatSelector("discord", "t1", "g1"): "thread's own on this server"}},
     {"chats": {ChatSelector("discord", "t1"): "thread's own"}},
     {"chats": {ChatSelector("discord", "c1", "g1"): "parent's on this server"}},
@@ -38,6 +40,14 @@ def layers(*given: Mapping[str, Any]) -> ScopedSetting[str]:
 def test_the_narrowest_setting_wins(narrowest: int) -> None:
     (values,) = ORDER[narrowest].values()
     assert layers(*ORDER[narrowest:]).find(SOURCE) == next(iter(values.values()))
+
+
+def test_values_that_add_up_come_from_wide_to_narrow() -> None:
+    others = {"chats": {ChatSelector("discord", "c1", "g1", "t2"): "another thread's"}}
+    found = layers(*ORDER, others).matching(SOURCE)
+    named = [next(iter(next(iter(values.values())).values())) for values in ORDER]
+    assert [value for _, value in found] == ["default's", *reversed(named)]
+    assert found[-1][0] == ("platforms", "discord", "servers", "g1", "chats", "c1", "threads", "t1")
 
 
 def test_without_a_setting_it_is_the_default() -> None:

@@ -37,7 +37,7 @@ def _environ(file: str | None) -> Mapping[str, str]:
 def check(file: File = None, *, json: Json = False) -> None:
     try:
         loaded = load_with_sources(Path(), _environ(file), known_platforms(), load_factory, agent_options)
-        _check_agents(loaded)
+        _check_files(loaded)
     except MalformedConfig as error:
         _print_mistakes(error.mistakes, json=json)
         raise typer.Exit(2) from error
@@ -48,12 +48,10 @@ def check(file: File = None, *, json: Json = False) -> None:
     print_result(fields, *warnings, f"The configuration is {valid}.", as_json=json)
 
 
-def _check_agents(loaded: Loaded) -> None:
-    """Raise MalformedConfig if a configured agent cannot start."""
-    mistakes = [
-        refused_at(loaded.sources.nearest(path), path, refusal)
-        for path, refusal in find_unavailable_agents(loaded.config)
-    ]
+def _check_files(loaded: Loaded) -> None:
+    """Raise MalformedConfig if a configured agent cannot start, or instructions cannot be read."""
+    refusals = (*find_unavailable_agents(loaded.config), *loaded.config.unreadable_instructions())
+    mistakes = [refused_at(loaded.sources.nearest(path), path, refusal) for path, refusal in refusals]
     if mistakes:
         raise MalformedConfig(mistakes)
 

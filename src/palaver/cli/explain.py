@@ -5,7 +5,7 @@ The gateway's own functions decide, on the configuration and the store in use.
 
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -47,6 +47,7 @@ from palaver.model.schedule import next_occurrences, parse_schedule
 from palaver.model.source import DM, MAIN, Source, Trust, parse_participant, with_participant
 from palaver.model.target import All, Home, Local, Origin, Place, Target
 from palaver.model.turn import InboxState
+from palaver.model.value import FieldPath
 from palaver.platforms.local.adapter import output_folder
 from palaver.platforms.plugins import known_platforms
 from palaver.store.results import Opening
@@ -229,7 +230,9 @@ def explain_access(
     _print_then(result)
 
 
-@app.command(help=f"Show which profile answers a message, and in which session.\n\n{EXAMPLES['route']}")
+@app.command(
+    help=f"Show which profile answers a message, in which session, with which instructions.\n\n{EXAMPLES['route']}"
+)
 def route(
     message: Message = "",
     platform: PlatformName = "",
@@ -261,18 +264,29 @@ def route(
     explanation = result.explanation
     profile, opening = explanation.conversation.profile, explanation.opening
     own = result.config.profiles.get(profile)
-    agent = (own if own and "agent" in own.model_fields_set else result.config).agent.name
+    has_own = own is not None and "agent" in own.model_fields_set
+    agent = (own if own and has_own else result.config).agent.name
+    of_agent = ("profiles", profile, "agent") if has_own else ("agent",)
+    rules = (*explanation.profile_rules, *_agent_instructions(result, of_agent), *explanation.instructions)
     session = opening.session.id if opening.session else None
     if json:
         fields = {"profile": profile, "agent": agent, "key": explanation.conversation.text, "opening": opening.opening}
-        rules = _rule_fields(explanation.profile_rules)
-        print_json({**fields, "session": session, "rules": rules, "then": _then(result)})
+        print_json({**fields, "session": session, "rules": _rule_fields(rules), "then": _then(result)})
         return
     print_heading(f"profile {profile}")
     facts = [("agent", agent), ("conversation", explanation.conversation.text), ("session", _opens(explanation))]
     print_facts(facts)
-    _print_rules(explanation.profile_rules)
+    _print_rules(rules)
     _print_then(result)
+
+
+def _agent_instructions(result: Result, section: FieldPath) -> Iterator[AppliedRule]:
+    """Name the instructions that the agent itself has, before those of the place."""
+    written_at = result.config.options().written_at
+    for name in ("instructions", "instructions_file"):
+        if where := written_at((*section, name)):
+            field = ".".join(map(str, (*section, name)))
+            yield AppliedRule(name=f"agent.{name}", value="those of the agent", field=field, where=where)
 
 
 def _opens(explanation: Explanation) -> str:

@@ -172,12 +172,14 @@ def _with_absolute_path(name: str, node: Node, folder: Path) -> Node:
         return replace(node, value=_PATH_FIELDS[name](node.value, folder)) if name in _PATH_FIELDS else node
     inside = {
         **dict.fromkeys(("agent", "jobs", "tools", "terminal", "ssh"), _with_absolute_paths),
-        "profiles": _with_absolute_profiles,
+        **dict.fromkeys(
+            ("profiles", "platforms", "kinds", "servers", "chats", "threads"), _with_absolute_paths_by_name
+        ),
     }
     return inside[name](node, folder) if name in inside else node
 
 
-def _with_absolute_profiles(node: Node, folder: Path) -> Node:
+def _with_absolute_paths_by_name(node: Node, folder: Path) -> Node:
     if not isinstance(node.value, dict):
         return node
     return replace(node, value={name: _with_absolute_paths(inner, folder) for name, inner in node.value.items()})

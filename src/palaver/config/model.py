@@ -11,8 +11,9 @@ from zoneinfo import ZoneInfo
 from pydantic import Field, PrivateAttr
 
 from palaver.config.accounts import Accounts, Hooks
-from palaver.config.agents import AgentConfig, EchoAgentConfig
+from palaver.config.agents import AgentConfig, EchoAgentConfig, MaybeFile, MaybeText
 from palaver.config.backup import BackupConfig
+from palaver.config.instructions import PlaceInstructions
 from palaver.config.limits import LimitsConfig
 from palaver.config.nodes import Node, Positions
 from palaver.config.quotas import (
@@ -31,6 +32,7 @@ from palaver.config.types import Duration, Folder, Port, Section, Syntax, Url, W
 from palaver.config.web import WebConfig
 from palaver.engine.options import Options
 from palaver.model.addressing import AddressingRules, AnswerMode
+from palaver.model.errors import InvalidInput
 from palaver.model.key import ChatSelector, DmScope, GroupScope, Scope, ScopedSetting
 from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.model.revision import RevisionPolicy
@@ -131,14 +133,22 @@ class ChatConfig(Section):
     attention: AttentionConfig = Field(default=AttentionConfig(), description="Which group messages are for the agent.")
     pairing: bool = Field(default=True, description="Whether strangers in direct chats can ask for access.")
     memory: bool = Field(default=True, description="Whether the agent keeps notes about people and chats.")
+    instructions: MaybeText = Field(default=None, description="What the agent should know and heed here.")
+    instructions_file: MaybeFile = Field(
+        default=None, description="Read more instructions from this file, again whenever it changes."
+    )
+
+
+class OneChatConfig(ChatConfig):
+    threads: Mapping[str, ChatConfig] = Field(default={}, description="Settings by thread id: a topic can differ.")
 
 
 class ServerConfig(Section):
-    chats: Mapping[str, ChatConfig] = Field(default={}, description="Settings by chat id.")
+    chats: Mapping[str, OneChatConfig] = Field(default={}, description="Settings by chat id.")
 
 
 class PlatformConfig(ChatConfig):
-    chats: Mapping[str, ChatConfig] = Field(
+    chats: Mapping[str, OneChatConfig] = Field(
         default={}, description="Settings by chat id. They also apply in the chat's threads."
     )
     servers: Mapping[str, ServerConfig] = Field(
@@ -205,6 +215,7 @@ class Config(ChatConfig):
             attention=self._layers("attention", lambda place: replace(self._attention(), **_chosen(place.attention))),
             pairing=self._layers("pairing", lambda place: place.pairing),
             memory=self._layers("memory", lambda place: place.memory),
+            instructions=self._layers("instructions", instructions_of, "instructions_file"),
             profiles=tuple(rules),
             tenants=self.relay.rules(),
             grants=(TERMINAL_OWNER, WEB_OWNER, API_OWNER, *grants),
@@ -218,6 +229,21 @@ class Config(ChatConfig):
             written_at=self._positions.find,
             **dict(self.limits),
         )
+
+    def check_instructions(self) -> None:
+        """Raise InvalidInput if a file with instructions cannot be read."""
+        for _, refusal in self.unreadable_instructions():
+            raise refusal
+
+    def unreadable_instructions(self) -> Iterator[tuple[FieldPath, InvalidInput]]:
+        """Yield the fields that name a file with instructions that cannot be read, and why."""
+        everywhere: tuple[FieldPath, ChatConfig] = ((), self)
+        for section, place in (everywhere, *self._places()):
+            try:
+                if found := instructions_of(place):
+                    found.read()
+            except InvalidInput as error:
+                yield (*section, "instructions_file"), error
 
     def written_in(self, sources: Node) -> Self:
         """Keep the positions where the settings were written, and return this configuration."""
@@ -233,9 +259,12 @@ class Config(ChatConfig):
     def _reset(self) -> ResetPolicy:
         return ResetPolicy(**dict(self.reset))
 
-    def _layers(self, name: str, value: Callable[[ChatConfig], T]) -> ScopedSetting[T]:
+    def _layers(self, name: str, value: Callable[[ChatConfig], T], other_name: str = "") -> ScopedSetting[T]:
+        def is_set(place: ChatConfig) -> bool:
+            return not place.model_fields_set.isdisjoint({name, other_name})
+
         def those(places: Mapping[str, ChatConfig]) -> dict[str, T]:
-            return {key: value(place) for key, place in places.items() if name in place.model_fields_set}
+            return {key: value(place) for key, place in places.items() if is_set(place)}
 
         return ScopedSetting(
             given={
@@ -244,7 +273,7 @@ class Config(ChatConfig):
                 if name in place.model_fields_set and isinstance(part := getattr(place, name), Section)
             },
             default=value(self),
-            chats={chat: value(place) for chat, place in self._chats() if name in place.model_fields_set},
+            chats={chat: value(place) for chat, place in self._chats() if is_set(place)},
             platforms=those(self.platforms),
             kinds=those(self.kinds),
             profiles=those(self.profiles),
@@ -259,11 +288,17 @@ class Config(ChatConfig):
 
     def _chats(self) -> Iterator[tuple[ChatSelector, ChatConfig]]:
         for name, platform in self.platforms.items():
-            for chat, place in platform.chats.items():
-                yield ChatSelector(name, chat), place
-            for server, choice in platform.servers.items():
-                for chat, place in choice.chats.items():
+            servers = {None: platform.chats, **{server: each.chats for server, each in platform.servers.items()}}
+            for server, chats in servers.items():
+                for chat, place in chats.items():
                     yield ChatSelector(name, chat, server), place
+                    for thread, inner in place.threads.items():
+                        yield ChatSelector(name, chat, server, thread), inner
+
+
+def instructions_of(place: ChatConfig) -> PlaceInstructions | None:
+    text, file = place.instructions or "", place.instructions_file
+    return PlaceInstructions(text.strip(), file) if text.strip() or file else None
 
 
 def _chosen(part: Section) -> dict[str, object]:

@@ -24,6 +24,7 @@ from palaver.model.people import Reception
 from palaver.model.platform import Platform
 from palaver.model.reset import ResetDecision, ResetMode, ResetRule, decide_reset
 from palaver.model.source import DM, MAIN, THREAD, Source, Trust, canonical_source, readable_identity
+from palaver.model.text import one_line
 from palaver.model.turn import Inbound
 from palaver.model.value import FieldPath, value
 from palaver.store.conversations import attach, sessions
@@ -32,6 +33,8 @@ from palaver.store.people import grants, pairing
 from palaver.store.people.grants import GrantCache, GrantTable
 
 DEFAULT = "default"
+_SHOWN_CHARACTERS = 60
+_INSTRUCTION_FIELDS = ("instructions", "instructions_file")
 
 
 @value
@@ -70,6 +73,8 @@ class Explanation:
     key_rules: tuple[AppliedRule, ...]
     access_rules: tuple[AppliedRule, ...]
     reset_rules: tuple[AppliedRule, ...]
+    instructions: tuple[AppliedRule, ...]
+    """Those that the agent gets for this place and conversation, from general to specific."""
 
 
 @transaction
@@ -118,6 +123,7 @@ def explain(
         key_rules=tuple(named.key()),
         access_rules=tuple(named.access(admission)),
         reset_rules=tuple(_NamedRules(rules, source).reset()),
+        instructions=tuple(named.instructions(opening)),
     )
 
 
@@ -158,6 +164,16 @@ class _NamedRules:
             for name in ("answers", "wake_words", "observes"):
                 yield self._setting("attention", options.attention.locate(self.source, name), name)
 
+    def instructions(self, opening: OpeningPlan) -> Iterator[AppliedRule]:
+        options = self.rules.options
+        for section, found in options.instructions.matching(self.source):
+            value = one_line(found(), _SHOWN_CHARACTERS) if found else ""
+            named = ((*outer, name) for outer in self._sections(section) for name in _INSTRUCTION_FIELDS)
+            yield from (self._at(path[-1], value, path) for path in named if value and options.written_at(path))
+        if opening.reason is None and opening.session and (text := opening.session.instructions):
+            value = one_line(text, _SHOWN_CHARACTERS)
+            yield AppliedRule(name="instructions", value=value, where="this conversation, in the web chat")
+
     def reset(self) -> Iterator[AppliedRule]:
         options = self.rules.options
         mode = options.resets.find(self.source).mode
@@ -181,6 +197,8 @@ class _NamedRules:
 
     def _sections(self, section: FieldPath) -> list[FieldPath]:
         """Return the section of a chat under its current id and those it had before."""
+        if "threads" in section[-2:-1]:
+            return [(*chat, *section[-2:]) for chat in self._sections(section[:-2])]
         moves = self.rules.directory.moves
         chats = [old for chats in moves.values() for old, new in chats.items() if section[-1:] == (new,)]
         before = [(*section[:-1], chat) for chat in chats]

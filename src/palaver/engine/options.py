@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from palaver.model.access import Grant
 from palaver.model.addressing import ConversationRules
-from palaver.model.key import ChatSelector, ProfileRule, Scope, ScopedSetting
+from palaver.model.key import ProfileRule, Scope, ScopedSetting
 from palaver.model.memory import MemoryLimits
 from palaver.model.quotas import QuotaRules
 from palaver.model.retention import RetentionRules
@@ -17,6 +17,9 @@ from palaver.model.tools import ToolRules
 from palaver.model.turn import account_text
 from palaver.model.value import FieldPath, value
 from palaver.protocols.agent import Agent
+
+Instructions = Callable[[], str]
+"""Returns the text as it is now: a file can have changed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +64,8 @@ class Options(ConversationRules):
     """How long one tool call may take."""
     pseudonyms: bool = False
     """Whether agents see pseudonyms instead of ids, where they need no ids."""
+    instructions: ScopedSetting[Instructions | None] = field(default_factory=lambda: ScopedSetting(default=None))
+    """What agents are asked to heed in a place. All that match add up, the widest first."""
     memory: ScopedSetting[bool] = field(default_factory=lambda: ScopedSetting(default=True))
     """Whether agents keep notes about people and chats."""
     memory_notes: int = MemoryLimits().notes
@@ -105,6 +110,11 @@ class Options(ConversationRules):
     crash_window: timedelta = timedelta(minutes=5)
     """Starts within this time of each other count as one crash loop."""
     crash_limit: int = 3
+
+    def instructions_for(self, source: Source) -> list[str]:
+        """Return the instructions of a place, from general to specific."""
+        texts = (found() for _, found in self.instructions.matching(source) if found)
+        return [text for text in texts if text]
 
     @property
     def memory_limits(self) -> MemoryLimits:
@@ -157,12 +167,12 @@ def follow_move(source: Source, moves: ChatMoves) -> Source:
 def _moved_settings(layers: ScopedSetting[T], moves: list[_Move]) -> ScopedSetting[T]:
     # The narrower of two settings of a chat is the last.
     moved = {
-        ChatSelector(move.platform, move.new, move.server): chat
+        chat._replace(chat_id=move.new, scope_id=move.server): chat
         for chat in sorted(layers.chats, key=lambda chat: chat.scope_id is not None)
         for move in moves
         if (chat.platform, chat.chat_id) == (move.platform, move.old)
         and chat.scope_id in {None, move.server}
-        and ChatSelector(move.platform, move.new) not in layers.chats
+        and chat._replace(chat_id=move.new, scope_id=None) not in layers.chats
     }
     chats = {new: layers.chats[old] for new, old in moved.items()}
     given = {new.section: layers.given[old.section] for new, old in moved.items() if old.section in layers.given}

@@ -120,6 +120,7 @@ class Gateway:
         self._warn_unreachable()
         hooks = [load_hook(name) for name in self._config.hooks]
         agents = self._agent_pool.agents(self._config)
+        self._config.check_instructions()
         tools = Toolsets(self._config.tools.server_facts())
         async with await open_store(self._config.store, exclusive=True) as store:
             store.erasures = with_outside(store, self._config.data_dir)
@@ -157,6 +158,7 @@ class Gateway:
 
     def reload(self, config: Config) -> None:
         """Use another configuration as far as a running gateway can."""
+        config.check_instructions()
         for name in self.find_deferred(config):
             log.warning("a change of %s waits for a restart", name, extra={"action": "reload.deferred"})
         if self._engine is not None:

@@ -294,16 +294,18 @@ def choose_profile(source: Source, rules: tuple[ProfileRule, ...]) -> str:
 
 
 class ChatSelector(NamedTuple):
-    """A chat with its own setting. Without `scope_id` it matches that chat id on every server."""
+    """A chat, or a thread in it, with its own setting. Without `scope_id` it matches that chat id on every server."""
 
     platform: str
     chat_id: str
     scope_id: str | None = None
+    thread_id: str | None = None
 
     @property
     def section(self) -> FieldPath:
         server = () if self.scope_id is None else ("servers", self.scope_id)
-        return ("platforms", self.platform, *server, "chats", self.chat_id)
+        thread = () if self.thread_id is None else ("threads", self.thread_id)
+        return ("platforms", self.platform, *server, "chats", self.chat_id, *thread)
 
 
 @value
@@ -349,6 +351,10 @@ class ScopedSetting(Generic[T]):
             found = layer if parts is None else replace(found, **{part: getattr(layer, part) for part in parts})
         return found
 
+    def matching(self, source: Source) -> list[tuple[FieldPath, T]]:
+        """Return every value for a source with its section, the widest first: for a setting whose values add up."""
+        return [*self._levels(source)][::-1]
+
     def locate(self, source: Source, part: str = "") -> tuple[FieldPath, T]:
         """Return the section of the configuration that has the value, or that part of it, and its value.
 
@@ -373,7 +379,9 @@ class ScopedSetting(Generic[T]):
 
 def _selectors(source: Source) -> Iterator[ChatSelector]:
     """Yield the selectors that match a source, narrowest first."""
-    for chat_id in (source.chat, source.parent_chat_id):
-        if chat_id is not None:
-            yield ChatSelector(source.platform, chat_id, source.scope_id)
-            yield ChatSelector(source.platform, chat_id)
+    chats = [chat_id for chat_id in (source.chat, source.parent_chat_id) if chat_id is not None]
+    for thread_id in (source.thread_id, None) if source.thread_id else (None,):
+        for chat_id in chats:
+            yield ChatSelector(source.platform, chat_id, source.scope_id, thread_id)
+            if source.scope_id is not None:
+                yield ChatSelector(source.platform, chat_id, None, thread_id)

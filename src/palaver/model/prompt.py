@@ -132,6 +132,11 @@ _PREAMBLE = (
 )
 
 
+def place_instructions(texts: Iterable[str]) -> str:
+    """Return the part of the prompt with the instructions of the profile, platform, chat and thread."""
+    return "\n\n".join(["Instructions, from general to specific; where they differ, the last ones count:", *texts])
+
+
 def conversation_instructions(text: str) -> str:
     """Return the part of the prompt with what the people of the conversation ask of the model."""
     return f"Instructions for this conversation:\n{text}"

@@ -23,6 +23,7 @@ from palaver.model.prompt import (
     TurnFacts,
     context_section,
     conversation_instructions,
+    place_instructions,
     turn_facts,
 )
 from palaver.model.session import ModelOverride, Session
@@ -111,6 +112,8 @@ class RequestBuilder:
         platform = self._platform(snapshot.last.inbound.source)
         messages = self._view(snapshot, snapshot.entries, str(turn.number) if snapshot.resumes_calls else None)
         parts = [self._section(snapshot, platform, tools, jobs_send_elsewhere=jobs_send_elsewhere)]
+        if texts := self.ctx.options.instructions_for(snapshot.last.inbound.source):
+            parts.append(place_instructions(texts))
         if asked := snapshot.session.instructions:
             parts.append(conversation_instructions(asked))
         if snapshot.memory and self.ctx.options.memory.find(snapshot.last.inbound.source):
