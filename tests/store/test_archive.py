@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from palaver.db.transaction import Statements, transaction
 from palaver.model.compaction import plan_compaction
 from palaver.model.errors import BadArgument, NotFound
+from palaver.model.feedback import Rating
 from palaver.model.key import Scope, derive_key
 from palaver.model.label import Label
 from palaver.model.session import EndReason, ModelOverride, Principal
@@ -30,7 +31,7 @@ from palaver.store.archive.format import (
     session_lines,
 )
 from palaver.store.archive.importer import Imported, ImportOutcome, import_sessions
-from palaver.store.conversations import deletion, history, sessions, transcript
+from palaver.store.conversations import deletion, feedback, history, sessions, transcript
 from palaver.store.opening import open_store
 from palaver.store.queue import turns
 from palaver.store.status import session_list
@@ -92,6 +93,8 @@ async def eventful(world: World) -> None:
     """Sessions with everything that sessions can have."""
     store = world.store
     begun = await world.exchange("hello", "with\nlines")
+    rating = (begun.turn.session, begun.turn.number, "telegram:7", Rating.UP)
+    await store.transact(feedback.rate(*rating, world.now, OPERATOR))
     await world.say("use a tool")
     turn = (await world.begin() or begun).turn
     call = ToolCall("c1", "search", '{"q": "ü"}')
@@ -130,6 +133,11 @@ async def test_what_comes_back_is_what_went(world: World, other: Store) -> None:
     assert set(outcomes_of(await bring(other, archive))) == {ImportOutcome.IMPORTED}
     assert await export(other) == archive
     assert await other.read(violations()) == []
+    for form in (ExportFormat.MARKDOWN, ExportFormat.HTML):
+        assert (await export(other, form, hidden=True)).decode().count("· 👍") >= 1
+    theirs = await export(world.store, principal=Principal(identities=frozenset({"telegram:7"})))
+    assert b'"rating":' in theirs
+    assert b'"identity":' not in theirs
 
 
 async def test_and_back_again(world: World, other: Store) -> None:

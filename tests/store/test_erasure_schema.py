@@ -204,6 +204,7 @@ def _plant() -> Statements[None]:
         " VALUES ('p', 999, ?, ?, ?, 'local', ?, ?, 0, 'h', 'h', 'w', 0, 0, ?, ?, 'off', ?)"
     )
     yield process, (ANN, ID, body, *[SECRET] * 5)
+    yield "INSERT INTO feedback (turn_no, identity, rating, at) VALUES (1, ?, 1, 1)", (ANN,)
     note = "INSERT INTO memory_notes (profile, identity, place, text, created) VALUES ('main', ?, ?, ?, 1)"
     for identity, place in ((ANN, None), (ANN, f"agent:main:telegram:group:-100:user:{ID}")):
         yield note, (identity, place, SECRET)

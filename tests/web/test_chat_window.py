@@ -308,6 +308,14 @@ async def test_tools_ask_by_a_button_and_a_conversation_has_its_model_and_instru
         await tab.get_by_role("button", name="Approve").click()
         await answered(tab, "You said: the plan")
         await expect(card).to_contain_text("done")
+        answer = tab.locator(".message.answer").last
+        good, bad = (answer.get_by_role("button", name=name) for name in ("Good answer", "Bad answer"))
+        for button, pressed in ((good, "👍"), (bad, "👎")):
+            await button.click()
+            await expect(button).to_have_attribute("aria-pressed", "true")
+            await expect(answer.get_by_label("Feedback")).to_have_text(pressed)
+        await bad.click()
+        await expect(answer.get_by_label("Feedback")).to_have_count(0)
         assert "/approve" not in await tab.locator("#messages").inner_text(), "a button is no message"
         await say(tab, '!use ask_user {"question": "Where <b>to</b>?", "choices": ["Paris", "Rome"]}')
         await expect(tab.locator(".card.asked.asks")).to_contain_text("Where <b>to</b>?")

@@ -108,6 +108,16 @@ class Revision:
     deleted: bool = False
 
 
+@value
+class Reaction:
+    """A person's reaction to the message that `reply_to` names."""
+
+    emoji: str
+    """The character, or the platform's name for it: `👍`, `+1`."""
+    removed: bool = False
+    """The person took it back."""
+
+
 class ClientTool(NamedTuple):
     """A tool that the sender of a message runs on the agent's behalf."""
 
@@ -182,6 +192,8 @@ class Inbound:
     form: AnswerForm = ANY_FORM
     revision: Revision | None = None
     """Set if it edits or deletes the message of this id; `at` is then the time of the edit."""
+    reaction: Reaction | None = None
+    """Set if it is no message but a reaction to one. It has no text and no message id; `at` is its time."""
     earlier: tuple[str, ...] = ()
     """Its texts before it was edited, oldest first."""
     job: FiredJob | None = None

@@ -66,6 +66,7 @@ def checked(inbound: Inbound) -> Inbound:
     optional: list[object] = [inbound.reply_to, inbound.burst, *(name and name.stored() for name in names)]
     optional += [inbound.revision and inbound.revision.version, *((quote.text, quote.author) if quote else ())]
     optional += [file.handle for file in files]
+    optional += [inbound.reaction and inbound.reaction.emoji]
     texts: list[object] = [inbound.text, *inbound.source.to_json().values(), *(file.media_type for file in files)]
     sizes: list[object] = [file.size for file in files]
     if not (

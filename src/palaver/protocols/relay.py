@@ -161,7 +161,7 @@ def _read_label(wanted: type, value: object) -> object:
 
 
 _FROM_A_PERSON = frozenset(
-    {"source", "text", "at", "labels", "mentions_us", "reply_to", "quote", "burst", "files", "revision"}
+    {"source", "text", "at", "labels", "mentions_us", "reply_to", "quote", "burst", "files", "revision", "reaction"}
 )
 """What an adapter fills in. The rest of an inbound message is the gateway's own."""
 

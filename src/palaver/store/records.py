@@ -35,6 +35,7 @@ from palaver.model.turn import (
     InboxState,
     Outbound,
     OutboxState,
+    Reaction,
     Received,
     Revision,
     Turn,
@@ -361,6 +362,7 @@ def inbound_body(
         "reply_to": inbound.reply_to,
         "quote": inbound.quote and quote_json(inbound.quote),
         "revision": inbound.revision and asdict(inbound.revision),
+        "reaction": inbound.reaction and asdict(inbound.reaction),
         "earlier": inbound.earlier,
         "files": [(file.name.stored(), *file[1:]) for file in inbound.files],
         "offers": inbound.client_tools,
@@ -407,6 +409,7 @@ class _Written(msgspec.Struct, frozen=True):
     reply_to: str | None = None
     quote: Quote | None = None
     revision: Revision | None = None
+    reaction: Reaction | None = None
     earlier: tuple[str, ...] = ()
     files: tuple[Attachment, ...] = ()
     offers: tuple[ClientTool, ...] = ()
@@ -431,6 +434,7 @@ class _Written(msgspec.Struct, frozen=True):
             burst=self.burst,
             busy=self.busy,
             revision=self.revision,
+            reaction=self.reaction,
             earlier=self.earlier,
             files=self.files,
             client_tools=self.offers,

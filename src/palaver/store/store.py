@@ -10,6 +10,7 @@ from palaver.store.conversations import (
     attachments,
     chat_migration,
     expiry,
+    feedback,
     handoff,
     history,
     sessions,
@@ -46,6 +47,7 @@ class Store(DatabaseClient):
     commands = commands
     expiry = expiry
     exporter = exporter
+    feedback = feedback
     firings = firings
     grants = grants
     handoff = handoff

@@ -162,6 +162,7 @@ class FakeAdapter:
                 for at, file in files
             ),
             revision=_revision(message),
+            reaction=message.reaction,
         )
 
 

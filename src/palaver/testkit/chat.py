@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 from palaver.model.text import quoted as shown_text
-from palaver.protocols import Choice, Clock, Outbound
+from palaver.protocols import Choice, Clock, Outbound, Reaction
 from palaver.testkit.updates import File, Message, Person
 
 __all__ = ["Chat"]
@@ -14,7 +14,7 @@ __all__ = ["Chat"]
 
 @dataclass(kw_only=True, eq=False)
 class Chat:
-    """Write with `say`, `edit`, `delete` and `press`; wait for answers with `hears`; list them with `shown`."""
+    """Write with `say`, `edit`, `delete`, `press`, `react`; wait for answers with `hears`; list them with `shown`."""
 
     id: str
     kind: str
@@ -106,6 +106,20 @@ class Chat:
             pressed=True,
         )
         return await self._reported(person, pressed)
+
+    async def react(self, person: Person, message: Message, emoji: str, *, removed: bool = False) -> None:
+        """React to a message, or take the reaction back."""
+        self._check_member(person)
+        reaction = Message(
+            id=self._new_id(),
+            author=person.id,
+            text="",
+            at=self.clock.now(),
+            thread=message.thread,
+            reply_to=message.id,
+            reaction=Reaction(emoji=emoji, removed=removed),
+        )
+        await self._reported(person, reaction)
 
     async def move(self, *, silently: bool = False) -> str:
         """Give the chat a new id and return it. Its accounts get an update.

@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from datetime import datetime
 
-from palaver.protocols import Choice, PlatformDown, value
+from palaver.protocols import Choice, PlatformDown, Reaction, value
 from palaver.testkit.faults import FaultInjector
 
 __all__ = ["File", "Message", "Person", "QueueStream", "Update", "UpdateQueue"]
@@ -56,6 +56,8 @@ class Message:
     """An id shared by messages that were sent as one."""
     choices: tuple[Choice, ...] = ()
     """Buttons under it; pressing one counts as saying its text."""
+    reaction: Reaction | None = None
+    """A reaction to the message `reply_to`, not a message: no chat shows it."""
     pressed: bool = False
     """Said by pressing a button, and reported only to the account that offered it."""
 

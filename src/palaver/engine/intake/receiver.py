@@ -15,15 +15,16 @@ from palaver.engine.intake.admission import Admission, AdmissionDecision, Direct
 from palaver.engine.intake.command_dispatch import NOT_A_COMMAND, CommandDispatcher, ParsedMessage, read_message
 from palaver.engine.options import follow_move
 from palaver.engine.retry import log_error, retry_outage, wait_any
-from palaver.model.access import AccessRole
+from palaver.model.access import AccessRole, Verdict
 from palaver.model.addressing import Addressing
 from palaver.model.errors import StoreError, StoreUnavailable
+from palaver.model.feedback import rating_of
 from palaver.model.key import SessionKey
 from palaver.model.platform import Platform
 from palaver.model.revision import RevisionPolicy
 from palaver.model.session import Principal
-from palaver.model.source import Source, Trust
-from palaver.model.turn import Cause, Inbound, account_text
+from palaver.model.source import Source, Trust, identity_of
+from palaver.model.turn import Cause, Inbound, Reaction, account_text
 from palaver.model.value import value
 from palaver.store.results import BusyNotices
 
@@ -132,6 +133,8 @@ class Intake:
         Raises MalformedSource if its ids are too long to be stored.
         """
         source = inbound.source
+        if inbound.reaction is not None:
+            return await self._react(inbound, inbound.reaction, trust)
         account = account_text(source.platform, source.account)
         try:
             # An adapter may hand over several messages at once. Accept those of one chat in the order they came.
@@ -141,6 +144,29 @@ class Intake:
             raise
         if accepted is not None:
             await self._run_urgent(*accepted)
+        return None
+
+    async def _react(self, inbound: Inbound, reaction: Reaction, trust: Trust) -> None:
+        """Keep thumbs up or down as feedback. On a question they are the command that its button would send."""
+        rating, store = rating_of(reaction.emoji), self._ctx.store
+        if rating is None or inbound.reply_to is None:
+            return
+        rules = self._admission.rules(await self._directory())
+        source = follow_move(rules.canonical(inbound.source), rules.directory.moves)
+        table = await store.read(store.grants.load_table(rules.table))
+        decided = replace(rules, table=table).decide(replace(inbound, source=source), trust)
+        identity = identity_of(source)
+        if decided.access.verdict is not Verdict.ALLOW or identity is None:
+            self._ctx.meter.count("messages_refused")
+            return
+        react = store.feedback.react(source, identity, inbound.reply_to, rating, inbound.at, removed=reaction.removed)
+        said = await self.in_order(source, lambda: store.transact(react))
+        log.info("reaction received", extra={"action": "message.reaction", "key": decided.key.text})
+        if said:
+            # Known again by this name if it is delivered again. It has no id that the answer could reply to.
+            name = f"reaction {inbound.reply_to} {inbound.at.isoformat()}"
+            plain = replace(inbound, source=replace(inbound.source, message_id=None), reaction=None, reply_to=None)
+            await self.receive(replace(plain, text=said, mentions_us=True, request_key=name), trust)
 
     def in_order(self, source: Source, step: Callable[[], Awaitable[T]]) -> Awaitable[T]:
         """Run a step once all earlier steps for the same chat have ended."""

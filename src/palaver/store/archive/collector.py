@@ -10,6 +10,7 @@ from palaver.model.session import Principal
 from palaver.model.transcript import Entry
 from palaver.model.turn import TurnState
 from palaver.store.archive.format import (
+    ArchivedFeedback,
     ArchivedOperation,
     ArchivedRoute,
     ArchivedSession,
@@ -17,6 +18,7 @@ from palaver.store.archive.format import (
     ArchivedTurn,
     SessionRecord,
 )
+from palaver.store.conversations.feedback import list_feedback
 from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import visible_to
 from palaver.store.queue.turns import TITLE_USAGE
@@ -117,12 +119,13 @@ def _turns(
     )
     known = {row[0]: row for row in rows}
     titles = (yield from _titles(number)) if has_usage else {}
+    feedback = yield from _feedback([turn for turn, row in known.items() if row[6] == number], named=has_usage)
     first: dict[int, Entry] = {}
     for entry, row in zip(entries, stored, strict=True):
         first.setdefault(row[2], entry)
     others = (turn for turn in known if turn not in ordinals)
     return [
-        _turn(known[turn], number if has_usage else None, titles.get(turn))
+        _turn(known[turn], number if has_usage else None, titles.get(turn), feedback.get(turn, []))
         if turn in known
         else _turn_from_entry(first[turn])
         for turn in (*ordinals, *others)
@@ -140,12 +143,20 @@ def _titles(session: int) -> Statements[dict[int, ArchivedTitle]]:
     }
 
 
+def _feedback(turns: Sequence[int], *, named: bool) -> Statements[dict[int, list[ArchivedFeedback]]]:
+    found: dict[int, list[ArchivedFeedback]] = {}
+    for each in (yield from list_feedback(turns)):
+        archived = ArchivedFeedback(at=each.at, rating=int(each.rating), identity=each.identity if named else None)
+        found.setdefault(each.turn, []).append(archived)
+    return found
+
+
 def _turn_from_entry(entry: Entry) -> ArchivedTurn:
     moment = entry.at.astimezone(UTC)
     return ArchivedTurn(state=TurnState.DONE.value, started=moment, ended=moment)
 
 
-def _turn(row: Row, session: int | None, title: ArchivedTitle | None) -> ArchivedTurn:
+def _turn(row: Row, session: int | None, title: ArchivedTitle | None, feedback: list[ArchivedFeedback]) -> ArchivedTurn:
     """Archive an open turn as failed, so that an import does not run it again. Only its own session has its usage."""
     _, state, started, ended, attempt, error, session_no, *used = row
     usage = dict(zip(TURN_USAGE, used, strict=True)) if session_no == session else {}
@@ -158,6 +169,7 @@ def _turn(row: Row, session: int | None, title: ArchivedTitle | None) -> Archive
         attempt=attempt,
         error=error,
         title=title,
+        feedback=feedback,
         **usage,
     )
 

@@ -54,6 +54,15 @@ class ArchivedTitle(_Line):
     unpriced_tokens: _Count = 0
 
 
+class ArchivedFeedback(_Line):
+    """What somebody thinks of the answer of a turn."""
+
+    at: _Moment
+    rating: Annotated[int, Meta(ge=-1, le=1)]
+    identity: str | None = None
+    """None in an archive made for a participant."""
+
+
 class ArchivedTurn(_Line):
     """A turn that has ended."""
 
@@ -72,6 +81,7 @@ class ArchivedTurn(_Line):
     unpriced_tokens: _Count = 0
     prompt_tokens: _Count = 0
     title: ArchivedTitle | None = None
+    feedback: list[ArchivedFeedback] = []
 
 
 class ArchivedOperation(_Line):

@@ -9,6 +9,7 @@ from typing import Any
 
 from palaver.db.transaction import Database, Lock, Statements, Value, storable, transaction
 from palaver.model.errors import PalaverError
+from palaver.model.feedback import Rating
 from palaver.model.session import EndReason, Principal
 from palaver.model.transcript import Entry, is_answer
 from palaver.model.turn import TurnState, Usage
@@ -26,6 +27,7 @@ from palaver.store.archive.format import (
 from palaver.store.archive.reader import Problem, read_archive
 from palaver.store.conversations.attachment_refs import add_refs
 from palaver.store.conversations.blob_store import BlobStore
+from palaver.store.conversations.feedback import restore_feedback
 from palaver.store.conversations.sessions import id_text, rename
 from palaver.store.conversations.transcript import SEQS, advance_shown_from, write_journal
 from palaver.store.people.people import person_of
@@ -207,6 +209,9 @@ def _insert_turns(number: int, session: ArchivedSession) -> Statements[list[int]
     for turn, number_here in zip(session.turns, numbers, strict=True):
         if turn.title is not None:
             yield from insert_title_usage(number_here, _usage(turn.title), turn.title.at)
+        given = {each.identity: each for each in turn.feedback if each.identity is not None}
+        for identity, each in given.items():
+            yield from restore_feedback(number_here, identity, Rating(each.rating), each.at)
     return numbers
 
 

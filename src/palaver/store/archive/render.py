@@ -6,9 +6,10 @@ from datetime import UTC, datetime, tzinfo
 from html import escape
 
 from palaver.model.attachment import format_size
+from palaver.model.feedback import format_ratings
 from palaver.model.label import Label
 from palaver.model.text import one_line
-from palaver.model.transcript import Entry, Role
+from palaver.model.transcript import Entry, Role, is_answer
 from palaver.store.archive.format import ArchivedSession, SessionRecord
 
 _BREAKS = re.compile("\r\n?|[\u2028\u2029\x85\x0b\x0c]")
@@ -83,12 +84,20 @@ def render_markdown(record: SessionRecord, *, hidden: bool = False, zone: tzinfo
     for name, value in session_facts(record.session, len(entries), zone):
         yield f"- {name}: {_code(value)}\n"
     for entry in entries:
-        yield "\n" + "\n".join(_entry(entry, zone)) + "\n"
+        yield "\n" + "\n".join(_entry(entry, zone, _ratings(entry, record.session))) + "\n"
     yield "\n"
 
 
-def _entry(entry: Entry, zone: tzinfo) -> Iterator[str]:
-    flags = "".join(f" · {_escaped(flag)}" for flag in entry_flags(entry))
+def _ratings(entry: Entry, session: ArchivedSession) -> str:
+    """Return what people think of an answer: ` · 👍`."""
+    if entry.turn is None or not is_answer(entry):
+        return ""
+    ratings = format_ratings([each.rating for each in session.turns[int(entry.turn) - 1].feedback])
+    return f" · {ratings}" if ratings else ""
+
+
+def _entry(entry: Entry, zone: tzinfo, ratings: str) -> Iterator[str]:
+    flags = "".join(f" · {_escaped(flag)}" for flag in entry_flags(entry)) + ratings
     yield f"**{_escaped(speaker(entry))}** · {moment_text(entry.at, zone)}{flags}"
     yield ""
     if entry.text:
@@ -164,13 +173,13 @@ def render_html(record: SessionRecord, *, hidden: bool = False, zone: tzinfo = U
         yield f"<dt>{name}</dt><dd>{escape(one_line(value, 1000))}</dd>\n"
     yield "</dl>\n"
     for entry in entries:
-        yield "".join(_entry_html(entry, zone))
+        yield "".join(_entry_html(entry, zone, _ratings(entry, record.session)))
     yield "</section>\n"
 
 
-def _entry_html(entry: Entry, zone: tzinfo) -> Iterator[str]:
+def _entry_html(entry: Entry, zone: tzinfo, ratings: str) -> Iterator[str]:
     kind = f"{entry.role.value} hidden" if entry.hidden_by is not None else entry.role.value
-    flags = "".join(f" · {escape(flag)}" for flag in entry_flags(entry))
+    flags = "".join(f" · {escape(flag)}" for flag in entry_flags(entry)) + ratings
     who = f"<bdi>{escape(speaker(entry))}</bdi> · <time>{moment_text(entry.at, zone)}</time>{flags}"
     yield f'<article class="{kind}">\n<header>{who}</header>\n'
     if entry.text:

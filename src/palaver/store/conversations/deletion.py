@@ -181,7 +181,7 @@ def _remove_turns(turns: Sequence[int]) -> Statements[None]:
     yield from sum_all_ended_turns()
     replies: list[tuple[Value, ...]] = [(turn * REPLIES, (turn + 1) * REPLIES) for turn in turns]
     yield "DELETE FROM outbox WHERE id >= ? AND id < ?", replies
-    for table, number in (("title_usage", "turn_no"), ("turns", "no")):
+    for table, number in (("title_usage", "turn_no"), ("feedback", "turn_no"), ("turns", "no")):
         yield f"DELETE FROM {table} WHERE {number} = ?", [(turn,) for turn in turns]
 
 

@@ -37,6 +37,7 @@ _DELETED_ROWS = (
     ("result_requests", "identity"),
     ("session_marks", "identity"),
     ("memory_notes", "identity"),
+    ("feedback", "identity"),
     ("schedules", "owner"),
 )
 """Rows about them alone."""

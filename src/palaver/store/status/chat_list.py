@@ -4,11 +4,13 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from palaver.db.transaction import Statements, Value, transaction
+from palaver.model.feedback import Feedback, format_ratings
 from palaver.model.problem import is_agent_problem
 from palaver.model.redact import redact
 from palaver.model.session import Principal, Session
 from palaver.model.value import value
 from palaver.model.versions import Version
+from palaver.store.conversations.feedback import list_feedback
 from palaver.store.conversations.visibility import get_visible, select_sessions, visible_to
 from palaver.store.queue.inbox import OPEN_TURN
 from palaver.store.records import micros, placeholders
@@ -186,6 +188,16 @@ class AnswerFacts:
     is_failed: bool
     is_stopped: bool = False
     failure: str | None = None
+    feedback: tuple[Feedback, ...] = ()
+
+    @property
+    def ratings(self) -> str:
+        """What people think of it: `👍 2, 👎`."""
+        return format_ratings([each.rating for each in self.feedback])
+
+    def rating_by(self, identity: str) -> int:
+        """Return what somebody thinks of it; 0 for nothing."""
+        return next((int(each.rating) for each in self.feedback if each.identity == identity), 0)
 
     @property
     def has_model_problem(self) -> bool:
@@ -202,7 +214,10 @@ class AnswerFacts:
 
 @transaction
 def answer_facts(turns: Sequence[int]) -> Statements[dict[int, AnswerFacts]]:
-    """Return what the answers of some turns took."""
+    """Return what the answers of some turns took, and what people think of them."""
+    feedback: dict[int, list[Feedback]] = {}
+    for each in (yield from list_feedback(turns)):
+        feedback.setdefault(each.turn, []).append(each)
     rows = yield (
         "SELECT no, model, input_tokens, output_tokens, cost_micros, unpriced_tokens, started, ended, state, failure,"
         " stopped_by"
@@ -220,6 +235,7 @@ def answer_facts(turns: Sequence[int]) -> Statements[dict[int, AnswerFacts]]:
             is_failed=row[8] == "failed",
             failure=row[9],
             is_stopped=row[10] is not None and row[7] is not None,
+            feedback=tuple(feedback.get(row[0], ())),
         )
         for row in rows
     }

@@ -11,7 +11,9 @@ from palaver.commands.transcripts import EDITED_TEXT
 from palaver.db.transaction import Statements, transaction
 from palaver.model.command import Invocation
 from palaver.model.errors import NotFound, SessionBusy
+from palaver.model.feedback import Rating
 from palaver.model.session import Principal, Session
+from palaver.store.people.api_tokens import Right
 from palaver.web.chat_rooms import name_of_chat, path_of_chat, source_of_chat
 from palaver.web.message_service import MAX_TEXT_LENGTH
 from palaver.web.pages.common import normalize_newlines, parse_number
@@ -90,6 +92,19 @@ async def branch(request: WebRequest) -> Response:
     return JSONResponse({"session": made.id, "path": path_of_chat(name_of_chat(source.chat_id or ""))})
 
 
+@action("/chat/-/{id}/feedback", needs=Right.CHAT)
+async def rate(request: WebRequest) -> Response:
+    """Keep thumbs up or down for an answer, or take them back."""
+    form, identity, now = await _form(request), request.caller.identity, request.now
+    turn, ratings = parse_number(form.get("turn", "")), {str(int(each)): each for each in Rating}
+    if turn is None or form.get("rating") not in ratings:
+        raise HTTPException(400, "Say which answer, and 1, -1 or 0.")
+    rating, keep = ratings[form["rating"]], request.store.feedback.rate
+    await request.write(lambda principal: keep(request.path["id"], turn, identity, rating, now, principal))
+    request.services.hub.hint("sessions")
+    return await _answer(request, "")
+
+
 @action("/chat/-/{id}/version")
 async def show_version(request: WebRequest) -> Response:
     """Go on with another version of the conversation that is open."""
@@ -129,4 +144,4 @@ async def _answer(request: WebRequest, notice: str) -> Response:
     return JSONResponse({"notice": notice, "session": current.id})
 
 
-ROUTES = (run_command, answer_again, branch, show_version)
+ROUTES = (run_command, answer_again, branch, rate, show_version)

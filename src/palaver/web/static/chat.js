@@ -226,6 +226,7 @@ document.querySelector(".talk").addEventListener("click", (event) => {
   else if ("edit" in dataset) edit(item);
   else if ("again" in dataset) act("again", { entry: item.dataset.seq });
   else if ("branch" in dataset) act("branch", { entry: item.dataset.seq });
+  else if ("rate" in dataset) act("feedback", { turn: item.dataset.turn, rating: dataset.rate });
   else if ("version" in dataset) act("version", { version: dataset.version });
   else if ("command" in dataset) { button.disabled = true; act("command", { text: dataset.command }).then(() => { button.disabled = false; }); }
   else if (dataset.pending === "retry") outbox.retry(item.dataset.pendingId);
