@@ -198,8 +198,12 @@ async def test_only_so_many_pictures_are_shown_and_they_change_rarely() -> None:
     assert all(each[-1] for each in shown)
 
 
-@pytest.mark.parametrize("content", [None, b"x" * 6_000_000], ids=["gone", "too large"])
-async def test_a_picture_that_cannot_be_shown_is_described(content: bytes | None) -> None:
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [(None, "it is no longer stored"), (b"x" * 6_000_000, "it is larger than 5 MB")],
+    ids=["gone", "too large"],
+)
+async def test_a_picture_that_cannot_be_shown_is_described(content: bytes | None, why: str) -> None:
     async def read(name: str) -> bytes:
         return (
             content
@@ -209,4 +213,5 @@ async def test_a_picture_that_cannot_be_shown_is_described(content: bytes | None
 
     async with asked() as (agent, provider):
         await events(agent, request(picture(1), read_file=read))
-    assert provider.requests[0]["messages"][-1]["content"] == picture(1)
+    described = f'{picture(1)}\n⟦"a, b.png" is not shown to you: {why}⟧'
+    assert provider.requests[0]["messages"][-1]["content"] == described

@@ -13,6 +13,7 @@ from palaver.processes.backends.base import Backend, LocalBackend, Order
 from palaver.processes.launcher import Launch
 from palaver.processes.workspace import Workspace, WorkspaceError, perform
 from palaver.protocols.tools import Toolset
+from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.store import Store
 from palaver.tools.workspace import WorkspaceTools
 from tests.engine.gateway import running
@@ -235,3 +236,47 @@ async def test_what_another_machine_answers_is_bounded_and_checked(tmp_path: Pat
             chat = here.world.dm(alice)
             await chat.say(alice, use("file_list"))
             await chat.hears("The machine with the files")
+
+
+async def test_a_file_of_the_working_directory_is_sent_and_none_from_outside(tmp_path: Path, root: Path) -> None:
+    picture = b"\x89PNG\r\n\x1a\n\0\1"
+    (root / "plot.png").write_bytes(picture)
+    (root / "out").symlink_to("../outside/secret")
+    (root / "abs").symlink_to("/proc/self/environ")
+    (root / "inside").symlink_to("plot.png")
+    os.mkfifo(root / "pipe")
+    with (root / "large").open("wb") as large:
+        large.truncate(workspace.MAX_LOADED_BYTES + 1)
+    async with sshd(tmp_path / "sshd") as server:
+        places: tuple[Backend, ...] = (LocalBackend(folder=root), backend(server, root))
+        for number, place in enumerate(places):
+
+            def toolsets(_: Store, place: Backend = place) -> Sequence[Toolset]:
+                return (WorkspaceTools(place),)
+
+            shelf = BlobStore(tmp_path / "files")
+            async with running(tmp_path / f"{number}.db", toolsets=toolsets, grants=OWNERS, shelf=shelf) as here:
+                alice = here.world.person("alice")
+                chat = here.world.dm(alice)
+                refused = (
+                    "../outside/secret",
+                    "out",
+                    "abs",
+                    "/etc/passwd",
+                    "/proc/self/environ",
+                    "pipe",
+                    "src",
+                    "large",
+                )
+                for path in refused:
+                    await chat.say(alice, use("file_send", path=path))
+                await chat.hears("file_send: ", times=len(refused))
+                for path in ("plot.png", "inside"):
+                    await chat.say(alice, use("file_send", path=path))
+                await chat.hears("The file is queued.", times=2)
+                await here.settled()
+                sent = [file for message in chat.shown for file in message.files]
+                assert [(file.name, file.media_type, file.content) for file in sent] == [
+                    ("plot.png", "image/png", picture),
+                    ("inside", "image/png", picture),
+                ]

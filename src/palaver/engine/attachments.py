@@ -125,13 +125,13 @@ class Attachments:
         chunks = _text_chunks(text, self.ctx.options.file_size, f"\n{cut}\n".encode())
         return await self._store(Attachment(Label(name), "text/markdown"), chunks)
 
-    async def read(self, turn: Turn, name: str) -> bytes:
-        """Return the content of a file in the conversation of the turn."""
+    async def read(self, turn: Turn, name: str) -> NewFile:
+        """Return a file of the conversation of the turn."""
         found = await self.ctx.store.read(self.ctx.store.attachments.find_in_turn(turn, name))
         path = self.ctx.blob_store.place(found.sha256 or "") if self.ctx.blob_store else None
         if path is None:
             raise NotFound("file", name)
-        return await asyncio.to_thread(path.read_bytes)
+        return NewFile(found.name.plain(), await asyncio.to_thread(path.read_bytes), found.media_type)
 
     # Clean-up
 

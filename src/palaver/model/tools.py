@@ -69,10 +69,10 @@ class ToolRules:
 
     def approval_mode(self, name: str, role: AccessRole, platform: str, *, needs_approval: bool) -> ApprovalMode:
         """Return the mode set for the tool itself, else for the longest matching pattern, else the tool's own."""
-        has_role = _matches_any(name, self.roles.get(role, frozenset()))
-        if role is AccessRole.GUEST and _matches_any(name, _WORK):
+        has_role = matches_any(name, self.roles.get(role, frozenset()))
+        if role is AccessRole.GUEST and matches_any(name, _WORK):
             return ApprovalMode.NEVER
-        if not has_role or not _matches_any(name, self.platforms.get(platform, ALL_TOOLS)):
+        if not has_role or not matches_any(name, self.platforms.get(platform, ALL_TOOLS)):
             return ApprovalMode.NEVER
         return self.own_mode(name) or (ApprovalMode.ASK if needs_approval else ApprovalMode.ALWAYS)
 
@@ -86,7 +86,7 @@ class ToolRules:
         return self.allowed[max(matching, key=lambda pattern: (pattern not in ALL_TOOLS, len(pattern), pattern))]
 
 
-def _matches_any(name: str, patterns: frozenset[str]) -> bool:
+def matches_any(name: str, patterns: frozenset[str]) -> bool:
     return any(_matches(name, pattern) for pattern in patterns)
 
 
@@ -160,12 +160,16 @@ def _as_text(value: object) -> str:
 def clean_result(text: str, limit: int) -> str:
     """Return a tool's output as the agent sees it: without secrets and markers, and shortened in the middle."""
     # Redact more than is shown: a secret that is cut in two is not recognised.
-    text = strip_markers(redact(_shorten(text.encode("utf-8", "replace").decode(), _SCAN_FACTOR * limit)))
-    return _shorten(text, limit) if text.strip() else _NO_OUTPUT
+    half = _SCAN_FACTOR * limit // 2
+    left_out = max(len(text) - 2 * half, 0)
+    scanned = text[:half] + text[-half:] if left_out else text
+    text = strip_markers(redact(scanned.encode("utf-8", "replace").decode()))
+    return _shorten(text, limit, left_out) if text.strip() else _NO_OUTPUT
 
 
-def _shorten(text: str, limit: int) -> str:
+def _shorten(text: str, limit: int, left_out: int) -> str:
     if len(text) <= limit:
         return text
     half = limit // 2
-    return f"{text[:half]}\n… ({len(text) - 2 * half} characters omitted) …\n{text[-half:]}"
+    omitted = len(text) - 2 * half + left_out
+    return f"{text[:half]}\n… ({omitted} characters omitted) …\n{text[-half:]}"

@@ -21,7 +21,7 @@ from operator import attrgetter, is_, itemgetter
 from typing import NamedTuple, NoReturn
 from zoneinfo import ZoneInfo
 
-from palaver.model.attachment import describe_attachment
+from palaver.model.attachment import Attachment, describe_attachment
 from palaver.model.label import (
     Label,
     gap_marker,
@@ -156,7 +156,8 @@ def render(
             text, reasoning = strip_markers(entry.text), strip_markers(entry.reasoning)
             messages.append(_message((role, text, entry.calls, "", reasoning, blobs)))
         elif role is _TOOL:
-            messages.append(_message((role, strip_markers(entry.text), (), entry.answers or "", "", ())))
+            text = with_files(entry.text, entry.files) if entry.files else strip_markers(entry.text)
+            messages.append(_message((role, text, (), entry.answers or "", "", ())))
         elif text := render_user_side(entry):
             if role is _USER:
                 # From the entries' own times, so that it never changes.
@@ -188,7 +189,7 @@ class _UserSideRenderer:
     def render(self, entry: Entry) -> str:
         if entry.role is _NOTE:
             return note_marker(entry.text)
-        text = _with_files(entry) if entry.files else strip_markers(entry.text)
+        text = with_files(entry.text, entry.files) if entry.files else strip_markers(entry.text)
         if not text.strip():
             return ""
         if entry.role is _SUMMARY:
@@ -224,10 +225,10 @@ class _UserSideRenderer:
         return name
 
 
-def _with_files(entry: Entry) -> str:
+def with_files(text: str, files: Sequence[Attachment]) -> str:
     """Return the text and a marker for each file that came with it."""
-    files = (marker(strip_markers(describe_attachment(file))) for file in entry.files)
-    return "\n".join(part for part in (strip_markers(entry.text).strip(), *files) if part)
+    markers = (marker(strip_markers(describe_attachment(file))) for file in files)
+    return "\n".join(part for part in (strip_markers(text).strip(), *markers) if part)
 
 
 def repair(messages: Sequence[Message]) -> tuple[Message, ...]:

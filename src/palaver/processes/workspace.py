@@ -7,6 +7,7 @@ that it can also run where the files are, on another machine.
 
 from __future__ import annotations
 
+import base64
 import fnmatch
 import json
 import os
@@ -23,6 +24,7 @@ from typing import Any
 MAX_LINKS = 40
 MAX_WRITE_BYTES = 2_000_000
 MAX_PATCH_BYTES = 5_000_000
+MAX_LOADED_BYTES = 20_000_000
 MAX_SCAN_BYTES = 50_000_000
 MAX_SEARCHED_BYTES = 5_000_000
 MAX_LINES, MAX_LINE_LENGTH = 2_000, 2_000
@@ -103,6 +105,14 @@ class Workspace:
         last = first + len(lines) - 1
         more = f"; continue at line {last + 1}" if is_more else ""
         return f"({place.shown}, lines {first} to {last}, {size} bytes in all{more})\n" + "\n".join(lines)
+
+    def load(self, path: str) -> str:
+        """Return a whole file in base64, to be sent."""
+        with self.find(path) as place, _opened(place) as (file, status):
+            if status.st_size > MAX_LOADED_BYTES:
+                raise WorkspaceError(f"{place.shown} has more than {MAX_LOADED_BYTES} bytes")
+            with os.fdopen(os.dup(file), "rb") as stream:
+                return base64.b64encode(stream.read(MAX_LOADED_BYTES)).decode()
 
     def write(self, path: str, text: str) -> str:
         data = text.encode("utf-8", "surrogateescape")

@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 from zoneinfo import ZoneInfo
 
 from palaver.model.access import AccessRole
-from palaver.model.attachment import NewFile
+from palaver.model.attachment import Attachment, NewFile
 from palaver.model.errors import PalaverError
 from palaver.model.job import Job, JobRequest
 from palaver.model.memory import MemoryLimits
@@ -94,8 +94,19 @@ class ToolServices(Protocol):
         """
         ...
 
-    async def read_file(self, name: str) -> bytes:
-        """Return the content of a file in the conversation. Raises NotFound for any other."""
+    async def keep(self, files: Sequence[NewFile]) -> Sequence[Attachment]:
+        """Keep files with the result of the call: the agent sees those that it can, and can read and send them.
+
+        A file that cannot be kept has a `problem`, which the agent reads. There is a limit to how many are kept.
+        """
+        ...
+
+    def report(self, progress: str) -> None:
+        """Say how far the call is, in a few words for people: `3 of 10 pages`."""
+        ...
+
+    async def read_file(self, name: str) -> NewFile:
+        """Return a file of the conversation. Raises NotFound for any other."""
         ...
 
     async def wait_for_message(self) -> None:

@@ -69,12 +69,11 @@ _READ = Tool(
 )
 _SEND = Tool(
     name="send_file",
-    description="Create a plain text file and send it to this chat.",
+    description="Create a plain text file and send it to this chat, or send a file of this conversation again.",
     parameters=object_schema(
-        "name",
-        "text",
-        name={"type": "string", "description": "The file name, for example report.csv."},
-        text={"type": "string", "description": "The content of the file."},
+        name={"type": "string", "description": "The name of a new file, for example report.csv."},
+        text={"type": "string", "description": "The content of a new file."},
+        file={"type": "string", "description": "Instead of both: the id in the description of a file."},
     ),
 )
 
@@ -90,7 +89,7 @@ class FileTools:
         return await (self._read(use) if use.call.name == _READ.name else self._send(use))
 
     async def _read(self, use: ToolUse) -> str:
-        content = await use.context.services.read_file(use.text("file"))
+        content = (await use.context.services.read_file(use.text("file"))).content
         text = _decode_text(content)
         if text is None:
             kind = detect_media_type(content[:_HEAD_BYTES], UNKNOWN_TYPE)
@@ -102,13 +101,18 @@ class FileTools:
         return text[start:end] + more
 
     async def _send(self, use: ToolUse) -> str:
+        if use.arguments.get("file"):
+            return await send_file(use, await use.context.services.read_file(use.text("file")))
         name, text = use.text("name"), use.text("text")
         kind = mimetypes.guess_type(name)[0] or "text/plain"
-        file = NewFile(name, text.encode("utf-8", "replace"), kind)
-        here = await use.context.services.places("origin")
-        once = f"{use.call.id} {use.call.arguments}"
-        is_new = await use.context.services.send(here, "", (file,), once=once)
-        return "The file is queued." if is_new else "You already sent this file in this turn, so it is not sent again."
+        return await send_file(use, NewFile(name, text.encode("utf-8", "replace"), kind))
+
+
+async def send_file(use: ToolUse, file: NewFile) -> str:
+    """Send a file to the chat of the turn, and return what the agent learns."""
+    here = await use.context.services.places(_ORIGIN)
+    is_new = await use.context.services.send(here, "", (file,), once=f"{use.call.id} {use.call.arguments}")
+    return "The file is queued." if is_new else "You already sent this file in this turn, so it is not sent again."
 
 
 def _decode_text(content: bytes) -> str | None:

@@ -1,27 +1,33 @@
 """The file tools: read, write, patch, list and search files in the working directory, and nowhere else."""
 
 import asyncio
+import base64
 import json
+import mimetypes
 import os
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import resources
+from pathlib import PurePosixPath
 from typing import Any, cast
 
 from palaver.model.access import AccessRole
+from palaver.model.attachment import UNKNOWN_TYPE, NewFile
 from palaver.model.value import value
 from palaver.processes.backends.base import Backend, Order
-from palaver.processes.workspace import MAX_LINES, WorkspaceError, perform
+from palaver.processes.workspace import MAX_LINES, MAX_LOADED_BYTES, WorkspaceError, perform
 from palaver.protocols.tools import Tool, ToolFailed, ToolUse
+from palaver.tools.messages import send_file
 from palaver.tools.schemas import object_schema, text_schema
 from palaver.tools.workdir import backend_for
 
 _REMOTE_TIMEOUT_SECONDS = 60.0
-_MAX_ANSWER_BYTES = 10_000_000
+_MAX_ANSWER_BYTES = 4 * MAX_LOADED_BYTES // 3 + 1_000
 _CHUNK_BYTES = 1 << 16
 _PATH = {"type": "string", "description": "A path below the working directory."}
 _FLAG = {"type": "boolean"}
+_SEND = "file_send"
 _COUNT = {"type": "integer", "minimum": 1}
 
 
@@ -75,6 +81,12 @@ _TOOLS = (
             ignore_case=_FLAG,
         ),
     ),
+    Tool(
+        name=_SEND,
+        summary="Send a file in the working directory to this chat.",
+        description="Send a file in the working directory, such as an image, to this chat.",
+        parameters=object_schema("path", path=_PATH),
+    ),
 )
 
 
@@ -95,8 +107,18 @@ class WorkspaceTools:
 
     async def use(self, use: ToolUse) -> str:
         await self.needs_approval(use)
+        if use.call.name == _SEND:
+            return await self._send(use)
         action = use.call.name.removeprefix("file_")
-        arguments = _ARGUMENTS[action](use)
+        return await self._perform(use, action, _ARGUMENTS[action](use))
+
+    async def _send(self, use: ToolUse) -> str:
+        path = use.text("path")
+        content = base64.b64decode(await self._perform(use, "load", {"path": path}))
+        name = PurePosixPath(path).name
+        return await send_file(use, NewFile(name, content, mimetypes.guess_type(name)[0] or UNKNOWN_TYPE))
+
+    async def _perform(self, use: ToolUse, action: str, arguments: Mapping[str, Any]) -> str:
         try:
             if (files := backend_for(self.backend, use.context).files) is not None:
                 return await asyncio.to_thread(perform, str(files), action, arguments)

@@ -9,7 +9,6 @@ from itertools import takewhile
 
 from pydantic_ai.exceptions import ModelRequestRejectedError
 from pydantic_ai.messages import (
-    BinaryContent,
     InstructionPart,
     ModelMessage,
     ModelResponse,
@@ -28,6 +27,7 @@ from palaver.agents.model.errors import RejectedBlobs, is_about_content
 from palaver.agents.model.messages import (
     PARAGRAPH_BREAK,
     FileView,
+    ShownFiles,
     blob_of,
     calls_of,
     history,
@@ -36,7 +36,6 @@ from palaver.agents.model.messages import (
     text_of,
 )
 from palaver.agents.model.providers import ModelClient
-from palaver.model.label import strip_markers
 from palaver.model.redact import redact
 from palaver.model.tools import NOT_APPROVED
 from palaver.model.transcript import Role, ToolCall
@@ -193,7 +192,9 @@ class AnswerLoop:
         """Call the model, again with less content if the provider rejects it, and remember what it accepted."""
         view = self.rejected.without(repair(self.messages))
         rejection: ModelRequestRejectedError | None = None
-        for messages, remember in self._attempts(view, await self.files.load(view)):
+        files = await self.files.load(view)
+        hidden = await self.files.without_files().load(view) if files else files
+        for messages, remember in self._attempts(view, files, hidden):
             try:
                 async with aclosing(call.stream_text(messages)) as texts:
                     async for text in texts:
@@ -209,15 +210,15 @@ class AnswerLoop:
             raise rejection
 
     def _attempts(
-        self, view: Sequence[Message], files: Mapping[int, list[BinaryContent]]
+        self, view: Sequence[Message], files: Mapping[int, ShownFiles], hidden: Mapping[int, ShownFiles]
     ) -> Iterator[tuple[list[ModelMessage], Callable[[], None]]]:
         """Yield the messages as they are, then with files only described, then without provider blobs."""
         yield history(view, files, self.client.name), lambda: None
-        if files:
-            yield history(view, {}, self.client.name), self._hide_files
+        if any(shown.files for shown in files.values()):
+            yield history(view, hidden, self.client.name), self._hide_files
         if any(message.blobs for message in view):
             plain = [message._replace(blobs=()) for message in view]
-            yield history(plain, {}, self.client.name), lambda: self.rejected.add(view)
+            yield history(plain, hidden, self.client.name), lambda: self.rejected.add(view)
 
     def _hide_files(self) -> None:
         self.files = self.files.without_files()
@@ -248,7 +249,7 @@ class AnswerLoop:
         try:
             for call, result in running:
                 text = await result
-                self.messages.append(Message(Role.TOOL, strip_markers(redact(text)), (), call.id))
+                self.messages.append(Message(Role.TOOL, redact(text), (), call.id))
                 yield ToolReturned(call=call.id, text=text)
         finally:
             for _, result in running:

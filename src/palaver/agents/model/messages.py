@@ -28,9 +28,9 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.profiles import ModelProfile
 
-from palaver.model.attachment import ID_LENGTH
+from palaver.model.attachment import ID_LENGTH, format_size
 from palaver.model.errors import NotFound
-from palaver.model.label import CLOSE, OPEN
+from palaver.model.label import CLOSE, OPEN, marker
 from palaver.model.transcript import Role, ToolCall
 from palaver.model.value import value
 from palaver.model.view import Message, repair
@@ -140,7 +140,8 @@ def _encodable(text: str) -> str:
 
 
 _FILE_MARKER = re.compile(
-    rf"{OPEN}file ([0-9a-f]{{{ID_LENGTH}}}): [^{OPEN}{CLOSE}]*, ([a-z0-9.+-]+/[a-z0-9.+-]+), [^,{OPEN}{CLOSE}]*{CLOSE}"
+    rf"{OPEN}file ([0-9a-f]{{{ID_LENGTH}}}): ([^{OPEN}{CLOSE}]*), ([a-z0-9.+-]+/[a-z0-9.+-]+),"
+    rf" [^,{OPEN}{CLOSE}]*{CLOSE}"
 )
 _IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _DOCUMENTS = frozenset({"application/pdf"})
@@ -150,13 +151,23 @@ _FILE_BATCH = 4
 _MAX_FILE_BYTES = 5_000_000
 
 
+@value
+class ShownFiles:
+    """What a model gets with one message besides its text."""
+
+    files: list[BinaryContent] = field(default_factory=list[BinaryContent])
+    notes: list[str] = field(default_factory=list[str])
+    """Which files it does not see, and why."""
+
+
 @value(kw_only=False)
 class FileView:
     """The files that a model can see in one turn. Each is read once."""
 
     read: Callable[[str], Awaitable[bytes]]
     types: frozenset[str]
-    _contents: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    _contents: dict[str, bytes | str] = field(default_factory=dict[str, bytes | str])
+    """The content of each file, or why there is none."""
 
     @classmethod
     def of(cls, profile: ModelProfile, read: Callable[[str], Awaitable[bytes]]) -> "FileView":
@@ -170,38 +181,64 @@ class FileView:
     def without_files(self) -> "FileView":
         return FileView(self.read, frozenset())
 
-    async def load(self, messages: Sequence[Message]) -> dict[int, list[BinaryContent]]:
-        """Return the files to show, by the index of their message."""
-        found = [
-            (index, name, media_type)
-            for index, message in enumerate(messages)
-            if message.role is Role.USER and OPEN in message.text
-            for name, media_type in _FILE_MARKER.findall(message.text)
-            if media_type in self.types
-        ]
-        shown: dict[int, list[BinaryContent]] = {}
-        for index, name, media_type in found[max(0, (len(found) - 1) // _FILE_BATCH - 1) * _FILE_BATCH :]:
-            if content := await self._content(name):
-                shown.setdefault(index, []).append(BinaryContent(content, media_type=media_type))
+    async def load(self, messages: Sequence[Message]) -> dict[int, ShownFiles]:
+        """Return the files to show and what to say about others, by the index of their message."""
+        shown: dict[int, ShownFiles] = {}
+        seen: list[tuple[int, str, str, str]] = []
+        for index, message in enumerate(messages):
+            # What an assistant writes has no markers; those of a tool's result are the gateway's.
+            found = _FILE_MARKER.findall(message.text) if OPEN in message.text else ()
+            for id_, name, media_type in found if message.role is not Role.ASSISTANT else ():
+                if media_type in self.types:
+                    seen.append((index, id_, name, media_type))
+                elif why := _why_not_shown(media_type):
+                    shown.setdefault(index, ShownFiles()).notes.append(_not_shown(name, why))
+        for index, id_, name, media_type in seen[max(0, (len(seen) - 1) // _FILE_BATCH - 1) * _FILE_BATCH :]:
+            content = await self._content(id_)
+            there = shown.setdefault(index, ShownFiles())
+            if isinstance(content, bytes):
+                there.files.append(BinaryContent(content, media_type=media_type))
+            else:
+                there.notes.append(_not_shown(name, content))
         return shown
 
-    async def _content(self, name: str) -> bytes:
-        """Return the content; empty if the file is gone or too large."""
-        if name not in self._contents:
+    async def _content(self, id_: str) -> bytes | str:
+        """Return the content, or why there is none."""
+        if id_ not in self._contents:
             try:
-                content = await self.read(name)
+                content = await self.read(id_)
             except NotFound:
-                content = b""
-            self._contents[name] = content if len(content) <= _MAX_FILE_BYTES else b""
-        return self._contents[name]
+                self._contents[id_] = "it is no longer stored"
+            else:
+                is_small = len(content) <= _MAX_FILE_BYTES
+                self._contents[id_] = content if is_small else f"it is larger than {format_size(_MAX_FILE_BYTES)}"
+        return self._contents[id_]
 
 
-def history(messages: Sequence[Message], files: Mapping[int, list[BinaryContent]], model: str) -> list[ModelMessage]:
+_NO_FILES = ShownFiles()
+
+
+def _why_not_shown(media_type: str) -> str | None:
+    if media_type in _IMAGES:
+        return "this model cannot see images"
+    if media_type in _DOCUMENTS:
+        return "this model cannot read PDF files"
+    return f"models do not take {media_type}" if media_type.startswith("image/") else None
+
+
+def _not_shown(name: str, why: str) -> str:
+    return marker(f"{name} is not shown to you: {why}")
+
+
+def history(messages: Sequence[Message], files: Mapping[int, ShownFiles], model: str) -> list[ModelMessage]:
     """Convert a view without open calls. Everything between two answers becomes one request."""
     converted: list[ModelMessage] = []
     parts: list[ModelRequestPart] = []
     tools: dict[str, str] = {}
     for index, message in enumerate(messages):
+        shown = files.get(index, _NO_FILES)
+        text = "\n".join((message.text, *shown.notes)) if shown.notes else message.text
+        content = [text, *shown.files] if shown.files else text
         if message.role is Role.ASSISTANT:
             converted += [ModelRequest(parts=parts)] if parts else []
             converted.append(to_response(message, model))
@@ -209,9 +246,7 @@ def history(messages: Sequence[Message], files: Mapping[int, list[BinaryContent]
             parts = []
         elif message.role is Role.TOOL:
             name = tools.get(message.answers, "unknown_tool")
-            parts.append(ToolReturnPart(name, message.text, message.answers, timestamp=_NO_TIME))
+            parts.append(ToolReturnPart(name, content, message.answers, timestamp=_NO_TIME))
         else:
-            attached = files.get(index)
-            content = [message.text, *attached] if attached else message.text
             parts.append(UserPromptPart(content, timestamp=_NO_TIME))
     return [*converted, ModelRequest(parts=parts)] if parts else converted

@@ -33,7 +33,7 @@ from palaver.model.key import SessionKey
 from palaver.model.source import DM
 from palaver.model.transcript import Entry
 from palaver.model.turn import BusyMode, Received, Turn, TurnState
-from palaver.model.view import answer_texts
+from palaver.model.view import answer_texts, with_files
 from palaver.protocols.agent import Failure, FailureKind
 from palaver.protocols.hooks import EventKind, EventSubscription, GatewayEvent
 from palaver.store.queue import turn_control, turns
@@ -343,8 +343,10 @@ class TurnRunner:
 
     def _agent_run(self, running: RunningTurn) -> AgentRun:
         async def write(entry: Entry) -> None:
-            if entry.answers in running.sent_files:
-                entry = entry._replace(files=running.sent_files.pop(entry.answers))
+            if entry.answers in running.call_files:
+                files = running.call_files.pop(entry.answers)
+                # Their markers are made from the files each time, as for every other entry.
+                entry = entry._replace(text=entry.text.removesuffix("\n" + with_files("", files)), files=files)
             append = await off_loop(len(entry.text), lambda: self.ctx.store.turns.append_to_turn(running.turn, [entry]))
             await retry_until_stored(self.ctx.store, append)
 
@@ -451,8 +453,8 @@ class TurnRunner:
                     running.end(StopReason.LOST)
 
 
-def _read_file(ctx: EngineContext, turn: Turn, name: str) -> Awaitable[bytes]:
-    return Attachments(ctx).read(turn, name)
+async def _read_file(ctx: EngineContext, turn: Turn, name: str) -> bytes:
+    return (await Attachments(ctx).read(turn, name)).content
 
 
 def begin_events(begun: Begun, now: datetime) -> list[GatewayEvent]:

@@ -129,8 +129,10 @@ class RunningTurn:
     """What the agent saw last."""
     steered: list[Received] = field(default_factory=list[Received])
     """Messages that joined the turn while it ran."""
-    sent_files: dict[str, tuple[Attachment, ...]] = field(default_factory=dict[str, tuple[Attachment, ...]])
-    """Files that a tool call sent, by call id: they are recorded with its result."""
+    call_files: dict[str, tuple[Attachment, ...]] = field(default_factory=dict[str, tuple[Attachment, ...]])
+    """Files that a tool call returned or sent, by call id: they are recorded with its result."""
+    call_progress: dict[str, str] = field(default_factory=dict[str, str])
+    """How far a tool call is that still runs, in the words of its tool, by call id."""
     draft: Draft | None = None
     typing: "TypingIndicator | None" = None
     progress: ToolProgress | None = None

@@ -18,12 +18,13 @@ from palaver.engine.jobs.creation import JobMaker, create_job, job_rules
 from palaver.engine.retry import contain_cancellation, log_error, retry_outage
 from palaver.engine.turns.running import RunningTurn
 from palaver.model.access import AccessRole
-from palaver.model.attachment import NewFile
+from palaver.model.attachment import Attachment, NewFile
 from palaver.model.errors import InvalidInput, NotAllowed, NotFound, StoreError, StoreUnavailable
 from palaver.model.job import Job, JobRequest
 from palaver.model.key import JOB
 from palaver.model.memory import MEMORY_TOOLS, MemoryLimits
 from palaver.model.prompt import PSEUDONYM
+from palaver.model.redact import redact
 from palaver.model.source import Source, identity_of
 from palaver.model.target import Place, Target, parse_targets
 from palaver.model.text import one_line
@@ -40,6 +41,7 @@ from palaver.model.tools import (
 from palaver.model.transcript import ToolCall
 from palaver.model.turn import ClientTool, Outbound, Received, Turn
 from palaver.model.value import value
+from palaver.model.view import with_files
 from palaver.protocols.tools import (
     CallApproval,
     Tool,
@@ -61,6 +63,7 @@ log = logging.getLogger(__name__)
 RESULT_CHARACTERS = 32_000
 """How much of a tool's result the agent sees."""
 NAME_CHARACTERS = 64
+PROGRESS_CHARACTERS = 200
 _ASKS_FIRST = "A person must approve it first."
 _FILED_AS = "messages"
 """The name of what a tool sends to `local`."""
@@ -206,7 +209,10 @@ class _Toolbox:
         else:
             took = round(clock() - began, 3)
             log.info("tool used", extra={"action": "tool.used", "tool": name, "turn": turn, "seconds": took})
-        return clean_result(result, RESULT_CHARACTERS)
+        finally:
+            self.running.call_progress.pop(call.id, None)
+        result = clean_result(result, RESULT_CHARACTERS)
+        return with_files(result, files) if (files := self.running.call_files.get(call.id)) else result
 
     async def _check_and_run(self, call: ToolCall) -> str:
         if call.name in self.offered:
@@ -289,7 +295,7 @@ class _TurnServices:
     async def wait_for_message(self) -> None:
         await self.running.message_waits.wait()
 
-    async def read_file(self, name: str) -> bytes:
+    async def read_file(self, name: str) -> NewFile:
         return await Attachments(self.ctx).read(self.turn, name)
 
     @property
@@ -358,6 +364,17 @@ class _TurnServices:
             raise NotFound("pseudonym", name)
         return found.id
 
+    async def keep(self, files: Sequence[NewFile]) -> Sequence[Attachment]:
+        stored = await Attachments(self.ctx).store_all(files)
+        self._attach(stored)
+        return stored
+
+    def _attach(self, files: Sequence[Attachment]) -> None:
+        self.running.call_files[self.call] = (*self.running.call_files.get(self.call, ()), *files)
+
+    def report(self, progress: str) -> None:
+        self.running.call_progress[self.call] = one_line(redact(progress), PROGRESS_CHARACTERS)
+
     async def send(self, places: Sequence[Source], text: str, files: Sequence[NewFile] = (), *, once: str) -> bool:
         stored = await Attachments(self.ctx).store_all(files)
         for file in stored:
@@ -378,7 +395,7 @@ class _TurnServices:
 
         # If an attempt got no answer, what is already in the outbox came from that attempt.
         is_sent = await retry_outage(attempt) or tries > 1
-        self.running.sent_files[self.call] = tuple(stored)
+        self._attach(stored)
         return is_sent
 
 
