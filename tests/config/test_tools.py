@@ -51,8 +51,16 @@ def test_rules_and_servers_are_read(tmp_path: Path) -> None:
         "args": ("serve",),
         "env": {"TOKEN": "canary", "PLAIN": "hunter2"},
         "limit": 5.0,
+        "calls": 8,
+        "tools": frozenset({"all"}),
     }
-    web = {"url": "https://tools.example.org/mcp", "headers": {"Authorization": "Bearer canary"}, "limit": 60.0}
+    web = {
+        "url": "https://tools.example.org/mcp",
+        "headers": {"Authorization": "Bearer canary"},
+        "limit": 60.0,
+        "calls": 8,
+        "tools": frozenset({"all"}),
+    }
     assert config.tools.servers["web"].facts() == web
 
 

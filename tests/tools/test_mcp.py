@@ -1,39 +1,25 @@
 """Real MCP servers in processes of their own, good and bad."""
 
 import asyncio
-import socket
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
 from palaver.model.access import AccessRole, Grant
+from palaver.model.attachment import NewFile
 from palaver.protocols.tools import ToolFailed
 from palaver.tools import mcp
-from palaver.tools.mcp import HttpServer, McpServer, McpServers, StdioServer
+from palaver.tools.mcp import McpServer, McpServers
+from palaver.tools.mcp_transport import HttpServer, StdioServer
 from tests.engine.gateway import running
 from tests.engine.test_tools import use
+from tests.tools.servers import HERE, over_http, program, serving, text
 
-HERE = Path(__file__).parent
+NAMES = ("add", "environment", "learn", "much", "things", "work")
 OWNERS = (Grant(role=AccessRole.OWNER),)
 GRANTS = (Grant(role=AccessRole.OWNER, platform="fake", user_id="p1"), Grant())
-
-
-def program(name: str, **env: str) -> StdioServer:
-    return StdioServer(command=sys.executable, args=(str(HERE / name),), env=env)
-
-
-@asynccontextmanager
-async def serving(name: str, place: StdioServer | HttpServer, limit: float = 30.0) -> AsyncGenerator[McpServer]:
-    server = McpServer(name, replace(place, limit=limit))
-    try:
-        yield server
-    finally:
-        await server.close()
 
 
 async def test_a_server_of_the_official_library_over_its_pipes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,19 +27,19 @@ async def test_a_server_of_the_official_library_over_its_pipes(monkeypatch: pyte
     monkeypatch.setenv("OPENAI_API_KEY", "canary")
     async with serving("good", program("good_server.py", COLOUR="its own")) as server:
         tools = {tool.name: tool for tool in await server.tools()}
-        assert list(tools) == ["good__add", "good__environment", "good__learn"]
+        assert list(tools) == [f"good__{name}" for name in NAMES]
         assert tools["good__add"].needs_approval
         assert set(tools["good__add"].parameters) >= {"type", "properties"}
-        assert await server.use("good__add", {"a": 1, "b": 2}) == "3"
+        assert await text(server, "good__add", {"a": 1, "b": 2}) == "3"
         with pytest.raises(ToolFailed, match="valid integer"):
             await server.use("good__add", {"a": "x", "b": 2})
-        environment = await server.use("good__environment", {})
+        environment = await text(server, "good__environment", {})
         assert "COLOUR=its own" in environment
         assert "canary" not in environment
-        assert await server.use("good__learn", {}) == "done"
+        assert await text(server, "good__learn", {}) == "done"
         names = [tool.name for tool in await server.tools()]
-        assert names == ["good__add", "good__environment", "good__learn", "good__new_one_"]
-        assert await server.use("good__new_one_", {}) == "learned"
+        assert names == [f"good__{name}" for name in (*NAMES[:4], "new_one_", *NAMES[4:])]
+        assert await text(server, "good__new_one_", {}) == "learned"
 
 
 async def test_a_program_does_not_run_where_the_gateway_was_started(
@@ -69,32 +55,17 @@ async def test_a_program_does_not_run_where_the_gateway_was_started(
 
 
 async def test_a_server_of_the_official_library_over_http() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, str(HERE / "good_server.py"), str(port), stderr=asyncio.subprocess.DEVNULL
-    )
-    try:
-        async with asyncio.timeout(60):
-            while True:
-                try:
-                    (await asyncio.open_connection("127.0.0.1", port))[1].close()
-                    break
-                except OSError:
-                    await asyncio.sleep(0.05)
-        async with serving("web", HttpServer(url=f"http://127.0.0.1:{port}/mcp", headers={"X-Key": "k"})) as server:
-            assert len(await server.tools()) == 3
-            assert await server.use("web__add", {"a": 2, "b": 2}) == "4"
-            process.kill()
-            await process.wait()
-            with pytest.raises(ToolFailed, match="failed"):
-                await server.use("web__add", {"a": 2, "b": 2})
-            assert len(await server.tools()) == 3
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+    async with (
+        over_http() as (url, process),
+        serving("web", HttpServer(url=url, headers={"X-Key": "k"})) as server,
+    ):
+        assert len(await server.tools()) == len(NAMES)
+        assert await text(server, "web__add", {"a": 2, "b": 2}) == "4"
+        process.kill()
+        await process.wait()
+        with pytest.raises(ToolFailed, match="failed"):
+            await server.use("web__add", {"a": 2, "b": 2})
+        assert len(await server.tools()) == len(NAMES)
 
 
 async def test_a_bad_server_is_reported_in_words_and_started_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,18 +74,19 @@ async def test_a_bad_server_is_reported_in_words_and_started_anew(monkeypatch: p
         tools = await server.tools()
         assert len(tools) == 8
         assert all(len(tool.description) <= 2_000 for tool in tools)
-        assert await server.use("bad__steps_ing_out", {}) == "stepped out"
-        assert await server.use("bad__picture", {}) == "(image/png, 3 bytes, not shown)"
-        assert len(await server.use("bad__huge", {})) == 3_000_000
+        assert await text(server, "bad__steps_ing_out", {}) == "stepped out"
+        picture = (await server.use("bad__picture", {})).files
+        assert picture == [NewFile("image-1.png", b"\0\0\0", "image/png")]
+        assert len(await text(server, "bad__huge", {})) == 3_000_000
         with pytest.raises(ToolFailed, match="no such file"):
             await server.use("bad__fails", {})
         with pytest.raises(ToolFailed, match="failed"):
             await server.use("bad__crash", {})
         assert await server.tools() == tools
-        assert await server.use("bad__steps_ing_out", {}) == "stepped out"
+        assert await text(server, "bad__steps_ing_out", {}) == "stepped out"
         with pytest.raises(ToolFailed):
             await server.use("bad__malformed", {})
-        assert await server.use("bad__steps_ing_out", {}) == "stepped out"
+        assert await text(server, "bad__steps_ing_out", {}) == "stepped out"
 
 
 @pytest.mark.parametrize("first", ["REFUSES_FIRST", "CHANGES_FIRST"])
@@ -151,7 +123,7 @@ async def test_a_slow_call_is_left_and_a_stuck_server_is_ended(monkeypatch: pyte
         await server.tools()
         with pytest.raises(ToolFailed, match="took too long"):
             await server.use("bad__hang", {})
-        assert await server.use("bad__steps_ing_out", {}) == "stepped out"
+        assert await text(server, "bad__steps_ing_out", {}) == "stepped out"
         with pytest.raises(ToolFailed, match="failed"):
             await server.use("bad__stuck", {})
         with pytest.raises(ToolFailed, match="next attempt is in 1 second"):
@@ -192,7 +164,7 @@ async def test_a_call_ends_with_its_turn() -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
                 await server.use("bad__hang", {})
-        assert await server.use("bad__steps_ing_out", {}) == "stepped out"
+        assert await text(server, "bad__steps_ing_out", {}) == "stepped out"
 
 
 async def test_the_agent_uses_a_server_once_its_owner_has_allowed_it(tmp_path: Path) -> None:

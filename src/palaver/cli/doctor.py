@@ -178,12 +178,13 @@ async def _known_problems(store: Store) -> list[HealthCheck]:
 
 def _tool_servers() -> list[HealthCheck]:
     """Check that the configured MCP servers start."""
-    servers = load(Path(), os.environ).tools.server_facts()
+    config = load(Path(), os.environ)
+    servers = config.tools.server_facts()
     if not servers:
         return []
 
     async def problems() -> Mapping[str, str]:
-        tools = Toolsets(servers)
+        tools = Toolsets(servers, config.data_dir)
         try:
             return await tools.check()
         finally:

@@ -19,7 +19,7 @@ from palaver.config.terminal import TerminalConfig
 from palaver.config.types import Duration, MaybeName, Section, Syntax, Variables, as_pydantic_error, reveal, words_text
 from palaver.model.access import AccessRole
 from palaver.model.errors import BadArgument
-from palaver.model.tools import ApprovalMode, ToolRules
+from palaver.model.tools import ALL_TOOLS, ApprovalMode, ToolRules
 
 _USUAL = ToolRules()
 _OFF = "off"
@@ -66,9 +66,15 @@ class McpServerConfig(Section):
         default=None, description="Reach the server at this address."
     )
     headers: Headers = Field(default={}, repr=False, description="Send these headers with every request.")
+    client_id: MaybeName = Field(default=None, description="Log in as this registered OAuth client.")
+    client_secret: Annotated[SecretStr | None, Syntax("the secret, from a variable", "${AGENT_TOKEN}")] = Field(
+        default=None, repr=False, description="The secret of that client."
+    )
     timeout: Duration = Field(
         default=timedelta(minutes=1), ge=_SECOND, le=_DAY, description="Stop a call after this long."
     )
+    calls: int = Field(default=8, ge=1, le=1000, description="Run this many calls at once.")
+    tools: ToolNames = Field(default=ALL_TOOLS, description="Use only these of its tools, without its name.")
 
     @model_validator(mode="after")
     def _is_in_one_place(self) -> Self:
@@ -84,12 +90,17 @@ class McpServerConfig(Section):
             )
         return self
 
+    def registration(self) -> tuple[str, str | None] | None:
+        """Return the id and the secret of the OAuth client, if one was registered by hand."""
+        secret = self.client_secret.get_secret_value() if self.client_secret else None
+        return (self.client_id, secret) if self.client_id else None
+
     def facts(self) -> dict[str, Any]:
         """Return how to reach the server, secrets included."""
-        limit = self.timeout.total_seconds()
+        facts: dict[str, Any] = {"limit": self.timeout.total_seconds(), "calls": self.calls, "tools": self.tools}
         if self.command is not None:
-            return {"command": self.command, "args": self.args, "env": reveal(self.environment), "limit": limit}
-        return {"url": self.url, "headers": reveal(self.headers), "limit": limit}
+            return {**facts, "command": self.command, "args": self.args, "env": reveal(self.environment)}
+        return {**facts, "url": self.url, "headers": reveal(self.headers)}
 
 
 class ToolsConfig(Section):

@@ -121,7 +121,7 @@ class Gateway:
         hooks = [load_hook(name) for name in self._config.hooks]
         agents = self._agent_pool.agents(self._config)
         self._config.check_instructions()
-        tools = Toolsets(self._config.tools.server_facts())
+        tools = Toolsets(self._config.tools.server_facts(), self._config.data_dir)
         async with await open_store(self._config.store, exclusive=True) as store:
             store.erasures = with_outside(store, self._config.data_dir)
             pseudonyms = await store.transact(load_pseudonyms())

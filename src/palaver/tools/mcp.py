@@ -3,27 +3,26 @@
 import asyncio
 import json
 import logging
-import os
 import re
-from asyncio import AbstractEventLoop, Future
+from asyncio import Future
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import field
-from typing import Any, TextIO, cast
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from http import HTTPStatus
+from typing import cast
 
 import anyio
 import httpx2
-from mcp import Client, MCPError, StdioServerParameters, types
+from mcp import Client, MCPError, types
 from mcp.client.session import IncomingMessage
-from mcp.client.stdio import stdio_client
-from mcp.client.streamable_http import streamable_http_client
 
-from palaver.agents.process import home_folder
-from palaver.model.attachment import format_size
 from palaver.model.redact import redact
 from palaver.model.text import one_line
+from palaver.model.tools import matches_any
 from palaver.model.value import value
 from palaver.protocols.tools import Tool, ToolFailed, ToolUse
+from palaver.tools.mcp_results import CallResult, read_result
+from palaver.tools.mcp_transport import HttpServer, Stderr, StdioServer, connect, watched
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +32,6 @@ _CLOSE_TIMEOUT_SECONDS = 10.0
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 1.0, 300.0
 _MAX_TOOLS = 200
 _MAX_PAGES = 20
-_MAX_STDERR_BYTES = 4_096
 _MAX_PROBLEM_LENGTH = 300
 _MAX_DESCRIPTION_LENGTH = 2_000
 _MAX_SCHEMA_LENGTH = 20_000
@@ -43,76 +41,7 @@ _SEPARATOR = "__"
 """Between a server's name, which does not contain it, and the name of its tool."""
 
 
-@value
-class StdioServer:
-    """A server that runs as a program on this machine. It gets a few safe variables and those named here."""
-
-    command: str
-    args: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    limit: float = 60.0
-    """How many seconds one call can take."""
-
-
-@value
-class HttpServer:
-    """A server over streamable HTTP."""
-
-    url: str
-    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    limit: float = 60.0
-    """How many seconds one call can take."""
-
-
-def _connect(address: StdioServer | HttpServer, stderr: TextIO) -> AbstractAsyncContextManager[Any]:
-    if isinstance(address, HttpServer):
-        return _connect_over_http(address)
-    server = StdioServerParameters(
-        command=address.command, args=list(address.args), env=dict(address.env), cwd=home_folder()
-    )
-    return stdio_client(server, errlog=stderr)
-
-
-@asynccontextmanager
-async def _connect_over_http(address: HttpServer) -> AsyncGenerator[Any]:
-    timeout = httpx2.Timeout(_START_TIMEOUT_SECONDS, read=None)
-    async with (
-        httpx2.AsyncClient(headers=dict(address.headers), timeout=timeout) as client,
-        streamable_http_client(address.url, http_client=client) as streams,
-    ):
-        yield streams
-
-
 _CONNECTION_ERRORS = (OSError, httpx2.HTTPError, anyio.ClosedResourceError, anyio.BrokenResourceError, RuntimeError)
-
-
-class _Stderr:
-    """The end of what a program writes to its standard error: a pipe that is always read, so it never fills up."""
-
-    def __init__(self, loop: AbstractEventLoop) -> None:
-        self._loop, self._tail, self._is_open = loop, b"", True
-        self._reading, writing = os.pipe()
-        os.set_blocking(self._reading, False)
-        self.file = os.fdopen(writing, "w", encoding="utf-8")
-        loop.add_reader(self._reading, self._read)
-
-    def _read(self) -> None:
-        with suppress(BlockingIOError):
-            while self._is_open and (piece := os.read(self._reading, 65_536)):
-                self._tail = (self._tail + piece)[-_MAX_STDERR_BYTES:]
-
-    def close(self) -> None:
-        self._read()
-        self._loop.remove_reader(self._reading)
-        self.file.close()
-        os.close(self._reading)
-        self._is_open = False
-
-    def text(self) -> str:
-        """Return the last lines that were written, in one line and without secrets."""
-        self._read()
-        text = redact(self._tail.decode(errors="replace")).strip()
-        return one_line(text[-_MAX_PROBLEM_LENGTH:], _MAX_PROBLEM_LENGTH)
 
 
 class _Connection:
@@ -121,8 +50,9 @@ class _Connection:
     def __init__(self, address: StdioServer | HttpServer, on_change: Callable[[], None]) -> None:
         self._address, self._on_change = address, on_change
         self._ended = asyncio.Event()
+        self.asks_for_login = False
         self._ready: Future[Client] = asyncio.get_running_loop().create_future()
-        self.stderr = _Stderr(asyncio.get_running_loop())
+        self.stderr = Stderr(asyncio.get_running_loop())
         self.task = asyncio.create_task(self._run(), name="mcp server")
         self.task.add_done_callback(lambda _: self.stderr.close())
 
@@ -141,8 +71,10 @@ class _Connection:
 
     async def _run(self) -> None:
         try:
-            connection = _connect(self._address, self.stderr.file)
-            async with Client(connection, mode="legacy", message_handler=self._handle) as client:
+            connection = connect(self._address, self.stderr.file, self._note_status)
+            async with Client(
+                watched(connection, self._ended.set), mode="legacy", message_handler=self._handle
+            ) as client:
                 self._ready.set_result(client)
                 await self._ended.wait()
         except Exception as error:  # noqa: BLE001 - a server can fail in any way
@@ -151,6 +83,9 @@ class _Connection:
         finally:
             self._ended.set()
             self._ready.cancel()
+
+    async def _note_status(self, response: httpx2.Response) -> None:
+        self.asks_for_login |= response.status_code == HTTPStatus.UNAUTHORIZED
 
     async def _handle(self, message: IncomingMessage) -> None:
         if isinstance(message, types.ToolListChangedNotification):
@@ -167,6 +102,7 @@ class McpServer:
         self._starting = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         """Connections, including those that are still ending."""
+        self._slots = asyncio.Semaphore(address.calls)
         self._pause, self._retry_at = 0.0, 0.0
         self.problem: str | None = None
         """Why the server does not work, in words for the owner."""
@@ -195,13 +131,17 @@ class McpServer:
     def has(self, name: str) -> bool:
         return name in self._tools
 
-    async def use(self, name: str, arguments: Mapping[str, object]) -> str:
-        async with self._client() as client, asyncio.timeout(self._address.limit):
-            result = await client.call_tool(self._tools[name][0], dict(arguments))
-        text = _result_text(result)
-        if result.is_error:
-            raise ToolFailed(f"The tool reports an error: {text}")
-        return text
+    async def use(
+        self, name: str, arguments: Mapping[str, object], report: Callable[[str], None] | None = None
+    ) -> CallResult:
+        """Call a tool. A call that is cancelled is cancelled on the server, too. `report` hears how far it is."""
+        progress = partial(_report_progress, report) if report else None
+        async with self._slots, self._client() as client, asyncio.timeout(self._address.limit):
+            called = await client.call_tool(self._tools[name][0], dict(arguments), progress_callback=progress)
+            result = await read_result(client, called)
+        if called.is_error:
+            raise ToolFailed(f"The tool reports an error: {result.text}")
+        return result
 
     async def close(self) -> None:
         if self._listing is not None:
@@ -259,7 +199,9 @@ class McpServer:
 
     def _failed(self, error: Exception) -> ToolFailed:
         wrote = self._connection.stderr.text() if self._connection else ""
-        self.problem = _describe_failure(error) + (f" It wrote: {wrote}" if wrote else "")
+        asks = self._connection is not None and self._connection.asks_for_login
+        login = f"It asks for a login. Run palaver mcp login {self.name}." if asks else ""
+        self.problem = (login or _describe_failure(error)) + (f" It wrote: {wrote}" if wrote else "")
         log.error("the server %s failed: %s", self.name, self.problem, extra={"action": "tool.server_failed"})
         self._pause = min(max(2 * self._pause, _FIRST_PAUSE_SECONDS), _MAX_PAUSE_SECONDS)
         self._retry_at = _time() + self._pause
@@ -279,7 +221,8 @@ class McpServer:
         tools: dict[str, tuple[str, Tool]] = {}
         for listed in sorted(found, key=lambda tool: tool.name)[:_MAX_TOOLS]:
             name = _NOT_IN_NAMES.sub("_", f"{self.name}{_SEPARATOR}{listed.name}")[:_MAX_NAME_LENGTH]
-            if name not in tools and len(json.dumps(listed.input_schema)) <= _MAX_SCHEMA_LENGTH:
+            is_allowed = matches_any(name.partition(_SEPARATOR)[2], self._address.tools)
+            if is_allowed and name not in tools and len(json.dumps(listed.input_schema)) <= _MAX_SCHEMA_LENGTH:
                 description = (listed.description or listed.title or listed.name)[:_MAX_DESCRIPTION_LENGTH]
                 tool = Tool(name=name, description=description, parameters=listed.input_schema, needs_approval=True)
                 tools[name] = listed.name, tool
@@ -305,7 +248,11 @@ class McpServers:
     async def use(self, use: ToolUse) -> str:
         for server in self.servers:
             if server.has(use.call.name):
-                return await server.use(use.call.name, use.arguments)
+                services = use.context.services
+                result = await server.use(use.call.name, use.arguments, services.report)
+                if result.files:
+                    await services.keep(result.files)
+                return result.text
         raise ToolFailed("The server no longer has this tool.")
 
     async def close(self) -> None:
@@ -346,21 +293,8 @@ async def _responds(client: Client) -> bool:
     return True
 
 
-def _result_text(result: types.CallToolResult) -> str:
-    parts = [_describe_part(part) for part in result.content]
-    if not parts and result.structured_content is not None:
-        return json.dumps(result.structured_content, ensure_ascii=False)
-    return "\n".join(parts)
-
-
-def _describe_part(part: types.ContentBlock) -> str:
-    """Return text unchanged, and the kind of anything else."""
-    match part:
-        case types.TextContent(text=text):
-            return text
-        case types.ImageContent() | types.AudioContent():
-            return f"({one_line(part.mime_type, 100)}, {format_size(len(part.data) * 3 // 4)}, not shown)"
-        case types.EmbeddedResource(resource=types.TextResourceContents(text=text)):
-            return text
-        case _:
-            return f"({part.type}, not shown)"
+async def _report_progress(
+    report: Callable[[str], None], progress: float, total: float | None, message: str | None
+) -> None:
+    amount = f"{progress:g} of {total:g}" if total else f"{progress:g}"
+    report(f"{amount}: {message}" if message else amount)

@@ -1,6 +1,7 @@
 """Every toolset of a gateway. The MCP library is loaded only if a server is configured."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from palaver.agents.plugins import import_extra
@@ -18,9 +19,9 @@ from palaver.tools.workspace import WorkspaceTools
 class Toolsets:
     """Reports a missing package when it is made, and starts servers when they are first needed."""
 
-    def __init__(self, servers: Mapping[str, Mapping[str, Any]]) -> None:
-        """`servers` holds the options of each MCP server by its name."""
-        self._servers = _make_servers(servers) if servers else None
+    def __init__(self, servers: Mapping[str, Mapping[str, Any]], data_dir: Path | None = None) -> None:
+        """`servers` holds the options of each MCP server by its name. Logins for them are in the data directory."""
+        self._servers = _make_servers(servers, data_dir) if servers else None
 
     def toolsets(self, store: Store, terminal: TerminalTools | None = None) -> Sequence[Toolset]:
         ours: tuple[Toolset, ...] = (
@@ -47,9 +48,19 @@ class _ClosableToolset(Toolset, ToolProblems, Protocol):
     async def close(self) -> None: ...
 
 
-def _make_servers(servers: Mapping[str, Mapping[str, Any]]) -> _ClosableToolset:
+def _make_servers(servers: Mapping[str, Mapping[str, Any]], data_dir: Path | None) -> _ClosableToolset:
     mcp = import_extra("palaver.tools.mcp", "MCP servers need", "mcp")
-    kinds = {True: mcp.StdioServer, False: mcp.HttpServer}
-    made = [mcp.McpServer(name, kinds["command" in options](**options)) for name, options in servers.items()]
+
+    def address(name: str, options: Mapping[str, Any]) -> object:
+        if "command" in options:
+            return mcp.StdioServer(**options)
+        return mcp.HttpServer(**options, login=data_dir and login_file(data_dir, name))
+
+    made = [mcp.McpServer(name, address(name, options)) for name, options in servers.items()]
     toolset: _ClosableToolset = mcp.McpServers(made)
     return toolset
+
+
+def login_file(data_dir: Path, server: str) -> Path:
+    """Return where the login for a server is stored, if somebody logged in."""
+    return data_dir / "mcp" / f"{server}.json"
