@@ -34,7 +34,7 @@ async def test_backups_are_made_when_they_are_due(tmp_path: Path, monkeypatch: p
         made: list[datetime] = []
         for _ in range(4):
             made = [clock.at, *made][:2]
-            await until(lambda: [each.at for each in found.list_all()] == made)
+            await until(lambda made=made: [each.at for each in found.list_all()] == made)
             clock.at += timedelta(minutes=61)
         serving.cancel()
         await asyncio.wait([serving])

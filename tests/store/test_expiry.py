@@ -110,7 +110,7 @@ async def test_someone_who_answers_a_question_keeps_the_conversation_awake(world
     assert asking
     await world.store.transact(turns.halt(asking.turn, TurnState.PARKED, world.now, asked="c1"))
     world.later(hours=5)
-    assert await world.store.transact(turn_control.answer_question(key_of(dm()), world.now, OPERATOR, allowed=allowed))
+    assert await world.store.transact(turn_control.answer_question(key_of(dm()), world.now, OPERATOR, answer=allowed))
     (taken,) = await world.store.transact(turns.reclaim("w2", world.now, LEASE))
     await world.store.transact(turns.settle(taken, [], [], world.now))
     world.later(seconds=5)

@@ -61,7 +61,7 @@ async def test_an_answer_is_to_one_question(world: World) -> None:
     assert first == flight.question
 
     async def decide(question: str | None = None, said: datetime | None = None) -> Decision:
-        answer = turn_control.answer_question(KEY, world.now, OPERATOR, allowed=True, question=question, said=said)
+        answer = turn_control.answer_question(KEY, world.now, OPERATOR, answer=True, question=question, said=said)
         return await world.store.transact(answer)
 
     assert await decide(said=asked_at - timedelta(microseconds=1)) is Decision.OTHER
