@@ -5,7 +5,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tests.forkserver import start_module
@@ -13,9 +13,17 @@ from tests.forkserver import start_module
 PATIENCE = 60.0
 
 
-def on_a_full_disk(kilobytes: int) -> str:
-    """What a shell does so that no file of the next command grows further, and no compiled module is left cut short."""
-    return f"export PYTHONDONTWRITEBYTECODE=1; ulimit -f {kilobytes}; trap '' XFSZ; "
+def run_on_full_disk(kilobytes: int, *args: str, environment: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":
+    """The command where no file can grow further."""
+    process = start_module(
+        *("tests.cli.full_disk", str(kilobytes), *args),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+    )
+    out, complaints = process.communicate(timeout=PATIENCE)
+    return subprocess.CompletedProcess(args, process.returncode, out, complaints)
 
 
 class Place:

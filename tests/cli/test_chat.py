@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.processes import PATIENCE, Place, ended, on_a_full_disk, read_until, until
+from tests.cli.processes import PATIENCE, Place, ended, read_until, run_on_full_disk, until
 
 
 @pytest.fixture
@@ -197,15 +197,7 @@ def test_a_gateway_whose_disk_is_full_says_so_once_and_goes_on_when_there_is_roo
 
 
 def _fails_on_a_full_disk(place: Place, kilobytes: int, message: str) -> None:
-    limited = f"{on_a_full_disk(kilobytes)}exec {sys.executable} -m palaver chat -m {message}"
-    done = subprocess.run(
-        ["/bin/bash", "-c", limited],
-        env=place.environment,
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=PATIENCE,
-    )
+    done = run_on_full_disk(kilobytes, "chat", "-m", message, environment=place.environment)
     assert done.returncode == 75
     assert len(done.stderr.splitlines()) == 1
 
