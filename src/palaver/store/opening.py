@@ -235,8 +235,9 @@ async def _migrate(
     while missing := await database.transact(waiting):
         try:
             with ownership.keep_free() if ownership else nullcontext():
-                if isinstance(database, SqliteDatabase) and missing[0].number > 1:
-                    back_up(database.path, missing[0].number - 1)
+                before = [each.number for each in known_migrations() if each.number < missing[0].number]
+                if isinstance(database, SqliteDatabase) and before:
+                    back_up(database.path, before[-1])
                 await _run(missing, run)
         except StoreInUse as used:
             # A gateway that is just starting migrates it itself.
