@@ -3,9 +3,11 @@
 import asyncio
 import hashlib
 import os
+import signal
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from palaver.model.label import Label
 from palaver.model.retention import RetentionClass, RetentionLimit, RetentionRules
 from palaver.model.transcript import Role
 from palaver.model.turn import Inbound, Outbound, OutboxState, TurnState
-from palaver.store.conversations import attachments
+from palaver.store.conversations import attachments, deletion
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.damage.files import check_references
 from palaver.store.opening import open_store
@@ -348,6 +350,54 @@ async def test_a_run_that_is_killed_continues(world: World, blobs: BlobStore, mo
     for table, column in (("inbox", "body"), ("outbox", "body"), ("entries", "body")):
         for (body,) in await world.store.read(ask(f"SELECT {column} FROM {table}")):  # noqa: S608
             assert WORD.encode() not in bytes(body)
+
+
+def test_after_kills_no_word_is_left_in_any_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in tables, nor in the search index, the log or a file, and nothing else is gone."""
+    for module, name in ((settled, "_PAGE"), (observed, "_PAGE"), (deletion, "_SESSIONS_PER_BATCH")):
+        monkeypatch.setattr(module, name, 2)
+    url, blobs = str(tmp_path / "palaver.db"), BlobStore(tmp_path / "files")
+
+    async def fill() -> World:
+        async with await open_store(url) as store:
+            world = World(store)
+            for number in range(3):
+                await send_file(world, await keep(blobs, f"{WORD} {number}".encode(), world), f"{number}")
+                await overhear(world, f"{WORD}{'!' * number}")
+                await world.exchange(WORD, reply=WORD, source=dm(f"1{number}"))
+                await deliver(world)
+            world.later(days=400)
+            await world.exchange("kept", source=dm("20"))
+            await store.search.catch_up()
+            return world
+
+    world = asyncio.run(fill())
+    month = RetentionLimit(age=30 * DAYS)
+    wanted = RetentionRules(chat=month, observed=month, settled=month, attachments=month)
+
+    async def delete(last: int | None) -> None:
+        steps = count(1)
+
+        async def pause() -> None:
+            if next(steps) == last:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        async with await open_store(url) as store:
+            await Retention(database=store.database, blobs=blobs, pause=pause).run(wanted, world.now)
+            await store.search.catch_up()
+            await store.scrub()
+            assert await store.read(violations()) == []
+
+    for last in (2, 3, 2):
+        child = os.fork()
+        if child == 0:
+            asyncio.run(delete(last))
+            os._exit(0)
+        assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    asyncio.run(delete(None))
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert [path.name for path in files if WORD.encode() in path.read_bytes()] == []
+    assert [path.name for path in files if b"kept" in path.read_bytes()] != []
 
 
 async def test_no_step_reads_a_whole_table(tmp_path: Path) -> None:
