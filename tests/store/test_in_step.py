@@ -78,7 +78,10 @@ async def talk(store: Store, together: Together) -> tuple[Picture, Counter[str]]
             await store.transact(outbox.settle_send(each, "w1", OutboxState.DELIVERED, receipt="r"))
     assert await store.read(violations()) == []
     met = Counter(source.user_id or "" for source, talk in zip(sources, talks, strict=True) if talk.is_first_contact)
-    return {**await store.read(take_picture()), "people": await store.read(people())}, met
+    picture = {**await store.read(take_picture()), "people": await store.read(people())}
+    # Which chat of a person is the first, and has one more entry, is open if all of them begin at once.
+    picture["sessions"] = sorted((row[1:] for row in picture["sessions"]), key=repr)
+    return picture, met
 
 
 @transaction

@@ -32,6 +32,8 @@ BEGIN_BATCH = (
 Its statements are for a few rows of one conversation. A plan from when a table was empty would read all of it.
 """
 MAX_BATCH = 128
+MIN_SPLIT = 16
+"""So many that wait run in two batches at once, if none runs yet."""
 MAX_OF_KEY = 8
 """Members with the same key run one after the other, and all others of the batch wait for its commit."""
 MAX_RUNNING = 2
@@ -275,10 +277,11 @@ class Batcher:
             self._tasks.remove(cast("asyncio.Task[None]", asyncio.current_task()))
 
     def _take(self) -> list[Member]:
-        """Return the members of the next batch, in the order in which they came."""
+        """Return the members of the next batch, in the order in which they came: half of many, if no other one runs."""
         taken, left = list[Member](), list[Member]()
         times = Counter[str]()
-        while self._queue and len(taken) < MAX_BATCH:
+        size = MAX_BATCH if self._running or len(self._queue) < MIN_SPLIT else (len(self._queue) + 1) // 2
+        while self._queue and len(taken) < size:
             member = self._queue.popleft()
             key = member.work.key
             times[key] += 1
