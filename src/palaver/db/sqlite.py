@@ -410,9 +410,10 @@ class SqliteDatabase(Notifier):
         """Return how far the database has got; None if nothing was written."""
         if self._mark is None or self._db.total_changes == self._changes:
             return None
-        with suppress(sqlite3.Error):  # a table is missing: palaver doctor says so
+        try:
             return HighWater(*self._db.execute(MEASURE).fetchone())
-        return None
+        except sqlite3.Error:  # a table is missing: palaver doctor says so
+            return None
 
     def _retry_with_savepoints(self, batch: Sequence[_Job[object]], notified: set[str]) -> None:
         """Run the batch again with a savepoint for each job. Failures are rare, so the first run needs none."""

@@ -19,17 +19,18 @@ from palaver.store.records import SEQS, Prepared, entries_of, prepare
 from palaver.store.results import OperationKind, Undone
 
 _SHOWN_FROM = f"(SELECT no * {SEQS} + shown_from FROM sessions WHERE no = ?)"
+_SHOWN, _SHOWN_OF_TURN = (
+    f"SELECT id, body FROM entries WHERE id >= {_SHOWN_FROM} AND id < ? AND hidden_by IS NULL{of_turn} ORDER BY id"
+    for of_turn in ("", " AND turn_no = ?")
+)
+_NOTIFY_JOURNAL = Notify(JOURNAL)
 
 
 @transaction
 def load_shown(session_number: int, *, turn: int | None = None) -> Statements[list[Entry]]:
     """Load the shown entries of a session, or of one of its turns, without reading the hidden beginning."""
-    of_turn: tuple[Value, ...] = () if turn is None else (turn,)
-    rows = yield (
-        f"SELECT id, body FROM entries WHERE id >= {_SHOWN_FROM} AND id < ? AND hidden_by IS NULL"
-        f"{' AND turn_no = ?' * len(of_turn)} ORDER BY id",
-        (session_number, (session_number + 1) * SEQS, *of_turn),
-    )
+    of_session = session_number, (session_number + 1) * SEQS
+    rows = yield (_SHOWN, of_session) if turn is None else (_SHOWN_OF_TURN, (*of_session, turn))
     return entries_of(rows)
 
 
@@ -142,7 +143,7 @@ def write_journal(
         "INSERT INTO journal (session_no, kind, first_seq, last_seq, turn_no) VALUES (?, ?, ?, ?, ?)",
         (session_number, kind, first_seq, last_seq, settled),
     )
-    yield Notify(JOURNAL)
+    yield _NOTIFY_JOURNAL
 
 
 @transaction

@@ -35,6 +35,10 @@ OPEN_TURN = "('running', 'parked', 'interrupted')"
 _ASKS = "state = 'parked' AND pending_call IS NOT NULL"
 """Of a turn: it waits for an approval. A parked turn without a pending call waits for its client."""
 _NEXT_POSITION = "(SELECT coalesce(max(position), 0) + 1 FROM ready_queue)"
+_ADD_READY = (
+    f"INSERT INTO ready_queue (key, position) VALUES (?, {_NEXT_POSITION})"
+    " ON CONFLICT (key) DO UPDATE SET position = ready_queue.position"
+)
 _MOVE_TO_END = f"UPDATE ready_queue SET position = {_NEXT_POSITION} WHERE key = ?"
 _REMOVE_IF_EMPTY = (
     "DELETE FROM ready_queue WHERE key = ?"
@@ -46,11 +50,7 @@ _REMOVE_IF_EMPTY = (
 def add_ready(key: SessionKey) -> Statements[None]:
     """Add a conversation whose key is locked."""
     # Write the row even if it exists: then nobody who does not see the message can remove it.
-    yield (
-        f"INSERT INTO ready_queue (key, position) VALUES (?, {_NEXT_POSITION})"
-        " ON CONFLICT (key) DO UPDATE SET position = ready_queue.position",
-        (key.text,),
-    )
+    yield _ADD_READY, (key.text,)
 
 
 @transaction
@@ -110,6 +110,14 @@ ORIGINAL = "version = '' AND retried_in = 0"
 CHANGE = "(version <> '' OR retried_in <> 0)"
 """Of the rows with one address: all others."""
 _NO_ADDRESS = MessageAddress(message_id=None)
+_OPEN_OR_EDITED = (
+    f"SELECT no, CASE WHEN {_ASKS} THEN 'asks' ELSE state END FROM turns"
+    f" WHERE key = ? AND state IN {OPEN_TURN} AND state <> 'interrupted'"
+    f" UNION ALL SELECT no, NULL FROM inbox WHERE {SAME_MESSAGE} AND version <> ''"
+)
+"""Finds the open turn of a conversation, and edits of a message."""
+_ADD_READY_AND_LOOK = f"{_ADD_READY} RETURNING EXISTS ({_OPEN_OR_EDITED})"
+"""Says also whether there is one of these: mostly not, and then it takes no statement of its own."""
 
 
 class Retry(NamedTuple):
@@ -177,12 +185,10 @@ def accept(
             yield _FOLLOW, (*(key.text,) * 3, number)
     else:
         key = yield from _follow_attachment(number, led, key)
-        yield from add_ready(key)
-        is_changed = yield from _notify_open_turn(
-            key, now, busy_notices, _NO_ADDRESS if retry else address, message=number
-        )
+        address = _NO_ADDRESS if retry else address
+        found = yield _ADD_READY_AND_LOOK, (key.text, key.text, *address)
         yield _NOTIFY_INBOX
-        if is_changed:
+        if found[0][0] and (yield from _notify_open_turn(key, now, busy_notices, address, message=number)):
             yield from _apply_early_edit(number, inbound, role, basis)
     return number
 
@@ -246,12 +252,7 @@ def _notify_open_turn(
     message: int = 0,
 ) -> Statements[bool]:
     """Notify an open turn. Return whether edits of the message with that address came before it."""
-    found = yield (
-        f"SELECT no, CASE WHEN {_ASKS} THEN 'asks' ELSE state END FROM turns"
-        f" WHERE key = ? AND state IN {OPEN_TURN} AND state <> 'interrupted'"
-        f" UNION ALL SELECT no, NULL FROM inbox WHERE {SAME_MESSAGE} AND version <> ''",
-        (key.text, *address),
-    )
+    found = yield _OPEN_OR_EDITED, (key.text, *address)
     busy = [(number, state == "asks") for number, state in found if state]
     for number, asks in busy:
         yield Notify(key_topic(key))

@@ -38,6 +38,10 @@ _CREATED = (
     "(SELECT CASE WHEN max(e.created) >= ? THEN max(e.created) + 1 ELSE ? END FROM outbox e"
     f" WHERE e.account = ? AND e.server = ? AND e.chat = {_CURRENT_CHAT} AND e.state IN ('due', 'claimed'))"
 )
+_ENQUEUE = (
+    "INSERT INTO outbox (id, account, server, chat, state, due, created, body, checksum)"
+    f" VALUES (?, ?, ?, {_CURRENT_CHAT}, 'due', ?, {_CREATED}, ?, ?)"
+)
 
 
 def _row(outbound: Outbound, now: datetime) -> tuple[Value, ...]:
@@ -60,11 +64,7 @@ def enqueue_replies(turn: int, replies: Sequence[Outbound], now: datetime) -> St
         (turn * REPLIES + ordinal, *_row(reply, now)) for ordinal, reply in enumerate(replies)
     ]
     if rows:
-        yield (
-            "INSERT INTO outbox (id, account, server, chat, state, due, created, body, checksum)"
-            f" VALUES (?, ?, ?, {_CURRENT_CHAT}, 'due', ?, {_CREATED}, ?, ?)",
-            rows,
-        )
+        yield _ENQUEUE, rows
         if filed := {turn * REPLIES + each: _files(reply) for each, reply in enumerate(replies) if reply.file}:
             yield from add_refs("out", filed)
         yield _SEND

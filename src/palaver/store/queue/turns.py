@@ -59,6 +59,13 @@ _HAS_NOTES = (
     " JOIN identities o ON o.person = m.person JOIN memory_notes n ON n.identity = o.identity AND n.place IS NULL"
     " WHERE m.identity = ?)"
 )
+# Statements of every message are made once: the driver finds one that it has prepared by the hash of its text.
+_ADVANCE = (
+    f"UPDATE sessions SET next_seq = next_seq + ?, turns = turns + ?, {_ADD_USAGE}"
+    " WHERE no = (SELECT session_no FROM turns WHERE no = ? AND fence = ? AND state = 'running' /*pg FOR UPDATE*/)"
+    " RETURNING next_seq"
+)
+_END = f"UPDATE turns SET state = ?, ended = ?, error = ?, answered = ?, {_COUNT} WHERE no = ?"
 
 
 @transaction
@@ -231,12 +238,7 @@ def _write(
     turn: Turn, entries: Sequence[Prepared], spent: Usage = NO_USAGE, *, settles: bool = False, answered: bool = False
 ) -> Statements[int]:
     """Write entries and counters; return the seq of the first entry. Raise StaleFence under an older fence."""
-    rows = yield (
-        f"UPDATE sessions SET next_seq = next_seq + ?, turns = turns + ?, {_ADD_USAGE}"
-        " WHERE no = (SELECT session_no FROM turns WHERE no = ? AND fence = ? AND state = 'running' /*pg FOR UPDATE*/)"
-        " RETURNING next_seq",
-        (len(entries), int(answered), *counted(spent), turn.number, turn.fence),
-    )
+    rows = yield _ADVANCE, (len(entries), int(answered), *counted(spent), turn.number, turn.fence)
     _refuse_stale(turn, rows)
     first_seq: int = rows[0][0] - len(entries)
     yield from append(turn.session_number, first_seq, entries, turn.number, settles=settles)
@@ -325,7 +327,7 @@ def _settle(
     state = advance(turn.state, TurnState.FAILED if error else TurnState.DONE)
     first_seq = yield from _write(turn, entries, spent, settles=True, answered=answered)
     yield (
-        f"UPDATE turns SET state = ?, ended = ?, error = ?, answered = ?, {_COUNT} WHERE no = ?",
+        _END,
         (
             state.value,
             micros(now),
