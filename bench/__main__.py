@@ -15,6 +15,7 @@ from bench import (
     engines,
     jobs,
     million,
+    operating,
     postgres,
     processes,
     reads,
@@ -49,6 +50,7 @@ MEASURES: Mapping[str, Measure] = {
     "store.list_100k": _on(engines.sqlite, reads.list_100k),
     "store.open_100k": sqlite.open_100k,
     "store.search_1m": _on(engines.sqlite, searches.search_1m),
+    "store.backup": operating.backup,
     "engine.messages": engine.messages,
     "engine.growth": engine.growth,
     "engine.idle_memory": engine.idle_memory,
@@ -71,6 +73,7 @@ MEASURES: Mapping[str, Measure] = {
     "pg.route_growth": _on(engines.postgres, reads.route_growth),
     "pg.list_100k": _on(engines.postgres, reads.list_100k),
     "pg.due_100k": _on(engines.postgres, jobs.due_100k),
+    "pg.migrate": operating.migrate,
     "pg.search_200k": _on(engines.postgres, searches.search_200k),
 }
 LONG: Mapping[str, Measure] = {"engine.soak": soak.soak, "pg.million": million.million}

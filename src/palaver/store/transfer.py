@@ -70,7 +70,7 @@ async def transfer(
         for table in copy.tables:
             await copy.compare(table)
         await _compare_invariants(old, new)
-        await new.search.rebuild()
+        progress("index entries", await new.search.rebuild())
         await copy.finish()
         return Copied(tables=len(copy.tables), rows=await copy.count())
 
