@@ -23,6 +23,7 @@ from palaver.protocols.agent import Agent
 from palaver.protocols.clock import Clock
 from palaver.protocols.hooks import GatewayEvent, Hook
 from palaver.protocols.tools import Toolset
+from palaver.protocols.voice import Voice
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.opening import open_store
 from palaver.store.privacy.pseudonyms import load_pseudonyms
@@ -129,6 +130,7 @@ async def running(
     chance: random.Random | None = None,
     shelf: BlobStore | None = None,
     scripts: Scripts | None = None,
+    voice: Voice | None = None,
     toolsets: Callable[[Store], Sequence[Toolset]] = lambda _: (),
     loops: Mapping[str, Callable[[], Awaitable[None]]] | None = None,
     **changed: object,
@@ -154,6 +156,7 @@ async def running(
             chance=chance,
             blob_store=shelf,
             scripts=scripts,
+            voice=voice,
             meter=meter,
             toolsets=toolsets(store),
             pseudonyms=await store.transact(load_pseudonyms()) if "pseudonyms" in changed else None,

@@ -12,7 +12,7 @@ from palaver.cli.main import main
 from palaver.platforms.abilities import Ability, abilities_of
 from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.plugins import installed_platforms, load_factory
-from palaver.protocols import CommandMenu, Downloading, Drafting, Editing, Typing, Uploading
+from palaver.protocols import CommandMenu, Downloading, Drafting, Editing, Typing, Uploading, VoiceMessages
 
 _SOURCE = Path(palaver.__file__).parent / "platforms"
 _PAGE = Path(__file__).parents[2] / "docs" / "platforms.md"
@@ -21,6 +21,7 @@ _CAPABILITIES = {
     Ability.DRAFTS: Drafting,
     Ability.FILES_IN: Downloading,
     Ability.FILES_OUT: Uploading,
+    Ability.VOICE: VoiceMessages,
     Ability.TYPING: Typing,
     Ability.MENU: CommandMenu,
 }

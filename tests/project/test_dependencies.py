@@ -15,6 +15,7 @@ _ROOT = Path(__file__).parents[2]
 EXTRAS = {
     "agents/http.py": ("http",),
     "agents/llama.py": ("local",),
+    "agents/voice_http.py": ("http",),
     "agents/model": ("models",),
     "db/postgres.py": ("postgres",),
     "db/postgres_batch.py": ("postgres",),

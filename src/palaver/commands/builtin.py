@@ -14,13 +14,14 @@ from palaver.commands import (
     sessions,
     transcripts,
     turns,
+    voice,
 )
 from palaver.commands.processes import process_handlers
 from palaver.commands.registry import Registry
 from palaver.processes.manager import ProcessManager
 from palaver.store.store import Store
 
-_MODULES = (sessions, handoff, transcripts, search, turns, models, jobs, platforms, people, memory, pairing)
+_MODULES = (sessions, handoff, transcripts, search, turns, models, voice, jobs, platforms, people, memory, pairing)
 
 
 def builtin_commands(store: Store, processes: ProcessManager | None = None) -> Registry:

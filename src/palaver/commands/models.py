@@ -33,14 +33,14 @@ def model(store: Store, invocation: Invocation, context: CommandContext) -> Stat
         session = yield from store.sessions.open_by_key(context.received.key)
         return f"{_describe_model(session and session.override)} {_choices(offered)}"
     chosen = None if name.lower() == _DEFAULT else _chosen(name, offered)
-    session = yield from _open(store, context)
+    session = yield from open_session(store, context)
     # Everybody in a conversation can choose its model: the key is that of their own chat.
     yield from store.sessions.set_override(session.id, chosen, Principal.operator())
     until = ", until /new" if chosen else ""
     return f"{_describe_model(chosen)} It applies from your next message{until}."
 
 
-def _open(store: Store, context: CommandContext) -> Statements[Session]:
+def open_session(store: Store, context: CommandContext) -> Statements[Session]:
     """Return the open session, or start one."""
     received = context.received
     session = yield from store.sessions.open_by_key(received.key)

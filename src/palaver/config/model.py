@@ -29,6 +29,7 @@ from palaver.config.relay import RelayConfig
 from palaver.config.retention import RetentionConfig
 from palaver.config.tools import ToolNames, ToolsConfig
 from palaver.config.types import Duration, Folder, Port, Section, Syntax, Url, WakeWords, Zone
+from palaver.config.voice import VoiceConfig
 from palaver.config.web import WebConfig
 from palaver.engine.options import Options
 from palaver.model.addressing import AddressingRules, AnswerMode
@@ -193,6 +194,7 @@ class Config(ChatConfig):
     hooks: Hooks = Field(default=(), description="Functions to call on events.")
     tools: ToolsConfig = Field(default=ToolsConfig(), description="Which tools the agent can use.")
     jobs: JobsConfig = Field(default=JobsConfig(), description="What scheduled jobs can do.")
+    voice: VoiceConfig = Field(default=VoiceConfig(), description="Voice messages.")
     limits: LimitsConfig = Field(default=LimitsConfig(), description="Limits on time, number and size.")
     _positions: Positions = PrivateAttr(default=Positions())
 

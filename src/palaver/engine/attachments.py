@@ -8,11 +8,12 @@ from datetime import datetime, timedelta
 from palaver.db.transaction import Transaction
 from palaver.engine.context import EngineContext
 from palaver.engine.retry import contain_cancellation, log_error, retry_until_stored
+from palaver.engine.voice import transcribe
 from palaver.model.attachment import Attachment, NewFile, TooLarge, detect_media_type, format_size
 from palaver.model.errors import NotFound
 from palaver.model.key import SessionKey
 from palaver.model.label import Label
-from palaver.model.turn import Received, Turn, account_text
+from palaver.model.turn import NOTHING_HEARD, Received, Turn, account_text
 from palaver.model.value import value
 from palaver.protocols.adapter import PlatformBusy, PlatformDown
 from palaver.protocols.capabilities import Downloading, supports
@@ -54,7 +55,9 @@ class Attachments:
             skipped = [
                 _fail(file, f"only {self._max_files} are allowed") for file in received.inbound.files[self._max_files :]
             ]
-            await retry_until_stored(self.ctx.store, self.ctx.store.attachments.set_files(received, [*files, *skipped]))
+            heard = await transcribe(self.ctx, files) if self.ctx.voice else NOTHING_HEARD
+            store = self.ctx.store.attachments.set_files(received, [*files, *skipped], heard)
+            await retry_until_stored(self.ctx.store, store)
             self.ctx.download_failing_since.pop(received.number, None)
             log.info("files fetched", extra={"action": "files.fetched", "inbox": received.number})
         return None

@@ -57,6 +57,8 @@ class CommandContext:
     """How many notes one person or one chat can have."""
     routes: ReplyRoutes = field(default_factory=ReplyRoutes)
     """How to send a notice to another chat."""
+    speaks: bool = False
+    """Whether this gateway can speak answers."""
     mentioned: list[Session] = field(default_factory=list[Session])
     """Conversations that the answer quotes, even if it is a refusal: it is deleted together with them."""
 

@@ -16,6 +16,7 @@ from palaver.model.source import Source
 from palaver.protocols.clock import Clock
 from palaver.protocols.hooks import EventSubscription
 from palaver.protocols.tools import Toolset
+from palaver.protocols.voice import Voice
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.store import Store
 
@@ -38,6 +39,8 @@ class EngineContext:
     """Where files are stored; None if this gateway takes no files."""
     scripts: Scripts | None = None
     """Runs the scripts of jobs; None if they cannot have any."""
+    voice: Voice | None = None
+    """What speech services this gateway has."""
     toolsets: Sequence[Toolset] = ()
     subscriptions: Sequence[EventSubscription] = ()
     """Accounts that get events."""
@@ -57,6 +60,10 @@ class EngineContext:
     """Profiles whose agent failed last, as of the last heartbeat: its next answer ends the problem."""
     clock_problem: str = ""
     """Why this gateway takes on no work: its machine has another time than the database."""
+
+    @property
+    def speaks(self) -> bool:
+        return self.voice is not None and self.voice.speaker is not None
 
     def set_options(self, options: Options) -> None:
         self.options = follow_moves(options, self.chat_moves)

@@ -41,6 +41,7 @@ from palaver.protocols.capabilities import EventSubscriber, supports
 from palaver.protocols.clock import Clock
 from palaver.protocols.hooks import Hook
 from palaver.protocols.tools import Toolset
+from palaver.protocols.voice import Voice
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.conversations.sessions import open_by_key
 from palaver.store.store import Store
@@ -76,6 +77,7 @@ class Engine:
         reply_waiter: ReplyWaiter | None = None,
         loops: Mapping[str, Callable[[], Awaitable[None]]] | None = None,
         scripts: Scripts | None = None,
+        voice: Voice | None = None,
     ) -> None:
         """`loops` run beside the engine's own, by name, and are restarted like those."""
         self._loops = loops or {}
@@ -92,6 +94,7 @@ class Engine:
             reply_waiter=reply_waiter or ReplyWaiter(store),
             blob_store=blob_store,
             scripts=scripts,
+            voice=voice,
             toolsets=toolsets,
             hooks=Hooks(hooks, meter, watch),
             meter=meter or NoMeter(),

@@ -328,3 +328,12 @@ def handed_off(platform: str) -> str:
 def not_handed_off(platform: str, *, is_here: bool) -> str:
     where = "It continues here" if is_here else "/back returns to it"
     return f"The conversation could not be handed off to {platform}. {where}."
+
+
+def transcribed(said: str) -> str:
+    return f"[Transcribed from a voice message] {said}"
+
+
+def not_transcribed(why: str) -> str:
+    """Return what stands in the transcript instead of the words: the agent answers it."""
+    return f"[A voice message that could not be transcribed: {why}. Tell the person so.]"

@@ -34,6 +34,7 @@ from palaver.gateway.probe import ask_account, ask_agent
 from palaver.gateway.processes import make_process_manager, make_terminal_tools
 from palaver.gateway.service_manager import notify_stopping, supervised
 from palaver.gateway.terminal import TerminalService, terminal_socket
+from palaver.gateway.voice import make_voice
 from palaver.model.errors import NewerSchema
 from palaver.model.key import SessionKey
 from palaver.model.problem import describe_agent_problem, is_agent_problem
@@ -51,6 +52,7 @@ from palaver.protocols.capabilities import HttpCallbacks
 from palaver.protocols.clock import Clock, SystemClock
 from palaver.protocols.hooks import Hook
 from palaver.protocols.tools import Toolset
+from palaver.protocols.voice import Voice
 from palaver.store.backup.backups import Backup
 from palaver.store.clock import StoreClock
 from palaver.store.conversations.blob_store import BlobStore
@@ -121,6 +123,7 @@ class Gateway:
         hooks = [load_hook(name) for name in self._config.hooks]
         agents = self._agent_pool.agents(self._config)
         self._config.check_instructions()
+        voice = make_voice(self._config.voice)
         tools = Toolsets(self._config.tools.server_facts(), self._config.data_dir)
         async with await open_store(self._config.store, exclusive=True) as store:
             store.erasures = with_outside(store, self._config.data_dir)
@@ -128,9 +131,19 @@ class Gateway:
             await store.transact(link_owner(self._config, SystemClock().now()))
             clock = StoreClock(store.database, SystemClock())
             processes = await make_process_manager(self._config, store, clock, self._worker)
-            toolsets = tools.toolsets(store, make_terminal_tools(self._config, processes))
+            toolsets = tools.toolsets(
+                store, make_terminal_tools(self._config, processes), speaks=bool(voice and voice.speaker)
+            )
             services = self._assemble(
-                store, agents, adapters, hooks, toolsets, clock=clock, processes=processes, pseudonyms=pseudonyms
+                store,
+                agents,
+                adapters,
+                hooks,
+                toolsets,
+                clock=clock,
+                processes=processes,
+                pseudonyms=pseudonyms,
+                voice=voice,
             )
             engine = services.engine
             serving = asyncio.create_task(_serve_engine(engine))
@@ -173,6 +186,8 @@ class Gateway:
             deferred.append("accounts")
         if config.tools.server_facts() != self._config.tools.server_facts():
             deferred.append("MCP servers")
+        if config.voice != self._config.voice:
+            deferred.append("voice")
         if config.tools.terminal != self._config.tools.terminal:
             deferred.append("the terminal")
         return deferred
@@ -190,6 +205,7 @@ class Gateway:
         clock: StoreClock,
         processes: ProcessManager,
         pseudonyms: Pseudonyms,
+        voice: Voice | None,
     ) -> Services:
         config = self._config
         alone = sqlite_path(config.store) is not None
@@ -220,6 +236,7 @@ class Gateway:
             pseudonyms=pseudonyms,
             reply_waiter=reply_waiter,
             scripts=_scripts(config),
+            voice=voice,
             watch=partial(_push_partial, hub, reply_waiter) if self._show_login else None,
             loops={
                 "processes": processes.serve,

@@ -22,7 +22,8 @@ ALL_TOOLS = frozenset({"all"})
 ASK_USER = "ask_user"
 """The tool that asks the person a question."""
 _TALK = MEMORY_TOOLS | {
-    *(ASK_USER, "change_job", "list_jobs", "read_file", "schedule_job", "search", "send_file", "send_here")
+    *(ASK_USER, "change_job", "list_jobs", "read_file", "schedule_job", "search"),
+    *("send_file", "send_here", "send_voice"),
 }
 _WORK = frozenset({"file_*", "process", "terminal"})
 """What works on a machine. It is there only if the configuration has a terminal, and never for guests."""

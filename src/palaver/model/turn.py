@@ -164,6 +164,17 @@ class Destination:
 
 
 @value
+class Heard:
+    """What the recordings of a message say: text for the transcript, and what it cost to know, in millionths."""
+
+    text: str = ""
+    cost_micros: int = 0
+
+
+NOTHING_HEARD = Heard()
+
+
+@value
 class Inbound:
     """A message as the adapter parsed it. Its id identifies a redelivery."""
 
@@ -204,6 +215,8 @@ class Inbound:
     """A program's name for its request: the same name of the same sender is a redelivery, in any chat."""
     request_digest: str | None = None
     """Tells a repeated request from another one under the same name."""
+    transcription_micros: int = 0
+    """What it cost to transcribe its recordings."""
     continues: int | None = None
     """The id of the entry that it follows, if no other message can follow it there."""
 

@@ -14,6 +14,7 @@ class Ability(StrEnum):
     DRAFTS = "drafts"
     FILES_IN = "files in"
     FILES_OUT = "files out"
+    VOICE = "voice"
     BUTTONS = "buttons"
     TYPING = "typing"
     MENU = "menu"
@@ -38,11 +39,11 @@ _DECLARED: Mapping[str, set[Ability]] = {
     "slack": {*_FILES, Ability.EDITS, Ability.BUTTONS, Ability.TYPING},
     "sms": {Ability.FILES_IN},
     "teams": {Ability.FILES_IN, Ability.EDITS, Ability.BUTTONS, Ability.TYPING},
-    "telegram": {*_FILES, Ability.EDITS, Ability.BUTTONS, Ability.TYPING, Ability.MENU},
+    "telegram": {*_FILES, Ability.VOICE, Ability.EDITS, Ability.BUTTONS, Ability.TYPING, Ability.MENU},
     "webhook": set(),
-    "wechat": {*_FILES, Ability.BUTTONS, Ability.TYPING},
+    "wechat": {*_FILES, Ability.VOICE, Ability.BUTTONS, Ability.TYPING},
     "wecom": _FILES,
-    "whatsapp": {*_FILES, Ability.BUTTONS, Ability.TYPING},
+    "whatsapp": {*_FILES, Ability.VOICE, Ability.BUTTONS, Ability.TYPING},
     "xmpp": {*_FILES, Ability.EDITS, Ability.TYPING},
     "yuanbao": {*_FILES, Ability.TYPING},
 }

@@ -45,6 +45,7 @@ from palaver.protocols.capabilities import (
     Threading,
     Typing,
     Uploading,
+    VoiceMessages,
     supports,
 )
 from palaver.protocols.checks import check_url, file_to_send, fit_menu, is_loopback
@@ -53,6 +54,7 @@ from palaver.protocols.clock import Clock, SystemClock
 from palaver.protocols.hooks import EventKind, EventSubscription, GatewayEvent, Hook, event_name
 from palaver.protocols.incoming import after_name, checked, edit_version, is_secret, is_signed, parse_or_skip, take_json
 from palaver.protocols.read_ahead import finish, read_ahead
+from palaver.protocols.voice import VoiceFormat
 
 __all__ = [
     "CHANNEL",
@@ -117,6 +119,8 @@ __all__ = [
     "Typing",
     "Unit",
     "Uploading",
+    "VoiceFormat",
+    "VoiceMessages",
     "account_text",
     "after_name",
     "answer_error",

@@ -14,6 +14,7 @@ from palaver.model.turn import Outbound
 from palaver.model.value import value
 from palaver.protocols.adapter import Receiver
 from palaver.protocols.hooks import EventSubscription
+from palaver.protocols.voice import VoiceFormat
 
 T = TypeVar("T")
 
@@ -76,6 +77,13 @@ class Downloading(Protocol):
         Raise PlatformDown or PlatformBusy to be asked again, and SendRefused if the file cannot be had.
         """
         ...
+
+
+@runtime_checkable
+class VoiceMessages(Protocol):
+    """Sends recordings of one format as voice messages. Such adapters have `Uploading`, too."""
+
+    def voice_format(self) -> VoiceFormat: ...
 
 
 @runtime_checkable

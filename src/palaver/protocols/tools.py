@@ -105,6 +105,10 @@ class ToolServices(Protocol):
         """Say how far the call is, in a few words for people: `3 of 10 pages`."""
         ...
 
+    async def say(self, text: str, *, once: str) -> bool:
+        """Queue a voice message to this chat, as `send` does. Raises ToolFailed if it cannot be spoken."""
+        ...
+
     async def read_file(self, name: str) -> NewFile:
         """Return a file of the conversation. Raises NotFound for any other."""
         ...

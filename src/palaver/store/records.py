@@ -371,6 +371,7 @@ def inbound_body(
         "job": inbound.job and msgspec.to_builtins(inbound.job),
         "destinations": inbound.destinations and msgspec.to_builtins(inbound.destinations),
         "request_digest": inbound.request_digest,
+        "transcription_micros": inbound.transcription_micros,
     }
     return _json_bytes(
         {
@@ -418,6 +419,7 @@ class _Written(msgspec.Struct, frozen=True):
     job: FiredJob | None = None
     destinations: tuple[Destination, ...] = ()
     request_digest: str | None = None
+    transcription_micros: int = 0
     mentions_us: bool = False
 
     @property
@@ -443,6 +445,7 @@ class _Written(msgspec.Struct, frozen=True):
             job=self.job,
             destinations=self.destinations,
             request_digest=self.request_digest,
+            transcription_micros=self.transcription_micros,
             mentions_us=self.mentions_us,
         )
 

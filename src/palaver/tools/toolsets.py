@@ -13,6 +13,7 @@ from palaver.tools.memory import MemoryTools
 from palaver.tools.messages import FileTools, MessageTools
 from palaver.tools.search import SearchTools
 from palaver.tools.terminal import TerminalTools
+from palaver.tools.voice import VoiceTools
 from palaver.tools.workspace import WorkspaceTools
 
 
@@ -23,11 +24,15 @@ class Toolsets:
         """`servers` holds the options of each MCP server by its name. Logins for them are in the data directory."""
         self._servers = _make_servers(servers, data_dir) if servers else None
 
-    def toolsets(self, store: Store, terminal: TerminalTools | None = None) -> Sequence[Toolset]:
+    def toolsets(
+        self, store: Store, terminal: TerminalTools | None = None, *, speaks: bool = False
+    ) -> Sequence[Toolset]:
         ours: tuple[Toolset, ...] = (
             *(SearchTools(store), MessageTools(), FileTools(), JobTools(store)),
             *(AskTools(), MemoryTools(store)),
         )
+        if speaks:
+            ours = (*ours, VoiceTools())
         if terminal:
             ours = (*ours, terminal, WorkspaceTools(terminal.backend))
         return (*ours, self._servers) if self._servers else ours

@@ -214,6 +214,7 @@ class CommandDispatcher:
             scope_of=ctx.options.scopes.find,
             jobs=job_rules(ctx, received.key.profile),
             routes=ctx.replies.routes,
+            speaks=ctx.speaks,
             mentioned=mentioned,
         )
         work = await self._commands.perform(parsed.invocation, command)
@@ -281,6 +282,7 @@ class CommandDispatcher:
             roles=ctx.options.command_roles,
             grants=ctx.options.grants,
             memory_limits=ctx.options.memory_limits,
+            speaks=ctx.speaks,
         )
         work = await self._commands.perform(invocation, command)
         work = commands.run_if_unchanged(_role_in_session(session, principal, ctx.options.grants), role, work)

@@ -25,6 +25,7 @@ from palaver.engine.turns.quotas import begin_within_quota
 from palaver.engine.turns.running import CompactionRequest, RunningTurn, StopReason, TurnSignals, TypingIndicator
 from palaver.engine.turns.summaries import Compaction, TitleGenerator
 from palaver.engine.turns.tools import NO_TURN_TOOLS, TurnTools, turn_toolbox
+from palaver.engine.voice import with_speech
 from palaver.model.access import can_send_elsewhere
 from palaver.model.addressing import choose_batch
 from palaver.model.command import runs_alone
@@ -32,9 +33,9 @@ from palaver.model.errors import StaleFence
 from palaver.model.key import SessionKey
 from palaver.model.source import DM
 from palaver.model.transcript import Entry
-from palaver.model.turn import BusyMode, Received, Turn, TurnState
+from palaver.model.turn import BusyMode, Received, Turn, TurnState, Usage
 from palaver.model.view import answer_texts, with_files
-from palaver.protocols.agent import Failure, FailureKind
+from palaver.protocols.agent import Failure, FailureKind, Final
 from palaver.protocols.hooks import EventKind, EventSubscription, GatewayEvent
 from palaver.store.queue import turn_control, turns
 from palaver.store.queue.outbox import enqueue_events
@@ -183,6 +184,8 @@ class TurnRunner:
     def _registered(self, turn: Turn, messages: Sequence[Received], signals: TurnSignals) -> Generator[RunningTurn]:
         """Extend the turn's lease and handle its signals meanwhile. Leave it alone if another worker took it over."""
         running = RunningTurn(turn=turn, messages=messages, stop=asyncio.get_running_loop().create_future())
+        if turn.attempt == 1 and (spent := sum(each.inbound.transcription_micros for each in messages)):
+            running.summary_usage = Usage(cost_micros=spent)
         self._running[turn.number] = running
         signals.attach(partial(self._handle_signals, running, signals))
         try:
@@ -218,6 +221,8 @@ class TurnRunner:
                 await self._read_rights(running)
             if outcome is None:
                 outcome = Failure(kind=FailureKind.STUCK, detail=f"the turn took longer than {limit}")
+            if self.ctx.voice and isinstance(outcome, Final):
+                outcome = await with_speech(self.ctx, running, outcome)
             await self.completion.complete(running, outcome)
 
     async def _read_rights(self, running: RunningTurn) -> None:

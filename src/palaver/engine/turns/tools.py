@@ -17,6 +17,7 @@ from palaver.engine.delivery.targets import OutputFile, TargetRules, reachable_p
 from palaver.engine.jobs.creation import JobMaker, create_job, job_rules
 from palaver.engine.retry import contain_cancellation, log_error, retry_outage
 from palaver.engine.turns.running import RunningTurn
+from palaver.engine.voice import speak
 from palaver.model.access import AccessRole
 from palaver.model.attachment import Attachment, NewFile
 from palaver.model.errors import InvalidInput, NotAllowed, NotFound, StoreError, StoreUnavailable
@@ -26,7 +27,7 @@ from palaver.model.memory import MEMORY_TOOLS, MemoryLimits
 from palaver.model.prompt import PSEUDONYM
 from palaver.model.redact import redact
 from palaver.model.source import Source, identity_of
-from palaver.model.target import Place, Target, parse_targets
+from palaver.model.target import Origin, Place, Target, parse_targets
 from palaver.model.text import one_line
 from palaver.model.tools import (
     ASK_USER,
@@ -52,6 +53,7 @@ from palaver.protocols.tools import (
     Toolset,
     ToolUse,
 )
+from palaver.protocols.voice import VoiceFailed
 from palaver.store.people import access_rules, people
 from palaver.store.privacy import pseudonyms
 from palaver.store.queue.cause import CauseKind, SendCause
@@ -374,6 +376,18 @@ class _TurnServices:
 
     def report(self, progress: str) -> None:
         self.running.call_progress[self.call] = one_line(redact(progress), PROGRESS_CHARACTERS)
+
+    async def say(self, text: str, *, once: str) -> bool:
+        voice = self.ctx.voice
+        if voice is None or voice.speaker is None:
+            raise ToolFailed("This gateway does not speak.")
+        if len(text) > voice.max_characters:
+            raise ToolFailed(f"At most {voice.max_characters} characters can be spoken.")
+        try:
+            recording = await speak(self.ctx, self.running, voice.speaker, text)
+        except VoiceFailed as error:
+            raise ToolFailed(f"The message was not spoken: {error}.") from error
+        return await self.send(await self.places(Origin().text), "", (recording,), once=once)
 
     async def send(self, places: Sequence[Source], text: str, files: Sequence[NewFile] = (), *, once: str) -> bool:
         stored = await Attachments(self.ctx).store_all(files)

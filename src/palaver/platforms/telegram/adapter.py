@@ -49,6 +49,7 @@ from palaver.protocols import (
     SendUnclear,
     SystemClock,
     Unit,
+    VoiceFormat,
     fit_menu,
     is_secret,
     one_line,
@@ -260,6 +261,9 @@ class TelegramAdapter:
         del idempotency_key
         async with self._bot(API.sends) as bot:
             return await send_upload(bot, outbound, content)
+
+    def voice_format(self) -> VoiceFormat:
+        return VoiceFormat.OPUS
 
     async def typing(self, outbound: Outbound) -> None:
         async with self._bot() as bot:

@@ -31,6 +31,7 @@ from palaver.protocols import (
     TargetGone,
     Trust,
     Unit,
+    VoiceFormat,
     parse_or_skip,
 )
 from palaver.protocols.recent import ReplyPossibleLater
@@ -170,6 +171,9 @@ class WeChatAdapter:
             raise SendRefused("This account can only answer with text.")
         send = partial(self.send, outbound, idempotency_key=idempotency_key)
         return await media.send_file(self._api, outbound, content, post=self._post, send=send, takes_files=False)
+
+    def voice_format(self) -> VoiceFormat:
+        return VoiceFormat.MP3
 
     async def typing(self, outbound: Outbound) -> None:
         if not self._options.passive:

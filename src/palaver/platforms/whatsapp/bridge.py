@@ -28,6 +28,7 @@ from palaver.protocols import (
     SendUnclear,
     Trust,
     Unit,
+    VoiceFormat,
     file_to_send,
     parse_or_skip,
     read_ahead,
@@ -150,6 +151,9 @@ class BridgeAdapter:
         sent = {"handle": str(uploaded["handle"]), "name": file.name.plain() or "file", "type": file.media_type}
         caption = render_text(outbound.text) if outbound.text else ""
         return await self._send(outbound, {"text": caption, "file": sent}, idempotency_key)
+
+    def voice_format(self) -> VoiceFormat:
+        return VoiceFormat.OPUS
 
     async def typing(self, outbound: Outbound) -> None:
         if self._line is not None:

@@ -43,6 +43,7 @@ from palaver.protocols import (
     SendRefused,
     Trust,
     Unit,
+    VoiceFormat,
     file_to_send,
     is_secret,
     is_signed,
@@ -198,6 +199,9 @@ class CloudAdapter:
         files = {"file": (name, body, media_type)}
         uploaded = await self._api.call("POST", self._path("/media"), data=data, files=files)
         return await self._post(render_file(outbound, kind, str(uploaded["id"]), name))
+
+    def voice_format(self) -> VoiceFormat:
+        return VoiceFormat.OPUS
 
     async def typing(self, outbound: Outbound) -> None:
         """Show it for the message that is being answered, and mark that as read: WhatsApp cannot do one alone."""

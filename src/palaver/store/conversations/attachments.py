@@ -8,7 +8,7 @@ from palaver.model.attachment import Attachment
 from palaver.model.errors import NotFound
 from palaver.model.key import SessionKey
 from palaver.model.session import Principal
-from palaver.model.turn import Received, Turn
+from palaver.model.turn import NOTHING_HEARD, Heard, Received, Turn
 from palaver.store.conversations.attachment_refs import add_refs
 from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import Filter, visible_to
@@ -35,8 +35,8 @@ def awaiting_files(key: SessionKey) -> Statements[list[Received]]:
 
 
 @transaction
-def set_files(received: Received, files: Sequence[Attachment]) -> Statements[None]:
-    """Set the files of a message that still waits; its text may have been edited since."""
+def set_files(received: Received, files: Sequence[Attachment], heard: Heard = NOTHING_HEARD) -> Statements[None]:
+    """Set the files of a message that still waits, and what they say; its text may have been edited since."""
     yield Lock(received.key.text)
     rows = yield (
         f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
@@ -44,7 +44,9 @@ def set_files(received: Received, files: Sequence[Attachment]) -> Statements[Non
         (received.number,),
     )
     for current in readable(received_of, rows):
-        body = inbound_body(replace(current.inbound, files=tuple(files)), current.role, current.basis)
+        text = "\n".join(filter(None, (current.inbound.text, heard.text)))
+        found = replace(current.inbound, text=text, files=tuple(files), transcription_micros=heard.cost_micros)
+        body = inbound_body(found, current.role, current.basis)
         yield f"UPDATE inbox SET {SET_BODY} WHERE no = ?", (*body_values(body), current.number)
         yield from add_refs("in", {current.number: file_digests(files)})
     yield Notify(INBOX)

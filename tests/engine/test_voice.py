@@ -1,0 +1,216 @@
+"""Voice messages: transcribed once before the turn, spoken where somebody wants it, and never lost."""
+
+import asyncio
+import os
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palaver.agents.voice import VoiceCommand
+from palaver.agents.voice_http import VoiceServer
+from palaver.model.audio import recording_seconds
+from palaver.model.transcript import Role
+from palaver.protocols.voice import Voice, VoiceFailed, VoiceFormat
+from palaver.store.conversations.blob_store import BlobStore
+from palaver.testkit.adapter import FakeAdapter
+from palaver.testkit.platform import FakePlatform
+from palaver.testkit.updates import File
+from palaver.tools.voice import VoiceTools
+from tests.agents.fake_voice import VoiceService, opus, voicing, wave
+from tests.engine.gateway import running, until
+from tests.engine.test_tools import use
+
+HEARD = "[Transcribed from a voice message] buy milk"
+
+
+def recording(content: bytes = opus()) -> File:
+    return File(name="voice.ogg", media_type="audio/ogg", content=content)
+
+
+def server(service: VoiceService, **given: Any) -> VoiceServer:
+    return VoiceServer(url=service.url, model="small", key="canary", **given)
+
+
+def program(code: str, timeout: float = 30.0) -> VoiceCommand:
+    return VoiceCommand(command=(sys.executable, "-c", code), environ=dict(os.environ), timeout=timeout)
+
+
+class Telegraph(FakeAdapter):
+    def voice_format(self) -> VoiceFormat:
+        return VoiceFormat.OPUS
+
+
+async def test_a_voice_message_is_transcribed_before_its_turn_and_counted(tmp_path: Path) -> None:
+    shelf = BlobStore(tmp_path / "files")
+    async with voicing() as service:
+        voice = Voice(transcriber=server(service, language="en"), minute_price=0.006)
+        async with running(tmp_path / "p.db", shelf=shelf, voice=voice) as here:
+            alice = here.world.person("alice")
+            chat = here.world.dm(alice)
+            await chat.say(alice, "listen", files=(recording(opus(30)),))
+            await chat.hears(f"You said: listen\n{HEARD}")
+            await here.settled()
+            (sent,) = service.transcribed
+            assert sent["file"] == opus(30)
+            assert (sent["model"], sent["language"], sent["filename"]) == (b"small", b"en", b"voice.ogg")
+            assert service.keys == ["Bearer canary"]
+            said = next(entry for entry in await here.entries() if entry.role is Role.USER)
+            assert said.text == f"listen\n{HEARD}"
+            assert [file.media_type for file in said.files] == ["audio/ogg"]
+            assert shelf.place(said.files[0].sha256 or "")
+            assert await here.rows("SELECT cost_micros FROM turns") == [(3_000,)]
+
+
+async def test_a_crash_does_not_transcribe_twice_and_waiting_blocks_nobody(tmp_path: Path) -> None:
+    world, shelf, go = FakePlatform(), BlobStore(tmp_path / "files"), asyncio.Event()
+    alice, bob = world.person("alice"), world.person("bob")
+    chat, other = world.dm(alice), world.dm(bob)
+    async with voicing(holds=go) as service:
+        voice = Voice(transcriber=server(service))
+        async with running(tmp_path / "p.db", world, shelf=shelf, voice=voice):
+            await chat.say(alice, "", files=(recording(),))
+            await until(lambda: len(service.transcribed) == 1)
+            await other.say(bob, "hello")
+            await other.hears("You said: hello")
+        go.set()
+        async with running(tmp_path / "p.db", world, shelf=shelf, voice=voice, worker="w2") as here:
+            await chat.hears(f"You said: {HEARD}")
+            await here.settled()
+            asked = len(service.transcribed)
+        async with running(tmp_path / "p.db", world, shelf=shelf, voice=voice, worker="w3") as here:
+            await chat.say(alice, "/retry")
+            await chat.hears(f"You said: {HEARD}", times=2)
+            await here.settled()
+            assert len(service.transcribed) == asked == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "content", "why", "asked"),
+    [
+        ({"statuses": [500, 500]}, opus(), "the service for it answered with status 500", 2),
+        ({"statuses": [401]}, opus(), "the service for it answered with status 401", 1),
+        ({"says": ""}, opus(), "it says nothing", 1),
+        ({}, opus(601), "it is longer than 10 minutes", 0),
+        ({}, b"OggS" + b"\0" * 700_000, "it is longer than 10 minutes", 0),
+    ],
+)
+async def test_a_failure_leaves_a_sentence_and_the_recording(
+    tmp_path: Path, given: dict[str, Any], content: bytes, why: str, asked: int
+) -> None:
+    async with voicing(**given) as service:
+        voice = Voice(transcriber=server(service), max_length=timedelta(minutes=10))
+        async with running(tmp_path / "p.db", shelf=BlobStore(tmp_path / "files"), voice=voice) as here:
+            alice = here.world.person("alice")
+            chat = here.world.dm(alice)
+            await chat.say(alice, "", files=(recording(content),))
+            await chat.hears(f"[A voice message that could not be transcribed: {why}. Tell the person so.]")
+            assert len(service.transcribed) == asked
+            said = next(entry for entry in await here.entries() if entry.role is Role.USER)
+            assert said.files[0].sha256
+    async with running(tmp_path / "q.db", shelf=BlobStore(tmp_path / "files"), voice=voice) as here:
+        chat = here.world.dm(alice := here.world.person("alice"))
+        await chat.say(alice, "", files=(recording(),))
+        await chat.hears("could not be transcribed: the service for it did not answer")
+
+
+async def test_a_service_that_fails_once_is_asked_again(tmp_path: Path) -> None:
+    async with voicing(statuses=[503]) as service:
+        voice = Voice(transcriber=server(service))
+        async with running(tmp_path / "p.db", shelf=BlobStore(tmp_path / "files"), voice=voice) as here:
+            chat = here.world.dm(alice := here.world.person("alice"))
+            await chat.say(alice, "", files=(recording(),))
+            await chat.hears(HEARD)
+
+
+async def test_answers_are_spoken_where_somebody_wants_it(tmp_path: Path) -> None:
+    world, shelf = FakePlatform(), BlobStore(tmp_path / "files")
+    async with voicing(statuses=[200, 200, 500]) as service:
+        voice = Voice(speaker=server(service, voice="nova"), max_characters=60, character_price=15.0)
+        adapters = (Telegraph(world),)
+        async with running(
+            tmp_path / "p.db",
+            world,
+            shelf=shelf,
+            voice=voice,
+            adapters=adapters,
+            toolsets=lambda _: (VoiceTools(),),
+        ) as here:
+            chat = world.dm(alice := world.person("alice"))
+            await chat.say(alice, "/voice")
+            await chat.hears("Answers in this chat are text.")
+            await chat.say(alice, "one")
+            await chat.hears("You said: one")
+            await chat.say(alice, "/voice on")
+            await chat.hears("Answers in this chat are also spoken. /voice off ends it.")
+            await chat.say(alice, "/new")
+            await chat.say(alice, "two")
+            await chat.hears("You said: two")
+            await here.settled()
+            asked = {"model": "small", "input": "You said: two", "voice": "nova", "response_format": "opus"}
+            assert service.spoken == [asked]
+            (sent,) = [file for message in chat.shown for file in message.files]
+            assert (sent.name, sent.media_type, sent.content) == ("voice.ogg", "audio/ogg", opus())
+            assert (await here.rows("SELECT cost_micros FROM turns ORDER BY cost_micros DESC"))[0] == (195,)
+            await chat.say(alice, "x" * 100)
+            await chat.hears("x" * 100)
+            await chat.say(alice, "/voice off")
+            await chat.say(alice, "three")
+            await chat.hears("You said: three")
+            await chat.say(alice, use("send_voice", text="aloud"))
+            await chat.hears("The voice message is queued.")
+            await chat.say(alice, use("send_voice", text="again"))
+            await chat.hears("The message was not spoken: the service for it answered with status 500.")
+            await here.settled()
+            assert [each["input"] for each in service.spoken] == ["You said: two", "aloud", "again"]
+            assert len([file for message in chat.shown for file in message.files]) == 2
+
+
+async def test_an_answer_that_cannot_be_spoken_is_still_given(tmp_path: Path) -> None:
+    voice = Voice(speaker=program("raise SystemExit(1)"))
+    async with running(tmp_path / "p.db", shelf=BlobStore(tmp_path / "files"), voice=voice) as here:
+        chat = here.world.dm(alice := here.world.person("alice"))
+        await chat.say(alice, "/voice on")
+        await chat.hears("also spoken")
+        await chat.say(alice, "one")
+        await chat.hears("You said: one")
+        await here.settled()
+        assert not [file for message in chat.shown for file in message.files]
+    async with running(tmp_path / "q.db") as here:
+        chat = here.world.dm(alice := here.world.person("alice"))
+        await chat.say(alice, "/voice on")
+        await chat.hears("This gateway does not speak.")
+
+
+async def test_programs_transcribe_and_speak(tmp_path: Path) -> None:
+    hears = program("import sys; print(f'it has {len(sys.stdin.buffer.read())} bytes')")
+    says = program(f"import sys; sys.stdin.read(); sys.stdout.buffer.write({wave()!r})")
+    voice = Voice(transcriber=hears, speaker=says)
+    async with running(tmp_path / "p.db", shelf=BlobStore(tmp_path / "files"), voice=voice) as here:
+        chat = here.world.dm(alice := here.world.person("alice"))
+        await chat.say(alice, "/voice on")
+        await chat.hears("also spoken")
+        await chat.say(alice, "", files=(recording(wave(2)),))
+        await chat.hears(f"[Transcribed from a voice message] it has {len(wave(2))} bytes")
+        await here.settled()
+        (sent,) = [file for message in chat.shown for file in message.files]
+        assert (sent.name, sent.media_type, sent.content) == ("voice.wav", "audio/wav", wave())
+    for code, why in (("import time; time.sleep(60)", "took too long"), ("print('no sound')", "no recording")):
+        with pytest.raises(VoiceFailed, match=why):
+            await program(code, timeout=2.0).speak("x", VoiceFormat.OPUS)
+    with pytest.raises(VoiceFailed, match="does not start"):
+        await VoiceCommand(command=("/nowhere",), environ={}, timeout=1.0).speak("x", VoiceFormat.OPUS)
+
+
+def test_the_length_of_a_recording() -> None:
+    assert recording_seconds(wave(2.5)) == 2.5
+    assert recording_seconds(opus(90)) == 90
+    vorbis = b"OggS\0\2" + b"\0" * 21 + b"\1\x1e\x01vorbis\0\0\0\0\1\x44\xac\0\0" + opus(1)[45:]
+    assert recording_seconds(vorbis) == pytest.approx(48_000 / 44_100)
+    for unknown in (b"ID3" + b"x" * 9_997, b"OggS" + b"\0" * 9_996, b"RIFF" + b"\0" * 9_996):
+        assert recording_seconds(unknown) == 10.0
+    for cut in range(60):
+        assert recording_seconds(opus()[:cut]) >= 0
+        assert recording_seconds(wave()[:cut]) >= 0
