@@ -22,6 +22,7 @@ from palaver.model.turn import Inbound, Outbound, OutboxState, TurnState
 from palaver.store.conversations import attachments, deletion
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.damage.files import check_references
+from palaver.store.damage.repair import find_damage
 from palaver.store.opening import open_store
 from palaver.store.queue import inbox, outbox, turns
 from palaver.store.retention import observed, settled
@@ -55,12 +56,19 @@ def ask(sql: str, *values: Value) -> Statements[list[tuple[Any, ...]]]:
 async def run(world: World, wanted: RetentionRules, blobs: BlobStore | None = None) -> dict[RetentionClass, int]:
     """Run it; the preview promised just that."""
     retention = Retention(database=world.store.database, blobs=blobs)
+    before = await damage(world, blobs)
     promised = {each.kind: each.items for each in await retention.preview(wanted, world.now)}
     gone = {each.kind: each.items for each in await retention.run(wanted, world.now)}
     assert gone == promised
     assert await world.store.read(violations()) == []
+    assert await damage(world, blobs) == before
     assert all(each.items == 0 for each in await retention.preview(wanted, world.now))
     return gone
+
+
+async def damage(world: World, blobs: BlobStore | None) -> list[str]:
+    """What the doctor finds: nothing that retention made."""
+    return [check.name async for check in find_damage(world.store, blobs) if not check.ok]
 
 
 async def left(world: World) -> list[str]:

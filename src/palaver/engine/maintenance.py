@@ -15,6 +15,7 @@ from palaver.engine.turns.dispatcher import Dispatcher
 from palaver.engine.turns.runner import TurnRunner
 from palaver.model.errors import NewerSchema, StoreError, StoreUnavailable
 from palaver.model.reset import ResetRule
+from palaver.model.retention import RetentionRules
 from palaver.model.session import EndReason, Session
 from palaver.model.turn import Turn
 from palaver.protocols.hooks import EventKind, EventSubscription, GatewayEvent
@@ -154,20 +155,26 @@ class Maintenance:
                     await wait_any(deleted, timeout=self.ctx.options.sweep_every.total_seconds())
 
     async def retain(self) -> None:
-        """Delete what is over its age, count or size, until cancelled. A restart continues."""
+        """Delete what is over its age, count or size, until cancelled. A restart continues.
+
+        One gateway does it for all, except that every machine has its own files.
+        """
         while True:
             await asyncio.sleep(RETENTION_PAUSE_SECONDS)
-            if await retry_outage(self._is_sweeper):
-                await retry_outage(self._retain)
+            rules = self.ctx.options.retention
+            if not await retry_outage(self._is_sweeper):
+                rules = rules.of_one_machine()
+            if not self.ctx.clock_problem:
+                await retry_outage(partial(self._retain, rules))
 
-    async def _retain(self) -> None:
+    async def _retain(self, rules: RetentionRules) -> None:
         retention = Retention(
             database=self.ctx.store.database,
             blobs=self.ctx.blob_store,
             pause=partial(asyncio.sleep, RETENTION_STEP_PAUSE_SECONDS),
         )
         try:
-            gone = await retention.run(self.ctx.options.retention, self.ctx.clock.now())
+            gone = await retention.run(rules, self.ctx.clock.now())
         except (StoreUnavailable, NewerSchema):
             raise
         except (StoreError, OSError) as error:

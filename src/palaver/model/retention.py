@@ -55,6 +55,10 @@ class RetentionRules:
     def of(self, kind: RetentionClass) -> RetentionLimit:
         return getattr(self, kind.value)
 
+    def of_one_machine(self) -> "RetentionRules":
+        """Return only what each machine has for itself: files."""
+        return RetentionRules(observed=_NO_LIMIT, settled=_NO_LIMIT, attachments=self.attachments)
+
 
 def latest_cutoff(limit: RetentionLimit, now: datetime, *others: datetime | None) -> datetime | None:
     """Return the time before which everything goes; None if nothing does.
