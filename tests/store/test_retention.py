@@ -251,10 +251,14 @@ async def test_what_is_settled_late_goes_late(world: World, monkeypatch: pytest.
     assert [each.items for each in await retention.run(limit, world.now)] == [0]
     resumed = await world.store.transact(turns.resume(begun.turn.number, "w", world.now, LEASE))
     assert resumed
-    await world.store.transact(turns.settle(resumed, [answer(WORD)], [], world.now))
+    late = Outbound(platform="telegram", chat_id="8", text=WORD)
+    await world.store.transact(turns.settle(resumed, [answer(WORD)], [late], world.now))
+    await deliver(world)
     assert [each.items for each in await retention.run(limit, world.now)] == [0]
     world.later(days=51)
-    assert [each.items for each in await retention.run(limit, world.now)] == [1]
+    assert [each.items for each in await retention.run(limit, world.now)] == [2]
+    bodies = await world.store.read(ask("SELECT body FROM inbox UNION ALL SELECT body FROM outbox"))
+    assert not [body for (body,) in bodies if WORD.encode() in bytes(body)]
     assert await world.store.read(ask("SELECT count(*) FROM retention_skipped")) == [(0,)]
 
 

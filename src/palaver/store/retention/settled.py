@@ -58,6 +58,9 @@ _ROWS = {
 }
 
 
+_TURN = INBOX_COLUMNS.split(", ").index("i.turn_no")
+
+
 def _values(source: Source, cutoff: datetime) -> tuple[str | int, ...]:
     moment = micros(cutoff)
     return (moment, *KEPT_REASONS, moment) if source.table == "inbox" else (moment,)
@@ -141,16 +144,23 @@ def empty_page(source: Source, cutoff: datetime) -> Statements[int | None]:
     )
     if not rows:
         return None
-    yield from _empty(source, [row[:-1] for row in rows if row[-1]])
-    yield (
-        "INSERT INTO retention_skipped (source, number) VALUES (?, ?) ON CONFLICT DO NOTHING",
-        [(source.name, row[0]) for row in rows if not row[-1]],
-    )
+    emptied = yield from _empty_or_skip(source, rows)
     yield (
         "INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
         (_meta(source), str(sign * rows[-1][0])),
     )
-    return sum(1 for row in rows if row[-1])
+    return emptied
+
+
+def _empty_or_skip(source: Source, rows: Sequence[Row]) -> Statements[int]:
+    """Empty what is settled, and remember the rest. Return how many were emptied."""
+    settled = [row[:-1] for row in rows if row[-1]]
+    yield from _empty(source, settled)
+    yield (
+        "INSERT INTO retention_skipped (source, number) VALUES (?, ?) ON CONFLICT DO NOTHING",
+        [(source.name, row[0]) for row in rows if not row[-1]],
+    )
+    return len(settled)
 
 
 @transaction
@@ -174,7 +184,20 @@ def empty_skipped(source: Source, cutoff: datetime, after: int) -> Statements[tu
         "DELETE FROM retention_skipped WHERE source = ? AND number = ?",
         [(source.name, number) for number in sorted(done)],
     )
-    return numbers[-1], len(settled)
+    replies = (yield from _empty_late_replies(settled, cutoff)) if source is _INBOX else 0
+    return numbers[-1], len(settled) + replies
+
+
+def _empty_late_replies(messages: Sequence[Row], cutoff: datetime) -> Statements[int]:
+    """Empty the replies of turns that ended late: when their numbers were passed, they did not exist."""
+    emptied = 0
+    for turn in sorted({row[_TURN] for row in messages if row[_TURN] is not None}):
+        rows = yield (
+            f"{_ROWS['outbox']} WHERE o.id >= ? AND o.id < ?",
+            (*_values(_REPLIES, cutoff), turn * REPLIES, (turn + 1) * REPLIES),
+        )
+        emptied += yield from _empty_or_skip(_REPLIES, rows)
+    return emptied
 
 
 def _empty(source: Source, rows: Sequence[Row]) -> Statements[None]:
