@@ -116,8 +116,6 @@ _OPEN_OR_EDITED = (
     f" UNION ALL SELECT no, NULL FROM inbox WHERE {SAME_MESSAGE} AND version <> ''"
 )
 """Finds the open turn of a conversation, and edits of a message."""
-_ADD_READY_AND_LOOK = f"{_ADD_READY} RETURNING EXISTS ({_OPEN_OR_EDITED})"
-"""Says also whether there is one of these: mostly not, and then it takes no statement of its own."""
 
 
 class Retry(NamedTuple):
@@ -185,10 +183,12 @@ def accept(
             yield _FOLLOW, (*(key.text,) * 3, number)
     else:
         key = yield from _follow_attachment(number, led, key)
-        address = _NO_ADDRESS if retry else address
-        found = yield _ADD_READY_AND_LOOK, (key.text, key.text, *address)
+        yield from add_ready(key)
+        is_changed = yield from _notify_open_turn(
+            key, now, busy_notices, _NO_ADDRESS if retry else address, message=number
+        )
         yield _NOTIFY_INBOX
-        if found[0][0] and (yield from _notify_open_turn(key, now, busy_notices, address, message=number)):
+        if is_changed:
             yield from _apply_early_edit(number, inbound, role, basis)
     return number
 
