@@ -20,6 +20,7 @@ __all__ = [
     "not_taken",
     "once",
     "p95",
+    "p95_of",
     "ratio_at_least",
     "ratio_at_most",
     "resident",
@@ -165,7 +166,7 @@ def compare(
 
 @dataclass(frozen=True, kw_only=True)
 class Sides:
-    """Seconds of one round, the median of all: ours and the other."""
+    """Seconds of one round, mostly the median of all: ours and the other."""
 
     ours: float
     other: float
@@ -177,6 +178,7 @@ async def side_by_side(
     *,
     rounds: int,
     between: Callable[[], object] = lambda: None,
+    of: Callable[[list[float]], float] = statistics.median,
 ) -> Sides:
     """Both get the number of the round and run in turns, each first every second time; the first round warms up."""
     seconds: tuple[list[float], list[float]] = ([], [])
@@ -187,7 +189,7 @@ async def side_by_side(
             await work(number)
             times.append(time.perf_counter() - start)
         between()
-    return Sides(ours=statistics.median(seconds[0][1:]), other=statistics.median(seconds[1][1:]))
+    return Sides(ours=of(seconds[0][1:]), other=of(seconds[1][1:]))
 
 
 async def median_of(work: Callable[[], Awaitable[object]], *, rounds: int) -> float:
@@ -195,8 +197,12 @@ async def median_of(work: Callable[[], Awaitable[object]], *, rounds: int) -> fl
 
 
 async def p95(work: Callable[[], Awaitable[object]], *, rounds: int) -> float:
+    return p95_of(await _times(work, rounds))
+
+
+def p95_of(times: list[float]) -> float:
     """The fastest of the slowest one in twenty."""
-    return statistics.quantiles(await _times(work, rounds), n=20)[-1]
+    return statistics.quantiles(times, n=20)[-1]
 
 
 async def _times(work: Callable[[], Awaitable[object]], rounds: int) -> list[float]:

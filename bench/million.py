@@ -1,18 +1,18 @@
 """A million conversations with ten million entries on PostgreSQL beside a hundredth of them, and a day of traffic."""
 
-import statistics
+import os
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import asyncpg
 
 from bench.engine import flood
 from bench.gateway import Gateway, gateway
-from bench.measure import Bare, Figure, at_most, median_of, ratio_at_most
+from bench.measure import Bare, Figure, Sides, at_most, p95_of, ratio_at_most, side_by_side
 from bench.populate import Rows
 from bench.reads import Router
-from bench.searches import slowest_searches
+from bench.searches import SEARCHES, searches
 from bench.workshop import Workshop, say
 from palaver.cli.loop import run
 from palaver.model.session import Principal
@@ -23,9 +23,11 @@ from palaver.store.status import session_list
 __all__ = ["million"]
 
 _asyncpg: Any = asyncpg
-_FEW, _TIMES, _LENGTH = 10_000, 100, 10
-_PEOPLE, _FLOOD, _DAY = 1000, 2000, 20_000
-_AT_A_TIME = 20_000
+_FEW, _LENGTH = 10_000, 10
+_TIMES = int(os.environ.get("BENCH_MILLION_TIMES", "100"))
+"""How many times as many the large store has. A smaller number tries the measurement itself."""
+_PEOPLE, _FLOOD, _DAY = 1000, 2000, 200 * _TIMES
+_AT_A_TIME = 10_000
 _QUEUES = ("inbox", "outbox", "turns", "ready_queue")
 _FLAT = ratio_at_most(1.3)
 _VACUUM = ("autovacuum_naptime = '1s'", "maintenance_work_mem = '1GB'", "max_wal_size = '8GB'")
@@ -47,41 +49,43 @@ async def _compare(few: str, many: str) -> list[Figure]:
             await connection.execute(f"ALTER SYSTEM SET {setting}")
         await connection.execute("SELECT pg_reload_conf()")
         await _multiply(connection)
-    bare, found = await _measure(few, _FEW), await _measure(many, _FEW * _TIMES)
-    async with gateway(few, _PEOPLE) as measured:
-        bare["message"] = await _message_seconds(measured)
-    async with gateway(many, _PEOPLE) as measured:
-        found["message"] = await _message_seconds(measured)
-        day = await _churn(measured, many)
+    found = await _measure(few, many)
+    async with gateway(many, _PEOPLE) as large:
+        async with gateway(few, _PEOPLE) as small:
+            found["message"] = await _message_seconds(small, large)
+        day = await _churn(large, many)
     figures = [
         Figure(
             name=f"pg.million_{name}",
-            value=value,
-            bare=Bare(name=f"among {_FEW:,}", value=bare[name]),
+            value=sides.ours,
+            bare=Bare(name=f"among {_FEW:,}", value=sides.other),
             limit=None if name.startswith("search") else _FLAT,
         )
-        for name, value in found.items()
+        for name, sides in found.items()
     ]
     return [*figures, *day]
 
 
-async def _measure(url: str, count: int) -> dict[str, float]:
-    """Seconds to route, to list and to search."""
-    async with await open_store(url) as store:
-        router = Router(store, count)
+async def _measure(few: str, many: str) -> dict[str, Sides]:
+    """Seconds to route, to list and to search: among many and among few, in turns."""
+    async with AsyncExitStack() as stack:
+        small, large = [await stack.enter_async_context(await open_store(url)) for url in (few, many)]
         newest = session_list.list_sessions(Principal.operator(), limit=50)
         found = {
-            "route": await median_of(lambda: router(0), rounds=400),
-            "list": await median_of(lambda: store.read(newest), rounds=100),
+            "route": await side_by_side(Router(large, _FEW * _TIMES), Router(small, _FEW), rounds=400),
+            "list": await side_by_side(lambda _: large.read(newest), lambda _: small.read(newest), rounds=100),
         }
-        searches = await slowest_searches(store)
-    return found | {f"search ({kind})": seconds for kind, seconds in searches.items()}
+        for (kind, ours), other in zip(searches(large).items(), searches(small).values(), strict=True):
+            found[f"search ({kind})"] = await side_by_side(
+                lambda _, ours=ours: ours(), lambda _, other=other: other(), rounds=SEARCHES, of=p95_of
+            )
+    return found
 
 
-async def _message_seconds(measured: Gateway) -> float:
-    """Of a whole message, with its claims."""
-    await flood(measured, _PEOPLE)
-    return statistics.median([await flood(measured, _FLOOD) for _ in range(3)]) / _FLOOD
+async def _message_seconds(small: Gateway, large: Gateway) -> Sides:
+    """Of a whole message, with its claims. The first round also opens the conversations."""
+    sides = await side_by_side(lambda _: flood(large, _FLOOD), lambda _: flood(small, _FLOOD), rounds=4)
+    return Sides(ours=sides.ours / _FLOOD, other=sides.other / _FLOOD)
 
 
 # Growing

@@ -1,7 +1,8 @@
 """Searching many entries: common, rare and two-character CJK words, newest and best first; and what indexing costs."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 
 from bench.engines import Engine
 from bench.measure import Figure, at_most, p95
@@ -13,10 +14,12 @@ from palaver.store.opening import open_store
 from palaver.store.search.search import Order
 from palaver.store.store import Store
 
-__all__ = ["search_1m", "search_200k", "slowest_searches"]
+__all__ = ["SEARCHES", "search_1m", "search_200k", "searches"]
 
 _QUERIES = {"common": COMMON, "rare": RARE, "CJK": CJK}
 _EVERYBODY = Principal.operator()
+SEARCHES = 40
+"""Of each kind."""
 
 
 def search_1m(workshop: Workshop, engine: Engine) -> Iterator[Figure]:
@@ -33,7 +36,7 @@ async def _search(engine: Engine, size: str, limit: float, url: str) -> list[Fig
         start = time.perf_counter()
         entries = await store.search.catch_up()
         seconds = time.perf_counter() - start
-        slowest = await slowest_searches(store)
+        slowest = {kind: await _slowest(find) for kind, find in searches(store).items()}
     note = "; ".join(f"{kind} {found * 1e3:.1f} ms" for kind, found in slowest.items())
     return [
         Figure(
@@ -46,19 +49,18 @@ async def _search(engine: Engine, size: str, limit: float, url: str) -> list[Fig
     ]
 
 
-async def slowest_searches(store: Store) -> dict[str, float]:
-    """The 95th percentile of each kind of search."""
-    return {
-        f"{kind}, {order} first": await _slowest(store, query, order)
-        for kind, query in _QUERIES.items()
-        for order in Order
-    }
+def searches(store: Store) -> dict[str, Callable[[], Awaitable[None]]]:
+    """Each kind of search."""
 
-
-async def _slowest(store: Store, query: str, order: Order) -> float:
-    async def find() -> None:
+    async def find(query: str, order: Order) -> None:
         if not await store.search.find(query, _EVERYBODY, order=order):
             raise AssertionError(f"nothing found for {query}")
 
+    return {
+        f"{kind}, {order} first": partial(find, query, order) for kind, query in _QUERIES.items() for order in Order
+    }
+
+
+async def _slowest(find: Callable[[], Awaitable[None]]) -> float:
     await find()
-    return await p95(find, rounds=40)
+    return await p95(find, rounds=SEARCHES)
