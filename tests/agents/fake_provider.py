@@ -1,6 +1,6 @@
 """A provider on loopback that follows a script: real HTTP, streamed in small pieces, with every way to go wrong.
 
-It speaks as OpenAI does (`/v1/chat/completions`) and as Anthropic does (`/v1/messages`).
+It speaks as OpenAI does (`/v1/chat/completions`) and as Anthropic does (`/v1/messages`); others from a recording.
 """
 
 import asyncio
@@ -8,9 +8,10 @@ import json
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
-__all__ = ["Call", "Hangs", "Page", "Provider", "Refuses", "Says", "providing"]
+__all__ = ["Call", "Hangs", "Page", "Provider", "Recorded", "Refuses", "Says", "providing"]
 
 _PIECE = 5
 
@@ -64,7 +65,20 @@ class Hangs:
     """It takes the request and says nothing."""
 
 
-Step = Says | Refuses | Page | Hangs
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recorded:
+    """A response as a provider gave it, in the form of its own interface."""
+
+    status: int = 200
+    body: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    events: tuple[str, ...] = ()
+    """The lines of a stream, instead of a body."""
+    is_cut: bool = False
+    """The connection is lost at the end of them."""
+
+
+Step = Says | Refuses | Page | Hangs | Recorded
 
 
 @dataclass
@@ -124,6 +138,12 @@ class Provider:
                 return await _whole(writer, step.status, content, {"content-type": "application/json", **step.headers})
             case Page():
                 return await _whole(writer, 200, step.content, {"content-type": step.content_type})
+            case Recorded(events=()):
+                return await _whole(
+                    writer, step.status, step.body, {"content-type": "application/json", **step.headers}
+                )
+            case Recorded():
+                return await _chunked(writer, step.events, cut_after=len(step.events) if step.is_cut else None)
             case Says():
                 if step.waits_for:
                     await step.waits_for.wait()
@@ -138,14 +158,20 @@ async def _whole(writer: asyncio.StreamWriter, status: int, content: str, header
 
 
 async def _stream(writer: asyncio.StreamWriter, step: Says, pieces: Iterable[str]) -> bool:
+    shown = pieces if step.stops_after is None else islice(pieces, step.stops_after)
+    return await _chunked(writer, shown, cut_after=step.cut_after)
+
+
+async def _chunked(writer: asyncio.StreamWriter, pieces: Iterable[str], *, cut_after: int | None) -> bool:
     writer.write(b"HTTP/1.1 200 -\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
     for count, piece in enumerate(pieces):
-        if count == step.cut_after:
+        if count == cut_after:
             return False
-        if count == step.stops_after:
-            break
         content = piece.encode()
         writer.write(f"{len(content):x}\r\n".encode() + content + b"\r\n")
+    if cut_after is not None:
+        await writer.drain()
+        return False
     writer.write(b"0\r\n\r\n")
     await writer.drain()
     return True

@@ -104,7 +104,7 @@ async def test_one_hiccup_is_no_outage_but_two_are() -> None:
 async def test_other_failures_are_no_reason_to_ask_another() -> None:
     async with two(Refuses(status=400, message="what is this"), Says(stop="content_filter")) as both:
         assert await both.ask() == ["openai:first rejected"]
-        assert await both.ask() == ["openai:first fatal"]
+        assert await both.ask() == ["openai:first rejected"]
         assert not both.second.requests
 
 

@@ -33,7 +33,7 @@ from tests.agents.model_helpers import KEY, Box, asked, events, kinds, request
         (Page("{", "application/json"), FailureKind.TRANSIENT),
         (Page("data: {nonsense\n\n", "text/event-stream"), FailureKind.TRANSIENT),
         (Says(), FailureKind.TRANSIENT),
-        (Says(stop="content_filter"), FailureKind.FATAL),
+        (Says(stop="content_filter"), FailureKind.REJECTED),
         (Says(stop="length"), FailureKind.FATAL),
     ],
     ids=str,

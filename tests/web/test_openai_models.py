@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
+import httpx
 import openai
 import pytest
 from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
@@ -14,6 +15,8 @@ from pydantic import BaseModel, SecretStr
 from palaver.config.agents import ModelAgentConfig
 from palaver.config.limits import LimitsConfig
 from palaver.config.model import Config
+from palaver.config.quotas import GrantConfig
+from palaver.engine import texts
 from palaver.engine.turns import runner
 from tests.agents.fake_provider import Call, Provider, Refuses, Says, Step, providing
 from tests.agents.model_helpers import KEY, MODEL
@@ -42,6 +45,35 @@ async def modelled(folder: Path, *script: Step, tries: int = 1) -> AsyncGenerato
             url = f"{window.url}/v1"
             async with openai.AsyncOpenAI(base_url=url, api_key=await token(window), max_retries=0) as ai:
                 yield ai, provider
+
+
+async def test_a_web_user_reads_what_to_do_and_only_the_owner_why(tmp_path: Path) -> None:
+    """When the provider limits requests, and when nobody answers at its address."""
+    limit = Refuses(status=429, message="slow down", code="rate_limit_exceeded")
+    async with providing(limit, limit) as provider:
+        for name, url, seen, why in (
+            ("limited", provider.openai, texts.RATE_LIMITED, "scripted gets too many requests."),
+            ("gone", "http://127.0.0.1:9/v1", texts.UNAVAILABLE, "scripted cannot be reached."),
+        ):
+            agent = ModelAgentConfig(model=MODEL, key=SecretStr(KEY), base_url=url)
+            folder = tmp_path / name
+            folder.mkdir()
+            config = Config(data_dir=folder, store=str(folder / "palaver.db"), agent=agent, titles=False)
+            grants = (GrantConfig(platform="web", user_id="alice"),)
+            config = config.model_copy(update={"grants": grants, "limits": LimitsConfig(agent_tries=1)})
+            async with opened(config) as window, window.visit() as owner, window.visit("web:alice") as alice:
+                for person, words, others in ((alice, seen, why), (owner, why, seen)):
+                    await person.post("/chat/main", data={"text": "hello", "id": "1"})
+                    page = await _until_shown(person, words)
+                    assert others not in page
+                    assert "Try again" in page
+
+
+async def _until_shown(client: httpx.AsyncClient, words: str) -> str:
+    async with asyncio.timeout(60):
+        while words not in (page := (await client.get("/chat/main")).text):  # noqa: ASYNC110 - as a person would
+            await asyncio.sleep(0.02)
+    return page
 
 
 async def test_what_the_provider_refuses_is_reported_as_openai_does(tmp_path: Path) -> None:

@@ -75,8 +75,11 @@ _SETUP_ERRORS: dict[type[AgentRunError], FailureKind] = {
 }
 _TRANSIENT_STATUSES = frozenset({408, 409, 425})
 _FIRST_SERVER_ERROR = 500
-_TOO_LONG = re.compile(r"context (?:length|size|window)|prompt is too long|too many (?:input )?tokens", re.IGNORECASE)
+_TOO_LONG = re.compile(
+    r"context (?:length|size|window|limit)|prompt is too long|too many (?:input )?tokens", re.IGNORECASE
+)
 """How servers without a code for it say so, such as llama.cpp."""
+_DELAY = re.compile(r"([0-9]{1,6}(?:\.[0-9]+)?)s", re.ASCII)
 _MAX_DETAIL_LENGTH = 300
 
 
@@ -84,8 +87,18 @@ def to_failure(error: AgentRunError, secret: str | None) -> Failure:
     """Convert an error. The detail can quote the provider, but never the key."""
     message = _said(error) if secret is None else _said(error).replace(secret, "(key)")
     detail = one_line(redact(message), _MAX_DETAIL_LENGTH)
-    after = error.retry_after if isinstance(error, ModelAPIError) else None
-    return Failure(kind=_kind(error), detail=detail, after=after)
+    return Failure(kind=_kind(error), detail=detail, after=_retry_after(error))
+
+
+def _retry_after(error: AgentRunError) -> float | None:
+    """Return how long to wait, from the header or, as Google says it, from the body."""
+    if not isinstance(error, ModelAPIError) or error.retry_after is not None:
+        return error.retry_after if isinstance(error, ModelAPIError) else None
+    details = _part(_part(error.body, "error"), "details") if isinstance(error, ModelHTTPError) else None
+    for detail in cast("list[object]", details) if isinstance(details, list) else ():
+        if found := _DELAY.fullmatch(str(_part(detail, "retryDelay"))):
+            return float(found[1])
+    return None
 
 
 def _said(error: AgentRunError) -> str:

@@ -30,6 +30,7 @@ from palaver.agents.model.messages import (
     ShownFiles,
     blob_of,
     calls_of,
+    encodable,
     history,
     reasoning_of,
     repair_response,
@@ -137,7 +138,20 @@ class ModelCall:
 _MALFORMED = "The arguments are not a JSON object, so the tool did not run. Call it again with a JSON object."
 _TOO_MANY_ROUNDS = Failure(kind=FailureKind.FATAL, detail="the model kept calling tools without answering")
 _EMPTY = Failure(kind=FailureKind.TRANSIENT, detail="the model gave an empty answer")
-_NO_ANSWER = Failure(kind=FailureKind.FATAL, detail="the model gave no answer: it was cut short or filtered")
+_NO_ANSWER = Failure(kind=FailureKind.FATAL, detail="the model gave no answer: it was cut short")
+_FILTERED = Failure(kind=FailureKind.REJECTED, detail="the provider's filter let no answer through")
+_FULL = Failure(kind=FailureKind.OVERFLOW, detail="the conversation filled the context window of the model")
+_CONTEXT_FULL = "model_context_window_exceeded"
+
+
+def _refusal(response: ModelResponse) -> Final | Failure | None:
+    """Return why a response has no text, if its provider says so; a model that declines does it in its own words."""
+    details = response.provider_details or {}
+    if declined := details.get("refusal"):
+        return Final(text=encodable(str(declined)))
+    if details.get("finish_reason") == _CONTEXT_FULL:
+        return _FULL
+    return _FILTERED if response.finish_reason == "content_filter" else None
 
 
 @dataclass(kw_only=True)
@@ -236,6 +250,8 @@ class AnswerLoop:
     def _end(self, response: ModelResponse) -> Final | Failure:
         """End the turn. An empty answer is only valid after a tool result."""
         last, before = self.messages[-1], self.messages[-2:-1]
+        if not last.text.strip() and (refused := _refusal(response)):
+            return refused
         if not last.text.strip() and not (before and before[0].role is Role.TOOL):
             return _EMPTY if response.finish_reason == "stop" else _NO_ANSWER
         return Final(text=last.text, reasoning=last.reasoning, blob=b"".join(last.blobs))

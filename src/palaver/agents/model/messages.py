@@ -46,7 +46,7 @@ def text_of(response: ModelResponse) -> str:
 
 
 def reasoning_of(response: ModelResponse) -> str:
-    return _encodable(_joined(part.content for part in response.parts if isinstance(part, ThinkingPart)))
+    return encodable(_joined(part.content for part in response.parts if isinstance(part, ThinkingPart)))
 
 
 def calls_of(response: ModelResponse) -> tuple[ToolCall, ...]:
@@ -93,7 +93,7 @@ def repair_response(response: ModelResponse, before: Sequence[Message]) -> Model
 def _repair_part(part: ModelResponsePart, calls: Iterator[ToolCall]) -> ModelResponsePart:
     match part:
         case TextPart() | ThinkingPart():
-            return replace(part, content=_encodable(part.content))
+            return replace(part, content=encodable(part.content))
         case ToolCallPart():
             call = next(calls)
             return replace(part, tool_name=call.name, args=call.arguments, tool_call_id=call.id)
@@ -134,7 +134,7 @@ def _joined(texts: Iterable[str]) -> str:
     return PARAGRAPH_BREAK.join(text for text in texts if text)
 
 
-def _encodable(text: str) -> str:
+def encodable(text: str) -> str:
     """Replace lone surrogates, which cannot be stored."""
     return text if text.isascii() else text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
