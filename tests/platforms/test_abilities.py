@@ -41,8 +41,11 @@ def _has(name: str) -> Iterator[Ability]:
         if any(issubclass(each, capability) for each in classes)
     )
     files = [_SOURCE / "wechat" / "wecom.py"] if name == "wecom" else (_SOURCE / name).glob("*.py")
-    if any("outbound.choices" in file.read_text() for file in files):
+    texts = [file.read_text() for file in files]
+    if any("outbound.choices" in text for text in texts):
         yield Ability.BUTTONS
+    if any("reaction=Reaction(" in text or "reaction=reaction" in text for text in texts):
+        yield Ability.REACTIONS
 
 
 @pytest.mark.parametrize("name", OURS)

@@ -36,7 +36,12 @@ _RULINGS = {Rating.UP: "/approve ", Rating.DOWN: "/deny "}
 
 
 def rating_of(emoji: str) -> Rating | None:
-    """Return what an emoji says about an answer; None for any other than thumbs up and thumbs down."""
+    """Return what an emoji says about an answer; None for any other than thumbs up and thumbs down.
+
+    An empty one is NONE: the platform does not say what was taken back.
+    """
+    if not emoji:
+        return Rating.NONE
     name = _VARIANT.sub("", emoji.strip().strip(":").lower())
     return Rating.UP if name in _UP else Rating.DOWN if name in _DOWN else None
 

@@ -36,6 +36,8 @@ class Platform:
     has_mentions: bool = False
     """People can mention an account, so in a group it stays silent unless mentioned."""
     has_threads: bool = False
+    has_reactions: bool = False
+    """Its adapter reports reactions to messages of ours."""
     has_servers: bool = False
     """A chat id is only unique within a server (`Source.scope_id`), which a target can name: `irc@libera:#dev`."""
     keeps_slash: bool = False

@@ -113,7 +113,7 @@ class Reaction:
     """A person's reaction to the message that `reply_to` names."""
 
     emoji: str
-    """The character, or the platform's name for it: `👍`, `+1`."""
+    """The character, or the platform's name for it: `👍`, `+1`. Empty if it does not say which one was taken back."""
     removed: bool = False
     """The person took it back."""
 

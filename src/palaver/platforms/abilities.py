@@ -16,6 +16,7 @@ class Ability(StrEnum):
     FILES_OUT = "files out"
     VOICE = "voice"
     BUTTONS = "buttons"
+    REACTIONS = "reactions"
     TYPING = "typing"
     MENU = "menu"
 
@@ -54,5 +55,6 @@ def abilities_of(platform: str) -> tuple[Ability, ...] | None:
     if platform not in _DECLARED:
         return None
     threads = [Ability.THREADS] if PLATFORMS[platform].has_threads else []
-    has = {*_DECLARED[platform], *threads}
+    reactions = [Ability.REACTIONS] if PLATFORMS[platform].has_reactions else []
+    has = {*_DECLARED[platform], *threads, *reactions}
     return tuple(ability for ability in Ability if ability in has)

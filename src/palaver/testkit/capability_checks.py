@@ -6,6 +6,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from palaver.model.feedback import rating_of
 from palaver.protocols import (
     Attachment,
     Choice,
@@ -21,7 +22,15 @@ from palaver.protocols import (
     Uploading,
 )
 from palaver.testkit.driver import keep_pace, new_key, retry_until_connected, run_adapter, send, to_chat
-from palaver.testkit.fake_server import FakeServer, WithButtons, WithFiles, WithMentions, WithMenu, WithMoves
+from palaver.testkit.fake_server import (
+    FakeServer,
+    WithButtons,
+    WithFiles,
+    WithMentions,
+    WithMenu,
+    WithMoves,
+    WithReactions,
+)
 from palaver.testkit.recorder import Recorder, running
 
 __all__ = ["CapabilityChecks"]
@@ -153,6 +162,25 @@ class CapabilityChecks:
         assert [inbound.mentions_us for inbound in recorder.received] == [False, True, True]
         assert recorder.texts == ["hello all", "what time is it?", "and why?"]
         assert recorder.received[2].reply_to == receipt
+
+    async def test_reactions_to_our_messages_are_reported_and_taken_back(self, fake: FakeServer) -> None:
+        if not isinstance(fake, WithReactions):
+            pytest.skip("the fake server has no WithReactions")
+        async with run_adapter(fake) as (adapter, recorder):
+            receipt = await send(adapter, fake, "hello")
+            for number, (sign, removed) in enumerate((("👍", False), ("👎", False), ("👎", True)), 1):
+                who = await fake.react(receipt, sign, removed=removed)
+                await recorder.has(number)
+                inbound = recorder.received[-1]
+                assert inbound.reaction is not None
+                assert rating_of(inbound.reaction.emoji) in {rating_of(sign), rating_of("") if removed else None}
+                assert (inbound.reaction.removed, inbound.reply_to, inbound.text) == (removed, receipt, "")
+                given, meant = inbound.source, who
+                assert (given.chat, given.scope_id, given.participant) == (
+                    meant.chat,
+                    meant.scope_id,
+                    meant.participant,
+                )
 
     async def test_a_chat_with_a_new_id_is_reported(self, fake: FakeServer) -> None:
         if not isinstance(fake, WithMoves):

@@ -16,6 +16,7 @@ __all__ = [
     "WithMenu",
     "WithMessageIds",
     "WithMoves",
+    "WithReactions",
 ]
 
 
@@ -124,6 +125,15 @@ class WithButtons(Protocol):
 
     async def press(self, label: str) -> Source:
         """Press a button. Return the source an adapter must make of it; its message id does not matter."""
+        ...
+
+
+@runtime_checkable
+class WithReactions(Protocol):
+    """The person can react to our messages."""
+
+    async def react(self, receipt: str, sign: str, *, removed: bool = False) -> Source:
+        """React to a message of ours with 👍 or 👎, or take it back. Return who did it and where."""
         ...
 
 

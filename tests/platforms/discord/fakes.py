@@ -111,6 +111,12 @@ class FakeServerChannel:
         self.world.press(ALICE, self.world.sent[-1], chosen)
         return self._source({**self.world.sent[-1], "author": ALICE})
 
+    async def react(self, receipt: str, sign: str, *, removed: bool = False) -> Source:
+        await self.world.begun.wait()
+        ours = next(each for each in self.world.sent if each["id"] == receipt)
+        self.world.react(ALICE, ours, sign, removed=removed)
+        return self._source({**ours, "author": ALICE})
+
     async def menu(self) -> Sequence[MenuCommand]:
         return [MenuCommand(name=each["name"], help=each["description"]) for each in self.world.commands]
 

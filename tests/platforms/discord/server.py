@@ -15,7 +15,7 @@ from tests.platforms.discord.world import TOKEN, No, Session, World
 __all__ = ["Server", "serving"]
 
 Json = dict[str, Any]
-_INTENTS = 1 << 0 | 1 << 9 | 1 << 12 | 1 << 15
+_INTENTS = 1 << 0 | 1 << 9 | 1 << 10 | 1 << 12 | 1 << 13 | 1 << 15
 """Servers, messages there, direct messages, and their content."""
 _CLEAN = {1000, 1001}
 

@@ -161,6 +161,13 @@ class World:
         chosen = {"component_type": 2, "custom_id": custom_id}
         return self.interacts(message["channel_id"], who, 3, chosen, message=message)
 
+    def react(self, who: Json, message: Json, sign: str, *, removed: bool = False) -> None:
+        guild = self.channels[message["channel_id"]].get("guild_id")
+        where = {"channel_id": message["channel_id"], "message_id": message["id"], "user_id": who["id"]}
+        member: Json = {"member": {"user": who, "roles": [], "nick": None}} if guild and not removed else {}
+        about: Json = {**where, **({"guild_id": guild} if guild else {}), **member, "emoji": {"id": None, "name": sign}}
+        self.emit(f"MESSAGE_REACTION_{'REMOVE' if removed else 'ADD'}", {**about, "type": 0, "burst": False})
+
     def command(self, channel: str, who: Json, name: str, text: str = "") -> Json:
         options = [{"type": 3, "name": "text", "value": text}] if text else []
         return self.interacts(channel, who, 2, {"id": "1", "name": name, "type": 1, "options": options})

@@ -12,6 +12,7 @@ from palaver.platforms.mattermost.adapter import MattermostAdapter
 from palaver.platforms.mattermost.options import MattermostOptions
 from palaver.protocols import Adapter, NewFile, Source
 from palaver.testkit.fake_server import Shown
+from tests.engine.gateway import until
 from tests.platforms.called import ACCOUNT, CalledChat, Json, Loopback, No, Sent, forget_names, reached, read_form
 
 TOKEN, US, ALICE = "mm-token", "u" * 26, "a" * 26
@@ -212,6 +213,14 @@ class FakeMattermost(CalledChat):
         before, at = dict(post), self.server.now()
         post |= {"delete_at": at, "update_at": at}
         await self.server.tell("post_deleted", before)
+
+    async def react(self, receipt: str, sign: str, *, removed: bool = False) -> Source:
+        await until(lambda: bool(self.server.lines))  # nobody learns of reactions later
+        name = {"👍": "thumbsup_medium_skin_tone", "👎": "-1"}[sign]
+        reaction = {"user_id": ALICE, "post_id": receipt, "emoji_name": name, "create_at": self.server.now()}
+        told = json.dumps({**reaction, "update_at": 0, "delete_at": 0, "channel_id": self.chat_id})
+        await self.server.tell("reaction_removed" if removed else "reaction_added", {}, reaction=told)
+        return self.source(receipt)
 
     async def shown(self) -> Sequence[Shown]:
         roots = {post["root_id"] for post in self.server.posts.values()}

@@ -91,6 +91,10 @@ class FakeDirect:
             attachments.append({**about, "size": len(file.content), "width": None, "height": None, "caption": None})
         return self._said({"message": text, "attachments": attachments})
 
+    async def react(self, receipt: str, sign: str, *, removed: bool = False) -> Source:
+        target = {"targetAuthorNumber": NUMBER, "targetAuthorUuid": UUID, "targetSentTimestamp": int(receipt)}
+        return self._said({"reaction": {"emoji": sign, "isRemove": removed, **target}})
+
     async def shown(self) -> Sequence[Shown]:
         return [Shown(chat_id=message["chat"], text=message["text"]) for message in self.server.sent]
 

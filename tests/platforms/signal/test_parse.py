@@ -161,8 +161,8 @@ def test_other_content_is_described() -> None:
 
 
 def test_a_reaction_to_our_message_is_overheard() -> None:
-    for removed, text in ((False, "[reacted with 👍]"), (True, "[took back 👍]")):
-        reaction = {"emoji": "👍", "targetAuthorUuid": UUID, "targetSentTimestamp": 5, "isRemove": removed}
+    for removed, text in ((False, "[reacted with ❤️]"), (True, "[took back ❤️]")):
+        reaction = {"emoji": "❤️", "targetAuthorUuid": UUID, "targetSentTimestamp": 5, "isRemove": removed}
         found = said({"reaction": reaction, **GROUP})
         assert (found.text, found.observed, found.reply_to) == (text, True, "5")
 

@@ -101,6 +101,13 @@ class FakeSlack:
         self.world.press(self.chat_id, ALICE, self.world.sent()[-1], value)
         return self._source(self.world.sent()[-1])
 
+    async def react(self, receipt: str, sign: str, *, removed: bool = False) -> Source:
+        ours = next(each for each in self.world.sent() if each["ts"] == receipt)
+        self.world.react(
+            self.chat_id, ALICE, ours, {"👍": "+1::skin-tone-2", "👎": "thumbsdown"}[sign], removed=removed
+        )
+        return self._source(ours)
+
     def _buttons(self) -> list[Json]:
         blocks = self.world.sent()[-1]["blocks"]
         return [button for block in blocks if block["type"] == "actions" for button in block["elements"]]

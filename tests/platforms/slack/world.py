@@ -138,6 +138,12 @@ class World:
         self.user(user, name)
         self.event({"type": "user_change", "user": self.users[user], "event_ts": self.number()})
 
+    def react(self, channel: str, user: str, message: Json, name: str, *, removed: bool = False) -> Json:
+        item = {"type": "message", "channel": channel, "ts": message["ts"]}
+        kind = "reaction_removed" if removed else "reaction_added"
+        about = {"user": user, "reaction": name, "item_user": message.get("user"), "event_ts": self.number()}
+        return self.event({"type": kind, "item": item, **about})
+
     def press(self, channel: str, user: str, message: Json, value: str) -> Json:
         elements = [each for block in message["blocks"] if block["type"] == "actions" for each in block["elements"]]
         button = next(each for each in elements if each["value"] == value)

@@ -113,6 +113,11 @@ class _FakeTelegram:
         self.world.press(ALICE, self.world.sent[-1], data)
         return self._source({**self.world.sent[-1], "from": ALICE})
 
+    async def react(self, receipt: str, sign: str, *, removed: bool = False) -> Source:
+        ours = next(each for each in self.world.sent if str(each["message_id"]) == receipt)
+        self.world.react(ALICE, ours, sign, removed=removed)
+        return self._source({**ours, "from": ALICE})
+
     def _buttons(self) -> list[dict[str, Any]]:
         markup: dict[str, Any] = self.world.sent[-1].get("reply_markup") or {"inline_keyboard": []}
         return [button for row in markup["inline_keyboard"] for button in row]

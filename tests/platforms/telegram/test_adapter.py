@@ -241,6 +241,7 @@ async def test_asking_confirms_what_is_safe_and_takes_the_webhook_away(server: S
         "channel_post",
         "edited_channel_post",
         "callback_query",
+        "message_reaction",
     ]
 
 

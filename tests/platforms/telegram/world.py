@@ -120,6 +120,14 @@ class World:
             "callback_query",
         )
 
+    def react(self, who: Json, message: Json, sign: str, *, removed: bool = False) -> Json:
+        """Telegram tells all reactions of a person before and after."""
+        reaction = [{"type": "emoji", "emoji": sign}]
+        other = [{"type": "emoji", "emoji": "🔥"}]
+        before, after = (reaction, other) if removed else (other, reaction)
+        about = {"chat": message["chat"], "message_id": message["message_id"], "user": who, "date": next(self._clock)}
+        return self.push({**about, "old_reaction": before, "new_reaction": after}, "message_reaction")
+
     def upgrade(self, old: Chat, new: int) -> Chat:
         """A group becomes a supergroup: the old id is only good for saying so, in two messages and every error."""
         old.is_gone = No(400, "Bad Request: group chat was upgraded to a supergroup chat", migrate_to_chat_id=new)

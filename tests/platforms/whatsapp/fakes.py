@@ -94,6 +94,11 @@ class _FakeWhatsApp:
         del thread_id
         return self._push(said("text", {"body": text}, **self._place()), name)
 
+    async def react(self, receipt: str, sign: str, *, removed: bool = False) -> Source:
+        """What is taken back has no emoji."""
+        content = {"message_id": receipt, **({} if removed else {"emoji": sign})}
+        return self._push(said("reaction", content, **self._place()))
+
     async def edit(self, said_before: Source, text: str) -> None:
         inner = {"type": "text", "text": {"body": text}}
         changed = {"original_message_id": said_before.message_id, "message": inner}

@@ -136,7 +136,7 @@ def test_an_edit_and_a_deletion_name_the_message_they_change() -> None:
 
 
 def test_what_the_agent_need_not_see_is_ignored() -> None:
-    for kind in ("reaction", "system", "request_welcome"):
+    for kind in ("system", "request_welcome"):
         message = said(kind, {"message_id": "wamid.1", "emoji": "👍"})
         (change,) = parse_changes(update(message))
         assert parse_message(message, change, US) is None

@@ -18,7 +18,7 @@ from palaver.engine.retry import log_error, retry_outage, wait_any
 from palaver.model.access import AccessRole, Verdict
 from palaver.model.addressing import Addressing
 from palaver.model.errors import StoreError, StoreUnavailable
-from palaver.model.feedback import rating_of
+from palaver.model.feedback import Rating, rating_of
 from palaver.model.key import SessionKey
 from palaver.model.platform import Platform
 from palaver.model.revision import RevisionPolicy
@@ -149,7 +149,7 @@ class Intake:
     async def _react(self, inbound: Inbound, reaction: Reaction, trust: Trust) -> None:
         """Keep thumbs up or down as feedback. On a question they are the command that its button would send."""
         rating, store = rating_of(reaction.emoji), self._ctx.store
-        if rating is None or inbound.reply_to is None:
+        if rating is None or (rating is Rating.NONE and not reaction.removed) or inbound.reply_to is None:
             return
         rules = self._admission.rules(await self._directory())
         source = follow_move(rules.canonical(inbound.source), rules.directory.moves)

@@ -17,7 +17,7 @@ from discord.http import Route
 from palaver.platforms.discord.errors import ApiError
 from palaver.platforms.discord.options import DiscordOptions
 
-_INTENTS = discord.Intents(guilds=True, guild_messages=True, dm_messages=True, message_content=True)
+_INTENTS = discord.Intents(guilds=True, guild_messages=True, dm_messages=True, message_content=True, reactions=True)
 _RESUMABLE = 4000
 """Discord forgets a session that is closed with 1000 or 1001."""
 _CLOSE_SECONDS = 2.0

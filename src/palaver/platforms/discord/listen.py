@@ -22,6 +22,7 @@ from palaver.platforms.discord.errors import API, ApiError
 from palaver.platforms.discord.options import DiscordOptions
 from palaver.platforms.discord.parse import (
     COMMAND,
+    EVENTS,
     PLATFORM,
     THREADS,
     OwnBot,
@@ -177,7 +178,7 @@ class Listener:
             case "GUILD_DELETE" if not data.get("unavailable"):
                 self._awaited.discard(str(data.get("id")))
                 self._finish()
-            case "MESSAGE_CREATE" | "MESSAGE_UPDATE" | "MESSAGE_DELETE" | "MESSAGE_DELETE_BULK" | "INTERACTION_CREATE":
+            case name if name in EVENTS:
                 is_news = await self._take(name, data)
             case _:
                 is_news = False

@@ -14,6 +14,7 @@ from palaver.protocols import (
     Label,
     Labels,
     Quote,
+    Reaction,
     Revision,
     Source,
     after_name,
@@ -31,6 +32,15 @@ _WRITTEN = frozenset({0, 19})
 THREADS = frozenset({10, 11, 12})
 COMMAND, _BUTTON = 2, 3
 _REPLY = 19
+
+
+EVENTS = frozenset(
+    {
+        *("MESSAGE_CREATE", "MESSAGE_UPDATE", "MESSAGE_DELETE", "MESSAGE_DELETE_BULK"),
+        *("INTERACTION_CREATE", "MESSAGE_REACTION_ADD", "MESSAGE_REACTION_REMOVE"),
+    }
+)
+"""What `parse_event` reads."""
 
 
 class Place(NamedTuple):
@@ -61,6 +71,8 @@ def parse_event(name: str, data: Payload, place: Place, us: OwnBot, now: datetim
             found = [parse_edit(data, place, us)]
         case "INTERACTION_CREATE":
             found = [parse_interaction(data, place, us)]
+        case "MESSAGE_REACTION_ADD" | "MESSAGE_REACTION_REMOVE":
+            found = [parse_reaction(data, place, us, now, removed=name.endswith("REMOVE"))]
         case _:
             found = parse_deletion(data, place, us, now)
     return [checked(each) for each in found if each]
@@ -120,6 +132,21 @@ def parse_deletion(data: Payload, place: Place, us: OwnBot, now: datetime) -> li
     ]
 
 
+def parse_reaction(data: Payload, place: Place, us: OwnBot, now: datetime, *, removed: bool) -> Inbound | None:
+    """Parse a reaction. Discord names the person only when it is added."""
+    if data["user_id"] == us.id:
+        return None
+    member: Payload = data.get("member") or {}
+    return Inbound(
+        source=_source(data, place, us, str(data["user_id"]), None),
+        text="",
+        at=now,
+        labels=_labels(place, member.get("user") or {}, member),
+        reply_to=str(data["message_id"]),
+        reaction=Reaction(emoji=str(data["emoji"].get("name") or "?"), removed=removed),
+    )
+
+
 def parse_interaction(data: Payload, place: Place, us: OwnBot) -> Inbound | None:
     """A pressed button says what it offers; a slash command is the same command typed."""
     chosen: Payload = data.get("data") or {}
@@ -146,7 +173,7 @@ def has_role(member: Payload | None, roles: Collection[str]) -> bool:
     return not set(roles).isdisjoint(member.get("roles", ()) if member else ())
 
 
-def _source(data: Payload, place: Place, us: OwnBot, user: str | None, message: str) -> Source:
+def _source(data: Payload, place: Place, us: OwnBot, user: str | None, message: str | None) -> Source:
     channel = str(data["channel_id"])
     return Source(
         platform=PLATFORM,

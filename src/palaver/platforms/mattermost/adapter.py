@@ -19,6 +19,7 @@ from websockets.exceptions import WebSocketException
 from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.mattermost.options import GUIDE, MattermostOptions
 from palaver.platforms.mattermost.parse import (
+    REACTIONS,
     Change,
     Frame,
     Json,
@@ -28,9 +29,11 @@ from palaver.platforms.mattermost.parse import (
     changed_at,
     is_by_bot,
     parse,
+    parse_reaction,
     read_frame,
     read_post,
     read_posts,
+    read_reaction,
 )
 from palaver.platforms.mattermost.render import MAX_TEXT, render
 from palaver.protocols import (
@@ -159,12 +162,29 @@ class MattermostAdapter:
         await self._save(newest, receiver)
 
     async def _take_event(self, frame: Frame, receiver: Receiver) -> None:
+        if frame.event in REACTIONS:
+            await self._take_reaction(frame, receiver)
         if frame.event not in set(Change):
             return
         post = parse_or_skip(self.platform.name, lambda: read_post(frame.data))
         if post is not None:
             await self._take_post(post, Change(frame.event), receiver, frame.data.get("sender_name"))
             await self._save(parse_or_skip(self.platform.name, lambda: changed_at(post)) or 0, receiver)
+
+    async def _take_reaction(self, frame: Frame, receiver: Receiver) -> None:
+        found = parse_or_skip(self.platform.name, lambda: read_reaction(frame.data))
+        if found is None:
+            return
+        try:
+            channel = await self._channel(found["channel_id"])
+        except SendRefused:
+            return  # We are no longer in it.
+        removed, now = REACTIONS[frame.event], datetime.now(UTC)
+        parsed = parse_or_skip(
+            self.platform.name, lambda: parse_reaction(found, channel, self._us, now, removed=removed)
+        )
+        if parsed is not None:
+            await receiver.receive(await self._complete(parsed), Trust())
 
     async def _save(self, position: int, receiver: Receiver) -> None:
         if position > self._position:

@@ -16,6 +16,7 @@ from palaver.protocols import (
     Inbound,
     Label,
     Labels,
+    Reaction,
     Revision,
     Source,
     after_name,
@@ -126,6 +127,37 @@ def parse(event: Post, us: Us, now: datetime) -> Inbound | None:
         revision=_revision(post, change),
     )
     return checked(inbound)
+
+
+REACTIONS = {"reaction_added": False, "reaction_removed": True}
+"""Events about reactions, and whether one is taken back."""
+
+
+def read_reaction(data: Json) -> Json:
+    """Return the reaction of an event; it is JSON within JSON."""
+    found = json.loads(data["reaction"])
+    return {**found, "channel_id": str(found["channel_id"])}
+
+
+def parse_reaction(found: Json, channel: Json, us: Us, now: datetime, *, removed: bool) -> Inbound | None:
+    if found["user_id"] == us.id:
+        return None
+    at = max(int(found.get(name) or 0) for name in ("create_at", "update_at", "delete_at"))
+    return checked(
+        Inbound(
+            source=Source(
+                platform="mattermost",
+                account=us.account,
+                chat_kind=_KINDS.get(channel["type"], CHANNEL),
+                chat_id=str(found["channel_id"]),
+                user_id=str(found["user_id"]),
+            ),
+            text="",
+            at=datetime.fromtimestamp(at / 1000, UTC) if at and not removed else now,
+            reply_to=str(found["post_id"]),
+            reaction=Reaction(emoji=str(found["emoji_name"]), removed=removed),
+        )
+    )
 
 
 def is_mentioned(text: str, name: str) -> bool:

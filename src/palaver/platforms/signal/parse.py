@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeAlias
 
+from palaver.model.feedback import rating_of
 from palaver.protocols import (
     DM,
     GROUP,
@@ -19,6 +20,7 @@ from palaver.protocols import (
     Label,
     Labels,
     Quote,
+    Reaction,
     Revision,
     Source,
     identity_of,
@@ -178,12 +180,15 @@ def _change(inbound: Inbound, target: str, revision: Revision) -> Inbound:
 
 
 def _reaction(inbound: Inbound, found: Json, us: OwnAccount, known: Known) -> Inbound | None:
-    """Return a reaction to our message. It cannot be answered: the agent sees it with its next turn."""
+    """Return a reaction to our message. One that is no feedback cannot be answered: the agent sees it later."""
     author, emoji = _person(found, "targetAuthorNumber", "targetAuthorUuid", known), _text(found.get("emoji"))
     if not us.is_same(author) or not emoji:
         return None
     text = f"[took back {emoji}]" if found.get("isRemove") else f"[reacted with {emoji}]"
     reply_to = _first_sent(found["targetSentTimestamp"], author, known)
+    if rating_of(emoji):
+        reaction = Reaction(emoji=emoji, removed=bool(found.get("isRemove")))
+        return replace(inbound, source=replace(inbound.source, message_id=None), reply_to=reply_to, reaction=reaction)
     return replace(inbound, text=text, observed=True, mentions_us=True, reply_to=reply_to)
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -15,6 +16,7 @@ from palaver.protocols import (
     Inbound,
     Label,
     Labels,
+    Reaction,
     Revision,
     Source,
     Trust,
@@ -96,6 +98,8 @@ def _event(event: Json, us: OwnApp, team: str) -> Event | None:
     match event.get("type"):
         case "message" | "app_mention":
             return _message_event(event, us, team)
+        case "reaction_added" | "reaction_removed":
+            return _reaction(event, us, team)
         case "user_change":
             return Renamed(event["user"]["id"], user_name(event["user"]))
         case "channel_rename" | "group_rename":
@@ -162,6 +166,22 @@ def _message(message: Json, event: Json, us: OwnApp, team: str, revision: Revisi
         revision=revision,
     )
     return NewMessage(inbound, Trust(is_bot=bool(bot) or user == _SLACKBOT))
+
+
+def _reaction(event: Json, us: OwnApp, team: str) -> NewMessage | None:
+    """Return a reaction to one of our messages."""
+    item: Json = event.get("item") or {}
+    if item.get("type") != "message" or event["user"] == us.user or event.get("item_user") not in {None, us.user}:
+        return None
+    removed = event["type"] == "reaction_removed"
+    inbound = Inbound(
+        source=replace(_source({"ts": item["ts"]}, item, us, team, event["user"]), thread_id=None, message_id=None),
+        text="",
+        at=_time(event["event_ts"]),
+        reply_to=item["ts"],
+        reaction=Reaction(emoji=event["reaction"], removed=removed),
+    )
+    return NewMessage(inbound, Trust(is_bot=event["user"] == _SLACKBOT))
 
 
 def _deletion(event: Json, message: Json, us: OwnApp, team: str) -> NewMessage | None:

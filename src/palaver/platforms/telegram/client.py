@@ -22,6 +22,7 @@ UPDATE_KINDS = (
     "channel_post",
     "edited_channel_post",
     "callback_query",
+    "message_reaction",
 )
 _MAX_UPDATES = 100
 _SUCCESS = range(200, 300)

@@ -6,10 +6,34 @@ from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple, TypeAlias
 
-from telegram import CallbackQuery, Chat, Message, MessageEntity, Update, User
+from telegram import (
+    CallbackQuery,
+    Chat,
+    Message,
+    MessageEntity,
+    MessageReactionUpdated,
+    ReactionType,
+    ReactionTypeEmoji,
+    Update,
+    User,
+)
 
+from palaver.model.feedback import rating_of
 from palaver.platforms.telegram.files import attachments_of, describe_content
-from palaver.protocols import CHANNEL, DM, GROUP, Inbound, Label, Labels, Quote, Revision, Source, Trust, identity_of
+from palaver.protocols import (
+    CHANNEL,
+    DM,
+    GROUP,
+    Inbound,
+    Label,
+    Labels,
+    Quote,
+    Reaction,
+    Revision,
+    Source,
+    Trust,
+    identity_of,
+)
 
 PLATFORM = "telegram"
 _KINDS = {"private": DM, "group": GROUP, "supergroup": GROUP, "channel": CHANNEL}
@@ -56,6 +80,8 @@ def parse(update: Update, us: OwnBot, now: datetime) -> Event | None:
     """Parse an update; None for service messages, messages to other bots and our own."""
     if update.callback_query:
         return _button_press(update.callback_query, us, now)
+    if update.message_reaction:
+        return _reaction(update.message_reaction, us)
     message = update.message or update.channel_post
     edited = update.edited_message or update.edited_channel_post
     if message and message.migrate_to_chat_id:
@@ -64,9 +90,7 @@ def parse(update: Update, us: OwnBot, now: datetime) -> Event | None:
         return ChatMigrated(str(message.migrate_from_chat_id), str(message.chat.id))
     if message is not None:
         return _message(message, us, None)
-    if edited is not None:
-        return _message(edited, us, update.update_id)
-    return None
+    return _message(edited, us, update.update_id) if edited is not None else None
 
 
 class TopicName(NamedTuple):
@@ -125,6 +149,31 @@ def _button_press(query: CallbackQuery, us: OwnBot, now: datetime) -> ButtonPres
     return ButtonPress(inbound, Trust(is_bot=user.is_bot), query.id, chat.id, message.message_id)
 
 
+def _reaction(found: MessageReactionUpdated, us: OwnBot) -> NewMessage | None:
+    """Return what changed in the reactions of a person. Of several changes, the one that is feedback."""
+    if found.user is None or found.user.id == us.id:  # anonymous admins react as their chat
+        return None
+    before, after = _emojis(found.old_reaction), _emojis(found.new_reaction)
+    added = [Reaction(emoji=each) for each in after if each not in before]
+    removed = [Reaction(emoji=each, removed=True) for each in before if each not in after]
+    reaction = next((each for each in (*added, *removed) if rating_of(each.emoji)), None)
+    if reaction is None:
+        return None
+    inbound = Inbound(
+        source=_source(found.chat, None, str(found.user.id), None, us),
+        text="",
+        at=found.date,
+        labels=_labels(found.chat, found.user.full_name),
+        reply_to=str(found.message_id),
+        reaction=reaction,
+    )
+    return NewMessage(inbound, Trust(is_bot=found.user.is_bot))
+
+
+def _emojis(reactions: Sequence[ReactionType]) -> list[str]:
+    return [each.emoji for each in reactions if isinstance(each, ReactionTypeEmoji)]
+
+
 def encode_button(says: str, topic: int | None) -> str:
     """Encode a button with its topic: for old messages Telegram reports only the chat."""
     return says if topic is None else f"{says}\n{topic}"
@@ -180,7 +229,7 @@ def _quote(message: Message, reply: Message, source: Source, us: OwnBot) -> Quot
     return quote if text else None
 
 
-def _source(chat: Chat, thread: str | None, user: str | None, message: str, us: OwnBot) -> Source:
+def _source(chat: Chat, thread: str | None, user: str | None, message: str | None, us: OwnBot) -> Source:
     return Source(
         platform=PLATFORM,
         account=us.account,

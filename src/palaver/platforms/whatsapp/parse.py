@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,6 +14,7 @@ from palaver.protocols import (
     Inbound,
     Label,
     Labels,
+    Reaction,
     Revision,
     Source,
     after_name,
@@ -29,7 +31,7 @@ _MEDIA = {
     "document": "document",
     "sticker": "sticker.webp",
 }
-_IGNORED = frozenset({"reaction", "system", "request_welcome", "ephemeral"})
+_IGNORED = frozenset({"system", "request_welcome", "ephemeral"})
 _MAX_CONTACTS = 10
 
 
@@ -99,12 +101,14 @@ def parse_failure(status: Json) -> FailedSend | None:
 
 
 def parse_message(message: Json, change: Change, us: OwnNumber) -> NewMessage | None:
-    """Return None for what the agent need not see, such as reactions."""
+    """Return None for what the agent need not see, such as changes of a number."""
     kind = str(message["type"])
     if kind in _IGNORED:
         return None
     if kind in {"edit", "revoke"}:
         return _revision(message, change, us)
+    if kind == "reaction":
+        return _reaction(message, change, us)
     source, labels, aliases = _sender(message, change, us)
     text, is_named = _addressed(_text(message), change if source.chat_kind == GROUP else None)
     inbound = Inbound(
@@ -115,6 +119,21 @@ def parse_message(message: Json, change: Change, us: OwnNumber) -> NewMessage | 
         mentions_us=is_named or kind in {"button", "interactive"} or _is_reply_to_us(message, change),
         reply_to=_context(message).get("id") or None,
         files=(_attachment(kind, message[kind]),) if kind in _MEDIA else (),
+    )
+    return NewMessage(inbound=inbound, aliases=aliases)
+
+
+def _reaction(message: Json, change: Change, us: OwnNumber) -> NewMessage:
+    """A reaction; without an emoji it is taken back."""
+    found, (source, labels, aliases) = message["reaction"], _sender(message, change, us)
+    emoji = str(found.get("emoji") or "")
+    inbound = Inbound(
+        source=replace(source, message_id=None),
+        text="",
+        at=_time(message),
+        labels=labels,
+        reply_to=str(found["message_id"]),
+        reaction=Reaction(emoji=emoji, removed=not emoji),
     )
     return NewMessage(inbound=inbound, aliases=aliases)
 

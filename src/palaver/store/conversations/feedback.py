@@ -30,7 +30,8 @@ def react(
         return said
     turn = yield from _turn_of(source, message)
     if turn is not None:
-        yield from _rate(turn, identity, Rating.NONE if removed else rating, at, only=rating if removed else None)
+        only = rating if removed and rating is not Rating.NONE else None
+        yield from _rate(turn, identity, Rating.NONE if removed else rating, at, only=only)
     return None
 
 
