@@ -1,13 +1,21 @@
 """Thumbs up and down: on an answer they are feedback, on a question they approve or deny, by those who can."""
 
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+
 from palaver.model.access import AccessRole, Grant
 from palaver.model.feedback import Rating, rating_of
 from palaver.model.key import GroupScope, Scope, ScopedSetting
 from palaver.model.transcript import Role
+from palaver.model.turn import Inbound
+from palaver.protocols.agent import Event, Final, Request
 from palaver.store.conversations import deletion
 from palaver.store.status.invariants import violations
+from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.faults import Faults
 from palaver.testkit.platform import FakePlatform
+from palaver.testkit.updates import Update
+from tests.engine.agents import Scripted
 from tests.engine.gateway import OPERATOR, Bench, MovableClock, running, until
 
 SHARED = ScopedSetting(default=Scope(group=GroupScope.SHARED))
@@ -92,6 +100,36 @@ async def test_a_reaction_decides_about_a_question_for_those_who_can(store_url: 
         assert commands == [(3,)]
 
 
+class _IdsOnly(FakeAdapter):
+    """A platform that tells only the id of the message that somebody replies to."""
+
+    def _inbound(self, update: Update) -> Inbound:
+        return replace(super()._inbound(update), quote=None)
+
+
+async def test_what_a_reply_quotes_is_found_where_the_platform_tells_only_its_id(store_url: str) -> None:
+    async def tell(request: Request) -> AsyncGenerator[Event]:
+        yield Final(text=f"Heard {request.messages[-1].text}")
+
+    world, agent = FakePlatform(), Scripted(tell)
+    async with running(store_url, world, adapters=[_IdsOnly(world)], agent=agent, scopes=SHARED):
+        alice, bob = world.person("alice"), world.person("bob")
+        group, other = world.group("Dev", alice, bob), world.group("Others", alice)
+        said = await group.say(bob, "the red one")
+        answer = await group.hears("the red one")
+        for chat, to, shown in (
+            (group, said.id, '⟦in reply to "bob": "the red one"⟧'),
+            (group, answer.id, '⟦in reply to you: "Heard'),
+            (group, "999", ""),
+            (other, said.id, ""),
+        ):
+            before = len(chat.shown)
+            await chat.say(alice, "why?", reply_to=to)
+            await until(lambda chat=chat, before=before: len(chat.shown) > before)
+            heard = agent.requests[-1].messages[-1].text
+            assert (shown in heard, "in reply to" in heard) == (True, bool(shown)), heard
+
+
 def test_every_form_of_thumbs() -> None:
     for text in (
         "👍",
@@ -106,5 +144,6 @@ def test_every_form_of_thumbs() -> None:
         assert rating_of(text) is Rating.UP, text
     for text in ("👎", "👎🏻", "-1", ":-1:", "thumbsdown", "ThumbsDown", "-1_dark_skin_tone"):
         assert rating_of(text) is Rating.DOWN, text
-    for text in ("❤️", "", "1", "+2", "thumbs", "👏", "joy"):
+    assert rating_of("") is Rating.NONE
+    for text in ("❤️", "1", "+2", "thumbs", "👏", "joy"):
         assert rating_of(text) is None, text

@@ -1,6 +1,7 @@
 """A rig over the fake platform."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from palaver.model.attachment import NewFile
 from palaver.model.source import Source
@@ -74,6 +75,11 @@ class FakePlatformServer:
 
     async def press(self, label: str) -> Source:
         return self._source(await self._chat.press(ALICE, self._chat.shown[-1], label))
+
+    async def react(self, receipt: str, sign: str, *, removed: bool = False) -> Source:
+        ours = next(each for each in self._chat.shown if each.id == receipt)
+        await self._chat.react(ALICE, ours, sign, removed=removed)
+        return self._source(replace(ours, author=ALICE.id))
 
     async def move_chat(self) -> str:
         return await self._chat.move()

@@ -264,6 +264,11 @@ class HearsNoMention(ForgetsNames):
         return replace(inbound, mentions_us=False)
 
 
+class ForgetsWhatWasTakenBack(ForgetsNames):
+    def changed(self, inbound: Inbound) -> Inbound:
+        return replace(inbound, reaction=inbound.reaction and replace(inbound.reaction, removed=False))
+
+
 class KeepsButtons(FakeAdapter):
     async def edit(self, receipt: str, outbound: Outbound) -> None:
         await super().edit(receipt, replace(outbound, choices=(Choice("Allow", "/approve"),)))
@@ -314,6 +319,7 @@ BROKEN = [
     (HearsNoMention, "a_pressed_button_comes_in_as_a_message"),
     (KeepsButtons, "an_edit_adds_and_removes_buttons"),
     (HearsNoMention, "mentions_and_replies_are_addressed_to_us"),
+    (ForgetsWhatWasTakenBack, "reactions_to_our_messages_are_reported_and_taken_back"),
     (StaysInTheOldChat, "a_chat_with_a_new_id_is_reported"),
     (ShowsHalfAMenu, "the_menu_shows_what_the_platform_can_show"),
     (OpensNothing, "people_can_answer_in_a_thread_we_open"),

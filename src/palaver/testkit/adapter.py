@@ -29,7 +29,7 @@ from palaver.testkit.updates import Message, Update
 __all__ = ["FAKE", "FakeAdapter", "PlatformClient", "UpdateStream"]
 
 _CHUNK_BYTES = 65_536
-FAKE = Platform(name="fake", title="Fake platform", has_threads=True)
+FAKE = Platform(name="fake", title="Fake platform", has_threads=True, has_reactions=True)
 
 
 class UpdateStream(Protocol):

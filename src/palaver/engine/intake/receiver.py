@@ -26,6 +26,7 @@ from palaver.model.session import Principal
 from palaver.model.source import Source, Trust, identity_of
 from palaver.model.turn import Cause, Inbound, Reaction, account_text
 from palaver.model.value import value
+from palaver.store.queue.answered import find_quote
 from palaver.store.results import BusyNotices
 
 log = logging.getLogger(__name__)
@@ -179,7 +180,7 @@ class Intake:
 
     async def _accept(self, inbound: Inbound, trust: Trust) -> tuple[int, ParsedMessage] | None:
         """Return the number of the accepted message and what it invokes; None if there is nothing more to do."""
-        read = self.read(inbound)
+        read = self.read(await self._with_quote(inbound) if inbound.reply_to and not inbound.quote else inbound)
         while True:
             directory = await self._directory()
             # Do not await between reading people and grants and the transaction that sees whether they changed.
@@ -197,6 +198,14 @@ class Intake:
                 return result.number, parsed
             # Somebody was linked, unlinked or granted something since the directory was loaded.
             self._cached = None
+
+    async def _with_quote(self, inbound: Inbound) -> Inbound:
+        """Add what a message replies to, if the platform tells only the id. What opened a thread is no news in it."""
+        if inbound.revision or inbound.reply_to is None or inbound.reply_to == inbound.source.thread_id:
+            return inbound
+        source = await self.canonical(inbound.source)
+        quote = await self._ctx.store.read(find_quote(source, inbound.reply_to))
+        return replace(inbound, quote=quote)
 
     async def refuse(self, inbound: Inbound, reason: str) -> int | None:
         """Store a message whose ids are too long, without its content and under shortened ids, as refused.

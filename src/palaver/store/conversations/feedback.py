@@ -10,12 +10,10 @@ from palaver.model.session import Principal
 from palaver.model.source import Source
 from palaver.model.turn import outbound_to
 from palaver.store.conversations.visibility import get_visible
+from palaver.store.queue.answered import find_turn
 from palaver.store.queue.cause import CauseKind
 from palaver.store.queue.inbox import OPEN_TURN
-from palaver.store.records import REPLIES, chat_columns, instant, micros, outbound_of, placeholders
-
-_RECENT_TURNS = 10_000
-"""How many turns can have begun since the one whose answer somebody reacts to."""
+from palaver.store.records import chat_columns, instant, micros, outbound_of, placeholders
 
 
 @transaction
@@ -28,7 +26,7 @@ def react(
     """
     if not removed and (said := (yield from _ruling(source, message, rating))):
         return said
-    turn = yield from _turn_of(source, message)
+    turn = yield from find_turn(source, message)
     if turn is not None:
         only = rating if removed and rating is not Rating.NONE else None
         yield from _rate(turn, identity, Rating.NONE if removed else rating, at, only=only)
@@ -45,20 +43,6 @@ def _ruling(source: Source, message: str, rating: Rating) -> Statements[str | No
     )
     rulings = (ruling_of(rating, outbound_of(body).choices) for (body,) in rows)
     return next((each for each in rulings if each), None)
-
-
-def _turn_of(source: Source, message: str) -> Statements[int | None]:
-    """Return the turn whose answer this message of ours is. Most reactions are to messages of others, or to late ones.
-
-    No index finds it, because every answer would have to pay for that: only the latest turns are looked through.
-    """
-    last = yield "SELECT max(id) FROM outbox", ()
-    rows = yield (
-        "SELECT id FROM outbox WHERE id > ? AND account = ? AND server = ? AND chat = ? AND receipt = ?"
-        " ORDER BY id DESC LIMIT 1",
-        (max((last[0][0] or 0) - _RECENT_TURNS * REPLIES, 0), *chat_columns(outbound_to(source, "")), message),
-    )
-    return rows[0][0] // REPLIES if rows else None
 
 
 def _rate(turn: int, identity: str, rating: Rating, at: datetime, *, only: Rating | None = None) -> Statements[None]:
