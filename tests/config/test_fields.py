@@ -62,6 +62,7 @@ def ways(part: type[BaseModel] = Config, outer: tuple[str | int, ...] = ()) -> I
 NEEDED: Mapping[str | int, Mapping[str, str]] = {
     "model": {"model": "a:b"},
     "program": {"command": "[x]"},
+    "acp": {"command": "[x]"},
     "http": {"url": "http://x"},
     "local": {},
 }

@@ -47,6 +47,23 @@ class ProgramAgentConfig(Section):
         return {**dict(self), "environment": reveal(self.environment)}
 
 
+class AcpAgentConfig(Section):
+    name: Literal["acp"] = Field(default="acp", description="A program that speaks the Agent Client Protocol.")
+    command: Annotated[
+        tuple[str, ...], Field(min_length=1), Syntax("a list: the program, then its arguments", '["gemini", "--acp"]')
+    ] = Field(description="Run this program.")
+    folder: Annotated[Path | None, Syntax(f"a folder, {_WHERE}", "~/project")] = Field(
+        default=None, description="It works in this folder. Default: the home directory."
+    )
+    environment: Annotated[
+        Mapping[str, SecretStr],
+        Syntax("a section of variables and values", "{OPENAI_API_KEY: '${OPENAI_API_KEY}'}"),
+    ] = Field(default={}, description="Pass these variables to the program, besides harmless ones such as `PATH`.")
+
+    def facts(self) -> dict[str, Any]:
+        return {**dict(self), "environment": reveal(self.environment)}
+
+
 class HttpAgentConfig(Section):
     name: Literal["http"] = Field(default="http", description="An address that accepts JSON lines.")
     url: Annotated[str, AfterValidator(web_address), Syntax("a web address", "https://agents.example.org/answer")] = (
@@ -108,8 +125,8 @@ class PluginAgentConfig(Section):
 
 
 _ECHO, _MODEL = "echo", "model"
-_LOCAL, _PROGRAM, _HTTP = "local", "program", "http"
-_KINDS = (_ECHO, _MODEL, _LOCAL, _PROGRAM, _HTTP)
+_LOCAL, _PROGRAM, _ACP, _HTTP = "local", "program", "acp", "http"
+_KINDS = (_ECHO, _MODEL, _LOCAL, _PROGRAM, _ACP, _HTTP)
 SAFE_AGENTS = frozenset({_ECHO, _LOCAL})
 """Agents that cost nothing and reach nobody, so that a project's file can choose them."""
 WITH_INSTRUCTIONS = frozenset({_MODEL, _LOCAL})
@@ -257,6 +274,7 @@ AgentConfig = Annotated[
     | Annotated[ModelAgentConfig, Tag(_MODEL)]
     | Annotated[LocalAgentConfig, Tag(_LOCAL)]
     | Annotated[ProgramAgentConfig, Tag(_PROGRAM)]
+    | Annotated[AcpAgentConfig, Tag(_ACP)]
     | Annotated[HttpAgentConfig, Tag(_HTTP)]
     | Annotated[PluginAgentConfig, Tag(INSTALLED)],
     Discriminator(_kind),

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
+from palaver.agents.acp import AcpTransport
 from palaver.agents.echo import EchoAgent
 from palaver.agents.external import ExternalAgent
 from palaver.agents.local import LocalModel, installed_model, local_agent
@@ -12,6 +13,7 @@ from palaver.agents.model.options import ModelOptions, make_model_agent
 from palaver.agents.plugins import import_extra, make_agent
 from palaver.agents.process import ProcessPool, safe_environment
 from palaver.config.agents import (
+    AcpAgentConfig,
     AgentConfig,
     EchoAgentConfig,
     HttpAgentConfig,
@@ -127,9 +129,10 @@ def _build(choice: AgentConfig, facts: dict[str, Any]) -> Agent:
         case LocalAgentConfig():
             file = str(options.pop("file") or installed_model())
             return local_agent(LocalModel(file=file, **options), os.environ)
-        case ProgramAgentConfig():
+        case ProgramAgentConfig() | AcpAgentConfig():
             environ = {**safe_environment(os.environ), **options.pop("environment")}
-            return ExternalAgent(ProcessPool(environ=environ, **options))
+            transport = AcpTransport if isinstance(choice, AcpAgentConfig) else ProcessPool
+            return ExternalAgent(transport(environ=environ, **options))
         case HttpAgentConfig():
             return _http_agent(options)
         case PluginAgentConfig():

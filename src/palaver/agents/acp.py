@@ -1,0 +1,309 @@
+"""Agents that speak the Agent Client Protocol: one program, and in it one session for each conversation.
+
+It asks for permission in the middle of a prompt. The gateway parks the turn; the program waits with its request, and
+gets the answer when the turn goes on. If it has ended meanwhile, it loads its session, or reads the conversation again.
+"""
+
+import asyncio
+import hashlib
+import json
+import re
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from palaver.agents.acp_connection import AcpConnection, AcpRefused, Answered, Asked, Session, Updated, as_object
+from palaver.agents.external import AgentError
+from palaver.agents.process import Process, home_folder
+from palaver.agents.wire import (
+    AgentRequest,
+    Answer,
+    FromAgent,
+    Reply,
+    WireApprovalNeeded,
+    WireCall,
+    WireDelta,
+    WireFailure,
+    WireFinal,
+    WireMessage,
+    WireToolCalled,
+    WireToolReturned,
+)
+from palaver.model.text import one_line
+from palaver.model.tools import approval_question
+from palaver.model.transcript import Role, ToolCall
+from palaver.protocols.agent import FailureKind
+
+_CANCEL_TIMEOUT_SECONDS = 10.0
+_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]")
+_MAX_ID_LENGTH = 40
+_MAX_RESULT_LENGTH = 32_000
+_MAX_TITLE_LENGTH = 200
+_SPEAKERS = {Role.USER: "Person", Role.ASSISTANT: "You", Role.TOOL: "Tool"}
+_STOPPED = {
+    "refusal": WireFailure(kind=FailureKind.REJECTED, detail="the agent refused"),
+    "max_tokens": WireFailure(kind=FailureKind.OVERFLOW, detail="the agent reached its limit of tokens"),
+    "max_turn_requests": WireFailure(kind=FailureKind.FATAL, detail="the agent reached its limit of requests"),
+    "cancelled": WireFailure(kind=FailureKind.TRANSIENT, detail="the agent cancelled the turn"),
+}
+
+
+@dataclass(kw_only=True)
+class AcpTransport:
+    """Starts the program when it is first needed, and again after it ends."""
+
+    command: Sequence[str]
+    environ: Mapping[str, str] = field(repr=False)
+    folder: Path | None = None
+    _connection: AcpConnection | None = field(default=None, init=False)
+    _starting: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+
+    @asynccontextmanager
+    async def call(self, request: AgentRequest) -> AsyncGenerator["_AcpCall"]:
+        if not isinstance(request, Answer):
+            raise AgentError(FailureKind.FATAL, "the agent only answers")
+        async with self._starting:
+            connection = await self._connected()
+        call = _AcpCall(connection, request, str(self.folder or home_folder()))
+        try:
+            yield call
+        finally:
+            call.release()
+
+    async def _connected(self) -> AcpConnection:
+        if self._connection is None or self._connection.has_ended:
+            try:
+                process = await Process.start(self.command, self.environ, self.folder)
+            except (OSError, ValueError) as error:
+                reason = getattr(error, "strerror", None) or type(error).__name__
+                raise AgentError(FailureKind.FATAL, f"{self.command[0]} could not be started: {reason}") from error
+            self._connection = AcpConnection(process)
+            await self._connection.initialize()
+        return self._connection
+
+    def retire(self) -> None:
+        """Wait for `close`: a session can still wait for a permission."""
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            await self._connection.close()
+
+
+class _AcpCall:
+    """One turn: a prompt, or the rest of one that waited for a permission."""
+
+    def __init__(self, connection: AcpConnection, request: Answer, folder: str) -> None:
+        self._connection, self._request, self._folder = connection, request, folder
+        self._session: Session | None = None
+        self._is_over = False
+        self._text, self._thought = "", ""
+        self._calls: dict[str, dict[str, Any]] = {}
+        """What the agent said about its calls, by its id for each."""
+        self._announced: dict[str, str] = {}
+        """The ids of calls that the gateway knows, by the agent's ids."""
+        self._decided: tuple[str, bool] | None = None
+        """What was decided before the program ended, by the description of the call."""
+
+    def reply(self, reply: Reply) -> None:
+        """Do nothing: this agent asks the gateway for nothing."""
+
+    def release(self) -> None:
+        if self._session is not None and not self._is_over:
+            self._session.cancel()
+
+    async def lines(self) -> AsyncGenerator[FromAgent]:
+        try:
+            async for line in self._begin():
+                yield line
+            async for line in self._follow():
+                yield line
+        except AcpRefused as error:
+            self._is_over = True
+            yield WireFailure(kind=error.kind, detail=str(error))
+
+    # Begin
+
+    async def _begin(self) -> AsyncGenerator[FromAgent]:
+        """Answer the permission that the session waits for, or send what is new."""
+        known = self._known_session()
+        session = self._connection.sessions.get(known or "")
+        decision = next(reversed(list(self._request.approvals.values())), None)
+        open_call = _open_call(self._request.messages)
+        if session and session.asked and decision is not None and open_call:
+            self._session = session
+            self._announced[session.asked.call] = open_call.id
+            session.decide(is_approved=decision)
+            return
+        if session:
+            await session.settle(_CANCEL_TIMEOUT_SECONDS)
+        prompt = self._new_texts() if known else ()
+        if session is None and known:
+            session = await self._connection.load(known, self._folder)
+        if session is None:
+            session, prompt = await self._connection.create(self._folder), self._all_texts()
+        self._session = session
+        if open_call and decision is not None:
+            # The program that asked is gone: tell the new one, which asks again.
+            self._decided = open_call.arguments, decision
+            yield WireToolReturned(call=open_call.id, text="(the agent was restarted before it could use this)")
+            said = "approved" if decision else "did not approve"
+            prompt = (*prompt, f"You asked to use a tool and were restarted. The person {said} it. Continue.")
+        session.said = _digest(self._request.messages)
+        session.prompt(prompt)
+
+    def _known_session(self) -> str | None:
+        """Return the agent's session for this conversation, if its memory is that of the transcript."""
+        for place in reversed(range(len(self._request.messages))):
+            for blob in reversed(self._request.messages[place].blobs):
+                with suppress(ValueError, KeyError, TypeError):
+                    found: Any = json.loads(blob)
+                    session, said = str(found["acp"]), found["said"]
+                    live = self._connection.sessions.get(session)
+                    is_same = said == _digest(self._request.messages[:place]) and (live is None or live.said == said)
+                    return session if is_same else None
+        return None
+
+    def _blob(self) -> bytes:
+        session = self._session.id if self._session else ""
+        return json.dumps({"acp": session, "said": _digest(self._request.messages)}).encode()
+
+    def _new_texts(self) -> tuple[str, ...]:
+        """Return what people said since the agent last spoke."""
+        texts: list[str] = []
+        for message in reversed(self._request.messages):
+            if message.role == Role.ASSISTANT:
+                break
+            if message.role == Role.USER:
+                texts.insert(0, message.text)
+        return tuple(texts)
+
+    def _all_texts(self) -> tuple[str, ...]:
+        *before, last = self._request.messages
+        lines = [f"{_SPEAKERS.get(Role(each.role), 'Person')}: {each.text}" for each in before if each.text]
+        earlier = "The conversation so far:\n\n" + "\n\n".join(lines) if lines else ""
+        return tuple(filter(None, (self._request.section, earlier, last.text)))
+
+    # Follow
+
+    async def _follow(self) -> AsyncGenerator[FromAgent]:
+        session = self._session
+        while session is not None:
+            item = await session.items.get()
+            match item:
+                case Updated():
+                    for line in self._translate(item.update):
+                        yield line
+                case Asked():
+                    if self._decided and self._decided[0] == self._arguments(item.call, item.described):
+                        session.decide(is_approved=self._decided[1])
+                        self._decided = None
+                        continue
+                    self._is_over = True  # it goes on when somebody has decided
+                    for line in self._ask(item):
+                        yield line
+                    return
+                case Answered():
+                    self._is_over = True
+                    yield self._end(item)
+                    return
+                case _:
+                    self._is_over = True
+                    raise item
+
+    def _end(self, answered: Answered) -> FromAgent:
+        if answered.problem:
+            return WireFailure(kind=FailureKind.TRANSIENT, detail=answered.problem)
+        stopped = _STOPPED.get(answered.stop_reason)
+        if stopped is not None and not (answered.stop_reason == "max_tokens" and self._text):
+            return stopped
+        return WireFinal(text=self._text, reasoning=self._thought, blob=self._blob())
+
+    def _translate(self, update: Mapping[str, Any]) -> list[FromAgent]:
+        match update:
+            case {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": str(text)}}:
+                self._text += text
+                return [WireDelta(text=text)]
+            case {"sessionUpdate": "agent_thought_chunk", "content": {"type": "text", "text": str(text)}}:
+                self._thought += text
+            case {"sessionUpdate": "tool_call" | "tool_call_update", "toolCallId": str(call)}:
+                return self._note_call(call, update)
+            case _:
+                pass  # plans, modes and commands are for editors
+        return []
+
+    def _note_call(self, call: str, update: Mapping[str, Any]) -> list[FromAgent]:
+        known = self._calls.setdefault(call, {})
+        known.update({name: value for name, value in update.items() if value is not None})
+        status = known.get("status")
+        if status not in {"in_progress", "completed", "failed"}:
+            return []
+        lines: list[FromAgent] = [] if call in self._announced else [self._announce(call)]
+        if status != "in_progress":
+            lines.append(WireToolReturned(call=self._announced[call], text=_result(known)))
+        return lines
+
+    def _announce(self, call: str) -> WireToolCalled:
+        wire = self._wire_call(call, self._calls.get(call, {}))
+        self._announced[call] = wire.id
+        line = WireToolCalled(calls=(wire,), text=self._text, reasoning=self._thought, blob=self._blob())
+        self._text = self._thought = ""
+        return line
+
+    def _ask(self, asked: Asked) -> list[FromAgent]:
+        self._calls.setdefault(asked.call, {}).update(asked.described)
+        lines: list[FromAgent] = [] if asked.call in self._announced else [self._announce(asked.call)]
+        known = self._calls[asked.call]
+        call = self._wire_call(asked.call, known)
+        question = approval_question(ToolCall(call.id, _title(known)), _input(known))
+        return [*lines, WireApprovalNeeded(call=call, question=question)]
+
+    def _wire_call(self, call: str, known: Mapping[str, Any]) -> WireCall:
+        name = f"acp_{_NOT_IN_IDS.sub('_', str(known.get('kind') or 'other'))}"[:_MAX_ID_LENGTH]
+        identity = self._announced.get(call) or _NOT_IN_IDS.sub("_", call)[:_MAX_ID_LENGTH] or "call"
+        return WireCall(identity, name, self._arguments(call, known))
+
+    def _arguments(self, call: str, described: Mapping[str, Any]) -> str:
+        known = {**self._calls.get(call, {}), **described}
+        return json.dumps({"title": _title(known), **_input(known)}, ensure_ascii=False)
+
+
+def _title(known: Mapping[str, Any]) -> str:
+    return one_line(str(known.get("title") or known.get("kind") or "a tool"), _MAX_TITLE_LENGTH)
+
+
+def _input(known: Mapping[str, Any]) -> dict[str, Any]:
+    return as_object(known.get("rawInput"))
+
+
+def _result(known: Mapping[str, Any]) -> str:
+    """Return what a call came to, in text."""
+    texts: list[str] = []
+    for part in known.get("content") or ():
+        match part:
+            case {"type": "content", "content": {"type": "text", "text": str(text)}}:
+                texts.append(text)
+            case {"type": "diff", "path": str(path)}:
+                texts.append(f"(changed {path})")
+            case {"type": str(kind)}:
+                texts.append(f"({kind}, not shown)")
+            case _:
+                pass
+    if not texts and known.get("rawOutput") is not None:
+        texts.append(json.dumps(known["rawOutput"], ensure_ascii=False))
+    text = "\n".join(texts)[:_MAX_RESULT_LENGTH] or "(no output)"
+    return f"It failed: {text}" if known.get("status") == "failed" else text
+
+
+def _open_call(messages: Sequence[WireMessage]) -> WireCall | None:
+    """Return the last call that has no result."""
+    answered = {message.answers for message in messages if message.answers}
+    calls = [call for message in messages for call in message.calls if call.id not in answered]
+    return calls[-1] if calls else None
+
+
+def _digest(messages: Sequence[WireMessage]) -> str:
+    """Identify what people said: if that changes, the memory of the agent is wrong."""
+    said = [message.text for message in messages if message.role == Role.USER]
+    return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]

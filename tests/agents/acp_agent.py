@@ -1,0 +1,102 @@
+"""An agent made with the official library of the Agent Client Protocol, for tests. It remembers in a file, if named."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from acp import Agent, run_agent
+from acp.exceptions import RequestError
+from acp.helpers import (
+    start_tool_call,
+    text_block,
+    tool_content,
+    update_agent_message_text,
+    update_agent_thought_text,
+    update_tool_call,
+)
+from acp.schema import (
+    AgentCapabilities,
+    InitializeResponse,
+    LoadSessionResponse,
+    NewSessionResponse,
+    PermissionOption,
+    PromptResponse,
+    ToolCallUpdate,
+)
+
+MEMORY = Path(sys.argv[1]) if len(sys.argv) > 1 else None
+
+
+class Remembering(Agent):
+    def __init__(self) -> None:
+        self.said: dict[str, list[str]] = json.loads(MEMORY.read_text()) if MEMORY and MEMORY.exists() else {}
+        self.client: Any = None
+        self.cancelled = asyncio.Event()
+
+    def on_connect(self, conn: Any) -> None:
+        self.client = conn
+
+    async def initialize(self, protocol_version: int, **_: Any) -> InitializeResponse:
+        can = AgentCapabilities(load_session=MEMORY is not None)
+        return InitializeResponse(protocol_version=protocol_version, agent_capabilities=can)
+
+    async def new_session(self, cwd: str, **_: Any) -> NewSessionResponse:  # noqa: ARG002
+        name = f"session-{len(self.said) + 1}"
+        self.said[name] = []
+        return NewSessionResponse(session_id=name)
+
+    async def load_session(self, cwd: str, session_id: str, **_: Any) -> LoadSessionResponse:  # noqa: ARG002
+        if session_id not in self.said:
+            raise RequestError.resource_not_found(session_id)
+        for text in self.said[session_id]:
+            await self.client.session_update(session_id, update_agent_message_text(f"replayed {text}"))
+        return LoadSessionResponse()
+
+    async def prompt(self, session_id: str, prompt: list[Any], **_: Any) -> PromptResponse:
+        text = "\n".join(block.text for block in prompt)
+        self.said[session_id].append(text)
+        if MEMORY:
+            MEMORY.write_text(json.dumps(self.said))
+        last = text.splitlines()[-1]
+        if last.endswith("crash"):
+            sys.exit(3)
+        if last.endswith("hang"):
+            self.cancelled.clear()
+            await self.say(session_id, "waiting")
+            await self.cancelled.wait()
+            return PromptResponse(stop_reason="cancelled")
+        if "delete" in last or "restarted" in last:
+            await self.delete(session_id)
+        else:
+            await self.client.session_update(session_id, update_agent_thought_text("hm"))
+            await self.say(session_id, f"heard {len(self.said[session_id])}: ", text)
+        return PromptResponse(stop_reason="end_turn")
+
+    async def delete(self, session: str) -> None:
+        await self.say(session, "First I tidy up.")
+        call, given = f"call/{len(self.said[session])}", {"path": "a.txt"}
+        started = start_tool_call(call, "Delete a.txt", kind="delete", status="pending", raw_input=given)
+        await self.client.session_update(session, started)
+        options = [
+            PermissionOption(option_id="yes", name="Allow", kind="allow_once"),
+            PermissionOption(option_id="no", name="Reject", kind="reject_once"),
+        ]
+        asked = ToolCallUpdate(tool_call_id=call, title="Delete a.txt", raw_input=given)
+        answer = await self.client.request_permission(session_id=session, tool_call=asked, options=options)
+        chosen = getattr(answer.outcome, "option_id", "nobody")
+        content = [tool_content(text_block(f"deleted: {chosen}"))]
+        await self.client.session_update(session, update_tool_call(call, status="completed", content=content))
+        await self.say(session, f"The answer was {chosen}.")
+
+    async def say(self, session: str, *texts: str) -> None:
+        for text in texts:
+            await self.client.session_update(session, update_agent_message_text(text))
+
+    async def cancel(self, session_id: str, **_: Any) -> None:  # noqa: ARG002
+        self.cancelled.set()
+
+
+if __name__ == "__main__":
+    asyncio.run(run_agent(Remembering()))

@@ -1,0 +1,136 @@
+"""An agent of the Agent Client Protocol behind the gateway: a real process with the official library."""
+
+import os
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psutil
+
+from palaver.agents.acp import AcpTransport
+from palaver.agents.external import ExternalAgent
+from palaver.model.transcript import Role
+from palaver.testkit.platform import FakePlatform
+from tests.engine.gateway import Bench, running, until
+
+AGENT = Path(__file__).parent / "acp_agent.py"
+
+
+@asynccontextmanager
+async def talking(
+    folder: Path, world: FakePlatform | None = None, *, remembers: bool = True, worker: str = "w1"
+) -> AsyncGenerator[Bench]:
+    memory = (str(folder / "memory.json"),) if remembers else ()
+    agent = ExternalAgent(
+        AcpTransport(command=(sys.executable, str(AGENT), *memory), environ=dict(os.environ), folder=folder)
+    )
+    try:
+        async with running(folder / "p.db", world, agent=agent, worker=worker, titles=False) as here:
+            yield here
+    finally:
+        await agent.close()
+
+
+async def test_one_session_for_each_conversation_that_remembers(tmp_path: Path) -> None:
+    async with talking(tmp_path) as here:
+        alice, bob = here.world.person("alice"), here.world.person("bob")
+        chat, other = here.world.dm(alice), here.world.dm(bob)
+        await chat.say(alice, "one")
+        await chat.hears("heard 1: ")
+        await here.settled()
+        heard = await chat.hears("heard 1: ")
+        assert heard.text.endswith("one")
+        assert "## " in heard.text  # where it is comes with the first prompt
+        await chat.say(alice, "two")
+        await chat.hears("heard 2: ")
+        await here.settled()
+        heard = await chat.hears("heard 2: ")
+        assert "one" not in heard.text
+        assert heard.text.endswith("two")
+        await other.say(bob, "three")
+        await other.hears("heard 1: ")
+        await here.settled()
+        answers = [entry for entry in await here.entries() if entry.role is Role.ASSISTANT]
+        assert answers[-1].reasoning == "hm"
+        await chat.say(alice, "/undo")
+        await chat.say(alice, "four")
+        await chat.hears("four")
+        await here.settled()
+        heard = await chat.hears("four")
+        assert "heard 1: " in heard.text  # its memory is no longer the conversation's: it reads it again
+        assert "two" not in heard.text
+
+
+async def test_a_permission_is_an_approval(tmp_path: Path) -> None:
+    async with talking(tmp_path) as here:
+        chat = here.world.dm(alice := here.world.person("alice"))
+        for times, (decision, chosen) in enumerate((("/approve", "yes"), ("/deny", "no")), 1):
+            await chat.say(alice, "delete it")
+            await chat.hears("May I use Delete a.txt?\npath: a.txt", times=times)
+            await chat.say(alice, decision)
+            await chat.hears(f"The answer was {chosen}.")
+        await here.settled()
+        called = [entry for entry in await here.entries() if entry.calls]
+        assert [entry.calls[0].name for entry in called] == ["acp_delete"] * 2
+        assert [entry.text for entry in called] == ["First I tidy up."] * 2
+        results = [entry for entry in await here.entries() if entry.role is Role.TOOL]
+        assert [entry.text for entry in results] == ["deleted: yes", "deleted: no"]
+        assert [entry.answers for entry in results] == [entry.calls[0].id for entry in called]
+        await chat.say(alice, "delete it")
+        await chat.hears("May I use Delete a.txt?", times=3)
+        await chat.say(alice, "no, wait")
+        await chat.hears("heard 4: ")
+
+
+async def test_a_restart_loads_the_session_and_remembers_the_decision(tmp_path: Path) -> None:
+    world = FakePlatform()
+    chat = world.dm(alice := world.person("alice"))
+    async with talking(tmp_path, world) as here:
+        await chat.say(alice, "one")
+        await chat.hears("heard 1: ")
+        await chat.say(alice, "delete it")
+        await chat.hears("May I use Delete a.txt?")
+        await here.settled()
+    async with talking(tmp_path, world, worker="w2") as here:
+        await chat.say(alice, "/approve")
+        await chat.hears("The answer was yes.")
+        await chat.say(alice, "more")
+        await chat.hears("heard 4: ")
+        await here.settled()
+        assert not any("replayed" in message.text for message in chat.shown)
+
+
+async def test_an_agent_that_cannot_load_reads_the_conversation_again(tmp_path: Path) -> None:
+    world = FakePlatform()
+    chat = world.dm(alice := world.person("alice"))
+    for worker, said in (("w1", "one"), ("w2", "two")):
+        async with talking(tmp_path, world, remembers=False, worker=worker) as here:
+            await chat.say(alice, said)
+            await until(lambda said=said: any(said == each.text[-3:] for each in chat.shown))
+            await here.settled()
+    assert "The conversation so far:" in chat.shown[-1].text
+    assert "Person: " in chat.shown[-1].text
+    assert chat.shown[-1].text.startswith("heard 1: ")
+
+
+async def test_stopping_and_crashing(tmp_path: Path) -> None:
+    async with talking(tmp_path) as here:
+        chat = here.world.dm(alice := here.world.person("alice"))
+        await chat.say(alice, "hang")
+        await until(lambda: bool((tmp_path / "memory.json").exists()))
+        await until(lambda: any("waiting" in each.text for each in chat.shown))
+        await chat.say(alice, "/stop")
+        await chat.hears("Stopping.")
+        await chat.say(alice, "and now?")
+        heard = await chat.hears("and now?")
+        assert "The conversation so far:" in heard.text  # what it remembers of the stopped turn is not used
+        await chat.say(alice, "crash")
+        await until(lambda: not _agents())
+        await chat.say(alice, "/stop")
+        await chat.say(alice, "back?")
+        await chat.hears("back?")
+
+
+def _agents() -> list[psutil.Process]:
+    return [each for each in psutil.Process().children() if "acp_agent.py" in " ".join(each.cmdline())]
