@@ -222,7 +222,8 @@ def _anthropic(step: Says) -> Iterator[str]:
         "model": "scripted",
         "content": [],
     }
-    started = {"input_tokens": step.input_tokens, "output_tokens": 1}
+    fresh = step.input_tokens - step.cached_tokens
+    started = {"input_tokens": fresh, "cache_read_input_tokens": step.cached_tokens, "output_tokens": 1}
     yield event("message_start", message={**message, "stop_reason": None, "stop_sequence": None, "usage": started})
     for index, (block, deltas) in enumerate(_blocks(step)):
         yield event("content_block_start", index=index, content_block=block)

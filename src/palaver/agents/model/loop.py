@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
+from typing import cast
 
 from pydantic_ai.exceptions import ModelRequestRejectedError
 from pydantic_ai.messages import (
@@ -110,6 +111,8 @@ class ModelCall:
     client: ModelClient
     parameters: ModelRequestParameters
     form: AnswerForm = ANY_FORM
+    cache_key: str = ""
+    """The same for all requests that begin alike."""
     response: ModelResponse = field(default_factory=lambda: ModelResponse(parts=[]))
     """The whole response, once it has ended."""
 
@@ -117,6 +120,8 @@ class ModelCall:
         """Stream the text. Raises the errors of the provider's library, or ResponseCutOff."""
         gap = piece = ""
         settings = ModelSettings(**self.client.settings)
+        if self.cache_key and self.client.takes_cache_key:
+            settings = cast("ModelSettings", {**settings, "openai_prompt_cache_key": self.cache_key})
         if self.form.stop:
             settings["stop_sequences"] = list(self.form.stop)
         if self.form.must_call:
@@ -200,7 +205,7 @@ class AnswerLoop:
             form = replace(form, must_call=())
         has_schemas = bool(self.client.model.profile.get("supports_json_schema_output"))
         parameters = request_parameters(self.prompt, self.request.toolbox.tools, form, has_schemas=has_schemas)
-        return ModelCall(client=self.client, parameters=parameters, form=form)
+        return ModelCall(client=self.client, parameters=parameters, form=form, cache_key=self.request.session[:64])
 
     async def _stream_text(self, call: ModelCall) -> AsyncGenerator[str]:
         """Call the model, again with less content if the provider rejects it, and remember what it accepted."""

@@ -21,6 +21,7 @@ from palaver.model.value import value
 _COMPATIBLE = ("openai", "openai-chat")
 """With a base_url, these mean any server with OpenAI's API."""
 _CHAT = "openai-chat"
+_OPENAI = (*_COMPATIBLE, "openai-responses")
 _CONNECT_TIMEOUT_SECONDS = 10.0
 _NO_KEY = "none"
 """For a server that needs no key. With an empty one the library would read the environment."""
@@ -35,6 +36,8 @@ class ModelClient:
     """As configured: `provider:model`."""
     model: Model
     settings: ModelSettings
+    takes_cache_key: bool = False
+    """Whether requests with the same key are sent to the same cache."""
 
     @property
     def context_window(self) -> int | None:
@@ -56,7 +59,10 @@ class ModelClients:
             timeout=httpx2.Timeout(options.timeout.total_seconds(), connect=_CONNECT_TIMEOUT_SECONDS)
         )
         models = {name: _model(name, options, client) for name in (options.model, *options.models)}
-        clients = {name: ModelClient(name, model, _settings(options, model)) for name, model in models.items()}
+        clients = {
+            name: ModelClient(name, model, _settings(options, model), _takes_cache_key(name, options))
+            for name, model in models.items()
+        }
         return cls(clients.pop(options.model), clients, client)
 
     def choose(self, override: ModelOverride | None) -> ModelClient:
@@ -69,6 +75,12 @@ class ModelClients:
 
     async def close(self) -> None:
         await self.client.aclose()
+
+
+def _takes_cache_key(name: str, options: ModelOptions) -> bool:
+    """Return whether it is OpenAI's own API: a compatible server can refuse a field that it does not know."""
+    provider = name.partition(":")[0]
+    return provider in _OPENAI and not (options.base_url and provider in _COMPATIBLE)
 
 
 def _settings(options: ModelOptions, model: Model) -> ModelSettings:
