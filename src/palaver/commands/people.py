@@ -86,7 +86,8 @@ def _unlinked(unlinked: Unlinked) -> str:
     people = sorted(", ".join(sorted(map(readable_identity, identities))) for identities in unlinked.people)
     lines = ["These are different people now, each back in their own conversation:", *people]
     if unlinked.common:
-        names = ", ".join(f"{session_phrase(session)} (/resume {session.id})" for session in unlinked.common)
+        # By id alone: not everybody who shared it took part, and a title says what it is about.
+        names = ", ".join(f"/resume {session.id}" for session in unlinked.common)
         lines.append(f"What you shared has ended, and everybody who took part can still read it: {names}.")
     return "\n".join(lines)
 
