@@ -8,7 +8,7 @@ from itertools import takewhile
 from zoneinfo import ZoneInfo
 
 from palaver.model.access import AccessRole
-from palaver.model.command import name_usable, runs_alone
+from palaver.model.command import can_answer, name_usable, runs_alone
 from palaver.model.key import ScopedSetting
 from palaver.model.reset import ResetPolicy, ResetRule
 from palaver.model.source import DM, Source
@@ -135,9 +135,10 @@ class ConversationRules:
         """Tell whether a message to the agent withdraws the question of a parked turn. One with a busy mode waits."""
         return inbound.busy is None and self.questions.find(inbound.source) is QuestionMode.WITHDRAW
 
-    def can_answer(self, inbound: Inbound) -> bool:
+    def can_answer(self, inbound: Inbound, role: AccessRole | None) -> bool:
         """Tell whether the text of a message can answer a question of the agent. Files are for the agent to see."""
-        return inbound.busy is None and inbound.revision is None and not inbound.files and bool(inbound.text.strip())
+        is_plain = inbound.busy is None and inbound.revision is None and not inbound.files
+        return is_plain and bool(inbound.text.strip()) and can_answer(role, self.command_roles)
 
     def is_undecided(self, inbound: Inbound) -> bool:
         return is_undecided(inbound, self.attention.find(inbound.source))

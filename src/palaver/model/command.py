@@ -115,9 +115,20 @@ def command_table(*commands: Command) -> Mapping[str, Command]:
     return table
 
 
-def can_use(command: str, role: AccessRole | None, roles: Mapping[str, AccessRole]) -> bool:
-    """Tell whether a role can use a command that members can use unless `roles` says otherwise."""
-    return (role or AccessRole.GUEST) >= roles.get(command, AccessRole.MEMBER)
+def can_use(
+    command: str,
+    role: AccessRole | None,
+    roles: Mapping[str, AccessRole],
+    *,
+    needed: AccessRole = AccessRole.MEMBER,
+) -> bool:
+    """Tell whether a role can use a command that `needed` can use unless `roles` says otherwise."""
+    return (role or AccessRole.GUEST) >= roles.get(command, needed)
+
+
+def can_answer(role: AccessRole | None, roles: Mapping[str, AccessRole]) -> bool:
+    """Tell whether a role can answer what the agent asks it; guests can."""
+    return can_use("answer", role, roles, needed=AccessRole.GUEST)
 
 
 def name_usable(text: str, role: AccessRole | None, roles: Mapping[str, AccessRole]) -> str:

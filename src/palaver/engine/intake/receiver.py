@@ -226,7 +226,7 @@ class Intake:
             return None
         place = routes.places(message.source)[0] if routes.reaches_people(message.source) else None
         answer = withdraw = None
-        if not parsed.is_command and options.can_answer(message):
+        if not parsed.is_command and options.can_answer(message, role):
             answer = partial(self._ctx.store.turn_control.answer_by_message, inbound=message)
         if not parsed.is_command and options.withdraws_question(message):
             # Nothing is answered after a deletion: it has a notice of its own.

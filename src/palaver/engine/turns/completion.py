@@ -18,7 +18,7 @@ from palaver.engine.turns.agent import Outcome, chosen_model, model_name
 from palaver.engine.turns.running import RunningTurn, StopReason
 from palaver.model.access import AccessRole
 from palaver.model.attachment import Attachment
-from palaver.model.command import can_use
+from palaver.model.command import can_answer, can_use
 from palaver.model.errors import PalaverError, StaleFence, StoreUnavailable
 from palaver.model.problem import describe_agent_problem, is_agent_problem
 from palaver.model.session import EndReason
@@ -162,7 +162,7 @@ class TurnCompletion:
         choices = texts.answer_choices(wanted, name) if wanted else texts.approval_choices(name)
         how_to = partial(texts.how_to_answer, wanted) if wanted else texts.how_to_approve
         command = "answer" if wanted else "approve"
-        if not can_use(command, role, roles):
+        if not (can_answer(role, roles) if wanted else can_use(command, role, roles)):
             store, source = self.ctx.store, running.source
             rules = access_rules.load(self.ctx.options.grants)
             homes = await retry_outage(lambda: store.read(store.accounts.list_homes(running.turn.key.profile, rules)))
