@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from acp import Agent, run_agent
+from acp import run_agent
 from acp.exceptions import RequestError
 from acp.helpers import (
     start_tool_call,
@@ -29,7 +29,7 @@ from acp.schema import (
 MEMORY = Path(sys.argv[1]) if len(sys.argv) > 1 else None
 
 
-class Remembering(Agent):
+class Remembering:
     def __init__(self) -> None:
         self.said: dict[str, list[str]] = json.loads(MEMORY.read_text()) if MEMORY and MEMORY.exists() else {}
         self.client: Any = None
@@ -99,4 +99,5 @@ class Remembering(Agent):
 
 
 if __name__ == "__main__":
-    asyncio.run(run_agent(Remembering()))
+    agent: Any = Remembering()
+    asyncio.run(run_agent(agent))

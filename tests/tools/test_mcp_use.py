@@ -57,7 +57,7 @@ async def test_images_and_resources_are_files_of_the_conversation(tmp_path: Path
 
 async def test_a_large_result_is_shortened_and_a_large_file_is_not_kept(tmp_path: Path) -> None:
     async with (
-        serving("good", program("good_server.py")) as server,
+        serving("good", program("good_server.py"), limit=120.0) as server,
         running(
             tmp_path / "p.db",
             toolsets=lambda _: (McpServers((server,)),),
