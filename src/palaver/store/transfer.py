@@ -92,7 +92,10 @@ async def _prepare(new: Store, name: str, *, restart: bool) -> None:
     if before is None:
         for table in copy_order():
             if table.name != "meta" and await new.read(_count(table)):
-                raise StoreError(f"the target is not empty: it has rows in {table.name}. Use an empty database")
+                raise StoreError(
+                    f"the target is not empty: it has rows in {table.name}. If you copied to it before, that copy is"
+                    " complete; otherwise use an empty database"
+                )
     elif restart:
         await new.transact(_clear())
     elif before != name:
