@@ -166,4 +166,5 @@ async def test_nothing_is_shown_where_it_is_off_or_cannot_be_edited(tmp_path: Pa
 
 def test_it_names_a_few_tools_and_counts_the_rest() -> None:
     assert describe_tools(["a", "b", "a"], 3.9) == "Using `a`, `b` (3 s)"
+    assert describe_tools(["a"], 3, "page 3 of 9") == "Using `a` (3 s): `page 3 of 9`"
     assert describe_tools(["a", "b", "c", "d"], 65) == "Using `a`, `b`, `c` and 1 more (1 min 5 s)"

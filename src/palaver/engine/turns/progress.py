@@ -1,7 +1,7 @@
 """Show in the chat which tools the agent uses, and for how long."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 
 from palaver.model.text import as_code, one_line
@@ -16,11 +16,12 @@ _NAME_LENGTH = 40
 class ToolProgress:
     """Reports the tools that run, from a moment after they began until they end; then nothing, once.
 
-    The chat's pace may drop reports.
+    The chat's pace may drop reports. `said` has what tools say about how far they are.
     """
 
-    def __init__(self, report: Callable[[str], None]) -> None:
+    def __init__(self, report: Callable[[str], None], said: Mapping[str, str]) -> None:
         self._report = report
+        self._said = said
         self._names: tuple[str, ...] = ()
         self._has_reported = False
         self._task: asyncio.Task[None] | None = None
@@ -48,14 +49,15 @@ class ToolProgress:
         await asyncio.sleep(DELAY_SECONDS)
         while True:
             self._has_reported = True
-            self._report(describe_tools(self._names, clock() - began))
+            said = [*self._said.values()]
+            self._report(describe_tools(self._names, clock() - began, said[-1] if said else ""))
             await asyncio.sleep(INTERVAL_SECONDS)
 
 
-def describe_tools(names: Sequence[str], seconds: float) -> str:
-    """Return one line: Using `search`, `terminal` (1 min 5 s)."""
+def describe_tools(names: Sequence[str], seconds: float, said: str = "") -> str:
+    """Return one line: Using `search`, `terminal` (1 min 5 s): `page 3 of 9`."""
     named = [as_code(one_line(name, _NAME_LENGTH)) for name in dict.fromkeys(names)]
     more = f" and {len(named) - _MAX_NAMED} more" if len(named) > _MAX_NAMED else ""
     minutes, rest = divmod(int(seconds), 60)
     took = f"{minutes} min {rest} s" if minutes else f"{rest} s"
-    return f"Using {', '.join(named[:_MAX_NAMED])}{more} ({took})"
+    return f"Using {', '.join(named[:_MAX_NAMED])}{more} ({took}){f': {as_code(said)}' if said else ''}"

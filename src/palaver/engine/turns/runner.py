@@ -401,7 +401,7 @@ class TurnRunner:
                 if running.draft is not None:
                     running.draft.show_progress(line)
 
-        return ToolProgress(report)
+        return ToolProgress(report, running.call_progress)
 
     def _draft(self, running: RunningTurn) -> Draft | None:
         store, source, turn = self.ctx.store, running.source, running.turn
