@@ -17,11 +17,13 @@ EXTRAS = {
     "agents/llama.py": ("local",),
     "agents/voice_http.py": ("http",),
     "agents/model": ("models",),
+    "config/encryption.py": ("keyring",),
     "db/postgres.py": ("postgres",),
     "db/postgres_batch.py": ("postgres",),
     "db/postgres_servers.py": ("postgres",),
     "db/postgres_statements.py": ("postgres",),
     "gateway/prometheus.py": ("metrics",),
+    "store/encryption": ("encryption",),
     "protocols/bearer.py": ("googlechat", "teams"),
     "protocols/rest.py": (
         *(
@@ -93,8 +95,8 @@ EXTRAS = {
     "web": ("web",),
 }
 """Which extras install what a file or folder imports: each of them alone, except for web/mcp, which needs both."""
-_NOT_IMPORTED = {"tzdata", "python-multipart", "pytest-asyncio"}
-"""Used by others on our behalf: zoneinfo, starlette's forms, the conformance suite."""
+_NOT_IMPORTED = {"tzdata", "python-multipart", "pytest-asyncio", "sqlcipher3"}
+"""Used by others on our behalf: zoneinfo, starlette's forms, the conformance suite; and what is imported by name."""
 
 
 def _normal(name: str) -> str:

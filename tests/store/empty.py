@@ -37,10 +37,12 @@ def copied_stores() -> Generator[None]:
     """Whenever Palaver makes a new file, put an empty store into it, unless the test changes the migrations."""
     connect, migrations = sqlite.connect, opening.known_migrations
 
-    def connect_to_copy(path: Path, *, read_only: bool = False, new: bool = True) -> sqlite3.Connection:
+    def connect_to_copy(
+        path: Path, key: bytes | None = None, *, read_only: bool = False, new: bool = True
+    ) -> sqlite3.Connection:
         is_new = not path.exists()
-        db = connect(path, read_only=read_only, new=new)
-        if is_new and opening.known_migrations is migrations:
+        db = connect(path, key, read_only=read_only, new=new)
+        if is_new and key is None and opening.known_migrations is migrations:
             empty_store().backup(db)
         return db
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import asyncpg
 import pytest
 
-from palaver.db import postgres, sqlite
+from palaver.db import cipher, postgres
 from palaver.db.sqlite import SqliteDatabase
 from palaver.db.transaction import Row, Statement, Transaction
 from palaver.model.errors import StoreUnavailable
@@ -80,7 +80,7 @@ def _interrupt_sqlite(patch: pytest.MonkeyPatch, chance: Interruptions) -> None:
     def connect(name: str, **more: Any) -> sqlite3.Connection:
         return sqlite3.connect(name, factory=Connection, **more)
 
-    patch.setattr(sqlite, "sqlite3", SimpleNamespace(**{**vars(sqlite3), "connect": connect}))
+    patch.setattr(cipher, "sqlite3", SimpleNamespace(**{**vars(sqlite3), "connect": connect}))
     try_again(patch)
 
 

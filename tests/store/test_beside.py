@@ -65,10 +65,10 @@ async def test_a_newer_gateway_changes_its_own_file_and_commands_wait_for_it(
     opened: list[asyncio.Task[Any]] = []
     loop = asyncio.get_running_loop()
 
-    def slowly(where: Path, version: int) -> None:
+    def slowly(where: Path, version: int, key: bytes | None) -> None:
         """While the gateway makes its backup, a command comes."""
         opened.append(loop.create_task(open_store(str(path))))
-        back_up(where, version)
+        back_up(where, version, key)
 
     monkeypatch.setattr(opening, "back_up", slowly)
     async with await open_store(str(path), exclusive=True), await opened[0]:

@@ -388,12 +388,12 @@ async def test_a_slower_opener_does_not_overwrite_the_backup(
     know(GOOD)
     back_up, calls = opening.back_up, iter(range(10))
 
-    def back_up_late(path: Path, version: int) -> None:
+    def back_up_late(path: Path, version: int, key: bytes | None) -> None:
         with closing(sqlite3.connect(path)) as db:
             late = next(calls) > 0
             while late and db.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone() == (str(NEWEST),):
                 pass
-        back_up(path, version)
+        back_up(path, version, key)
 
     monkeypatch.setattr(opening, "back_up", back_up_late)
     # Each in a loop of its own: one that is late holds its loop up.

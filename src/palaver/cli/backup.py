@@ -18,12 +18,14 @@ from palaver.cli.output import (
     print_result,
     print_rows,
 )
-from palaver.cli.shared_options import Force, Json, StoreOption, store_url
+from palaver.cli.shared_options import Force, Json, StoreOption, store_url, vault_of
 from palaver.commands.formatting import ago
 from palaver.config.editor import ConfigFile
+from palaver.config.encryption import EncryptionConfig
 from palaver.config.loader import load
 from palaver.config.model import Config
 from palaver.gateway.backups import added_parts, backup_folder, find_backups
+from palaver.gateway.vault import read_key
 from palaver.model.attachment import format_size
 from palaver.model.errors import BadArgument, StoreError
 from palaver.store.backup.archive import Manifest, read_manifest
@@ -37,6 +39,9 @@ EXAMPLES = {
 
 app = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
 Archive = Annotated[Path, typer.Argument(metavar="FILE", help="A backup.")]
+KeyFile = Annotated[
+    Path | None, typer.Option("--key-file", help="The key of an encrypted backup. Default: the configured one.")
+]
 Output = Annotated[
     str, typer.Option("--output", "-o", help="Write one file with everything in it, instead of adding to the folder.")
 ]
@@ -54,7 +59,7 @@ def backup(
     if context.invoked_subcommand:
         return
     config = _config(store)
-    backups, now = find_backups(config), shared_options.now()
+    backups, now = find_backups(config, vault_of(config.store)), shared_options.now()
     if not backups.database.exists():
         raise StoreError(f"there is no store yet: {backups.database} does not exist")
     parts = added_parts(ConfigFile(folder=Path(), environ=os.environ, store=store))
@@ -88,10 +93,10 @@ def list_backups(*, store: StoreOption = None, json: Json = False) -> None:
 
 
 @app.command("verify", help=f"Restore a backup into a temporary folder, and say what is in it.\n\n{EXAMPLES['verify']}")
-def verify_backup(file: Archive, *, json: Json = False) -> None:
+def verify_backup(file: Archive, *, key_file: KeyFile = None, json: Json = False) -> None:
     read_manifest(file)
     progress = Progress("files checked")
-    found = asyncio.run(verify(file, progress=progress.show))
+    found = asyncio.run(verify(file, backup_key(key_file), progress=progress.show))
     progress.finish()
     if json:
         print_json({"ok": not found.problems, **_facts(found), "problems": list(found.problems)})
@@ -102,6 +107,14 @@ def verify_backup(file: Archive, *, json: Json = False) -> None:
         print_line("Something is wrong with this backup." if found.problems else "The backup is complete and restores.")
     if found.problems:
         raise typer.Exit(FAILED)
+
+
+def backup_key(file: Path | None) -> bytes | None:
+    """Return the key in a file, or else the configured one: a backup can be older than that."""
+    config = load(Path(), os.environ)
+    if file:
+        config = config.model_copy(update={"encryption": EncryptionConfig(key_file=file.absolute())})
+    return read_key(config)
 
 
 def _facts(found: Verified) -> dict[str, object]:

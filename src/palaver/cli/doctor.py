@@ -12,13 +12,13 @@ from palaver.cli.export import blob_store
 from palaver.cli.output import FAILED, counted, print_json, print_line, print_verdict
 from palaver.cli.probe import find_problem
 from palaver.cli.repair import repair_store
-from palaver.cli.shared_options import Json, StoreOption, Yes, ask, find_zone, local_now, store_url
+from palaver.cli.shared_options import Json, StoreOption, Yes, ask, database_key, find_zone, local_now, store_url
 from palaver.commands.formatting import format_time
 from palaver.config.agents import AgentConfig
 from palaver.config.errors import MalformedConfig
 from palaver.config.loader import load
 from palaver.gateway.agents import build_agent, configured_agents, cost_warnings, find_unavailable_agents
-from palaver.model.errors import InvalidInput, StoreError
+from palaver.model.errors import InvalidInput, PalaverError, StoreError
 from palaver.model.problem import ProblemArea, describe_agent_problem, is_agent_problem
 from palaver.model.source import MAIN
 from palaver.platforms.plugins import known_platforms, load_factory
@@ -123,11 +123,19 @@ def _checked(store: str | None, *, rebuild: bool, asks: bool, dismiss: bool = Fa
 def _explain_failed_opening(
     file: Path | None, error: StoreError, checks: Sequence[HealthCheck]
 ) -> Iterator[HealthCheck]:
-    if file and (version := check_version(file)):
+    if file and (version := check_version(file, _key(file))):
         yield version
     elif not any(check.mends and not check.ok for check in checks):  # else the rest can be checked once that is mended
         fix = recovery_steps(file) if file and is_corrupt(file, error) else FIX_THE_CAUSE
         yield HealthCheck(name="database", ok=False, found=str(error), fix=fix)
+
+
+def _key(file: Path) -> bytes | None:
+    """Return the key of an encrypted database, if there is one that fits: that it does not was said."""
+    try:
+        return database_key(str(file))
+    except PalaverError:
+        return None
 
 
 def _configuration() -> list[HealthCheck]:

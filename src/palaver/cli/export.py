@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Annotated
+from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
@@ -28,9 +28,12 @@ from palaver.cli.shared_options import (
     find,
     find_zone,
     moment,
+    store_url,
+    vault_of,
 )
 from palaver.config.loader import load
-from palaver.model.errors import BadArgument
+from palaver.gateway.vault import find_blob_store, find_files_vault, read_key
+from palaver.model.errors import BadArgument, StoreError
 from palaver.model.text import one_line
 from palaver.store.archive.collector import collect_all, collect_some
 from palaver.store.archive.exporter import ExportFormat, write_archive
@@ -39,9 +42,15 @@ from palaver.store.archive.format import SessionRecord
 from palaver.store.archive.importer import Imported, ImportOutcome, import_sessions
 from palaver.store.archive.reader import check_header
 from palaver.store.conversations.blob_store import BlobStore
+from palaver.store.encryption.contents import SEALED_EXPORT
 from palaver.store.status.session_list import NO_FILTER, ListFilter
 from palaver.store.store import Store
 
+if TYPE_CHECKING:
+    from palaver.store.encryption.stream import SealedWriter
+    from palaver.store.encryption.vault import Vault
+
+Plain = Annotated[bool, typer.Option("--plain", help="Do not encrypt the file, though the store is encrypted.")]
 _SUFFIXES = {
     ".jsonl": ExportFormat.JSONL,
     ".md": ExportFormat.MARKDOWN,
@@ -68,6 +77,7 @@ def export_sessions(
     hidden: Annotated[
         bool, typer.Option("--hidden", help="Include hidden entries, marked. JSONL always has them.")
     ] = False,
+    plain: Plain = False,
     force: Force = False,
     store: StoreOption = None,
     json: Json = False,
@@ -82,7 +92,7 @@ def export_sessions(
     _check_selection(names or [], wanted, everything=everything)
     chosen = _form_named(form) if form else _form_of(output)
     contents, zone = FileContents(blob_store()), find_zone()
-    unreadable = Counter[str]()
+    unreadable, vault = Counter[str](), None if plain else vault_of(store_url(store))
 
     async def export(opened: Store) -> int:
         ids = [(await find(opened, name)).id for name in names or []]
@@ -101,7 +111,7 @@ def export_sessions(
                 progress.show(count)
                 yield record
 
-        with open_output(output, force=force, example=EXAMPLES["export"]) as file:
+        with open_output(output, force=force, example=EXAMPLES["export"], vault=vault) as file:
             async for piece in write_archive(counting(), chosen, hidden=hidden, contents=contents, zone=zone):
                 file.write(piece)
         progress.finish()
@@ -118,7 +128,9 @@ def export_sessions(
 
 
 def blob_store() -> BlobStore:
-    return BlobStore(load(Path(), os.environ).data_dir / "files")
+    """Return the files of this machine, which are encrypted if that is configured."""
+    config = load(Path(), os.environ)
+    return find_blob_store(config, find_files_vault(config))
 
 
 def note_missing(contents: FileContents) -> None:
@@ -159,8 +171,10 @@ def _check_selection(names: Sequence[str], wanted: ListFilter, *, everything: bo
 
 
 @contextmanager
-def open_output(output: str, *, force: bool, example: str) -> Generator[IO[bytes]]:
-    """Open the output. A file appears only when it is complete, readable only by its owner."""
+def open_output(
+    output: str, *, force: bool, example: str, vault: "Vault | None" = None
+) -> Generator["IO[bytes] | SealedWriter"]:
+    """Open the output. A file appears only when it is complete, readable only by its owner, sealed with a vault."""
     if not output:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -175,7 +189,10 @@ def open_output(output: str, *, force: bool, example: str) -> Generator[IO[bytes
     part = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
-            yield file
+            sealed = vault.export_writer(file) if vault else None
+            yield sealed or file
+            if sealed:
+                sealed.finish()
             file.flush()
             os.fsync(handle)
         part.replace(target)
@@ -238,7 +255,20 @@ def _lines(file: str) -> Generator[IO[bytes]]:
     except OSError as error:
         raise cannot_use(file, error, EXAMPLES["import"]) from error
     with opened:
-        yield opened
+        yield open_sealed(opened)
+
+
+def open_sealed(opened: IO[bytes]) -> IO[bytes]:
+    """Return the content of a sealed export, opened with the configured key; or a file as it is."""
+    if opened.read(len(SEALED_EXPORT)) != SEALED_EXPORT:
+        opened.seek(0)
+        return opened
+    key = read_key(load(Path(), os.environ))
+    if key is None:
+        raise StoreError("this export is encrypted: set encryption.key_file in the configuration to open it")
+    from palaver.store.encryption.vault import open_export  # noqa: PLC0415 - an extra
+
+    return open_export(opened, key)
 
 
 _WORDS = {

@@ -1,6 +1,6 @@
 """`palaver file`: describe or save a file of a message or an answer."""
 
-import os
+import asyncio
 import shutil
 import sys
 from pathlib import Path
@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from palaver.cli.export import blob_store
 from palaver.cli.output import pick, print_result
 from palaver.cli.shared_options import OPERATOR, Force, Json, StoreOption, ask
-from palaver.config.loader import load
 from palaver.model.attachment import format_size
 from palaver.model.errors import BadArgument, NotFound
 from palaver.store.conversations import attachments
@@ -27,22 +27,28 @@ Output = Annotated[str, typer.Option("--output", "-o", help="Save to this path; 
 @app.command(help=f"Describe a file from a message or an answer, or save it.\n\n{EXAMPLES['file']}")
 def file(name: Id, *, output: Output = "", force: Force = False, store: StoreOption = None, json: Json = False) -> None:
     found = ask(store, lambda opened: opened.read(attachments.find(name, OPERATOR)))
-    place = BlobStore(load(Path(), os.environ).data_dir / "files").place(found.sha256 or "")
+    blobs = blob_store()
+    place = blobs.place(found.sha256 or "")
     if output:
-        _copy(name, place, output, force=force)
+        asyncio.run(_copy(name, blobs, found.sha256 or "", output, force=force))
     where = f"in {output}" if output else f"at {place}" if place else "not on this machine"
     described = f"{found.name.plain()}, {found.media_type}, {format_size(found.size)}: {where}"
     fields = pick(found, "id media_type size sha256") | {"name": found.name.stored()}
     print_result(fields | {"path": place, "output": output or None}, described, as_json=json)
 
 
-def _copy(name: str, place: Path | None, output: str, *, force: bool) -> None:
-    if place is None:
-        raise NotFound("file on this machine", name)
-    if output == "-":
-        with place.open("rb") as content:
-            shutil.copyfileobj(content, sys.stdout.buffer)
-        return
+async def _copy(name: str, blobs: BlobStore, sha256: str, output: str, *, force: bool) -> None:
+    async with blobs.reading(sha256) as place:
+        if place is None:
+            raise NotFound("file on this machine", name)
+        if output == "-":
+            with place.open("rb") as content:
+                shutil.copyfileobj(content, sys.stdout.buffer)
+        else:
+            _save(place, output, force=force)
+
+
+def _save(place: Path, output: str, *, force: bool) -> None:
     if Path(output).exists() and not force:
         raise BadArgument(
             "This file already exists:", found=output, allowed="a new name, or --force", example=EXAMPLES["file"]

@@ -63,6 +63,7 @@ _GROUPS = {
     "retention": LazyGroup("retention", "palaver.cli.retention", "Show and delete what is old."),
     "backup": LazyGroup("backup", "palaver.cli.backup", "Back up everything, also while a gateway runs."),
     "restore": LazyGroup("restore", "palaver.cli.restore", "Restore a backup into an empty place."),
+    "encryption": LazyGroup("encryption", "palaver.cli.encryption", "Encrypt what is stored, and change keys."),
     "migrate": LazyGroup("migrate", "palaver.cli.migrate", "Move the store between SQLite and PostgreSQL."),
     "doctor": LazyGroup("doctor", "palaver.cli.doctor", "Find problems and show how to fix them."),
     "config": LazyGroup("config", "palaver.cli.config", "Check and show the configuration."),

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from palaver.cli.output import counted, print_line, print_result
-from palaver.cli.shared_options import Json, store_url
+from palaver.cli.shared_options import Json, database_key, store_url
 from palaver.config.secrets import mask_secrets
 from palaver.model.errors import BadArgument, StoreError
 from palaver.store.opening import check_url, sqlite_path
@@ -27,7 +27,7 @@ def migrate(to: Target, *, source: Source = "", restart: Restart = False, json: 
     check_url(to)
     _refuse(old, to)
     shown_old, shown_new = mask_secrets(old), mask_secrets(to)
-    copied = asyncio.run(transfer(old, to, shown_old, restart=restart, progress=_Shown().show))
+    copied = asyncio.run(transfer(old, to, shown_old, restart=restart, key=_key(old, to), progress=_Shown().show))
     print_result(
         {"from": shown_old, "to": shown_new, "tables": copied.tables, "rows": copied.rows},
         f"Copied {counted(copied.rows, 'row')} of {counted(copied.tables, 'table')} and compared each.",
@@ -38,6 +38,11 @@ def migrate(to: Target, *, source: Source = "", restart: Restart = False, json: 
             f"Now set store: {shown_new} in your configuration, and start the gateway. Files stay where they are."
         )
         print_line(f"The old store {shown_old} is as before. Remove it when you no longer need it.")
+
+
+def _key(old: str, new: str) -> bytes | None:
+    """Return the key of the one that is on SQLite."""
+    return database_key(old if sqlite_path(old) else new)
 
 
 def _refuse(old: str, new: str) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from palaver.cli import shared_options
-from palaver.cli.export import blob_store, cannot_use, note_missing, open_output
+from palaver.cli.export import Plain, blob_store, cannot_use, note_missing, open_output
 from palaver.cli.output import (
     Progress,
     confirm,
@@ -22,7 +22,7 @@ from palaver.cli.output import (
     print_result,
     print_rows,
 )
-from palaver.cli.shared_options import DryRun, Force, Json, Output, StoreOption, Yes, ask, store_url
+from palaver.cli.shared_options import DryRun, Force, Json, Output, StoreOption, Yes, ask, store_url, vault_of
 from palaver.commands.formatting import ago
 from palaver.config.loader import load
 from palaver.gateway.backups import backup_folder
@@ -55,13 +55,19 @@ Name = Annotated[str, typer.Argument(metavar="PERSON", help="A person id or an a
 
 
 def export_everything(
-    person: Name, *, output: Output = "", force: Force = False, store: StoreOption = None, json: Json = False
+    person: Name,
+    *,
+    output: Output = "",
+    plain: Plain = False,
+    force: Force = False,
+    store: StoreOption = None,
+    json: Json = False,
 ) -> None:
-    contents = FileContents(blob_store())
+    contents, vault = FileContents(blob_store()), None if plain else vault_of(store_url(store))
 
     async def export(opened: Store) -> int:
         lines, outputs = 0, await find_outputs(opened, load(Path(), os.environ).data_dir)
-        with open_output(output, force=force, example=EXAMPLES["export"]) as file:
+        with open_output(output, force=force, example=EXAMPLES["export"], vault=vault) as file:
             async for line in export_person(opened.database, stored_identity(person), contents, outputs):
                 file.write(line)
                 lines += 1

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from palaver.cli.export import blob_store
 from palaver.cli.output import confirm, counted, print_line, print_note, print_verdict
-from palaver.cli.shared_options import local_now, store_url
+from palaver.cli.shared_options import database_key, local_now, store_url
 from palaver.db.file_lock import FileLock
 from palaver.model.errors import StoreError
 from palaver.store.damage.health_check import HealthCheck
@@ -50,29 +50,29 @@ def repair_store(
     file = sqlite_path(url)
     backup = "A copy of the database is made first." if file else "Make a backup with pg_dump first."
     confirm(f"Repair {counted(len(broken), 'finding')}? {backup}", example, yes=yes)
-    return asyncio.run(_repair(url, file and file.resolve()))
+    return asyncio.run(_repair(url, file and file.resolve(), database_key(url)))
 
 
-async def _repair(url: str, file: Path | None) -> RepairReport:
+async def _repair(url: str, file: Path | None, key: bytes | None) -> RepairReport:
     now = local_now()
     copy = file and file.with_name(f"{file.name}.repair-{now:%Y%m%dT%H%M%S}")
-    version = check_version(file) if file else None
+    version = check_version(file, key) if file else None
     if file and copy and version:
         with FileLock(file).keep_free():
-            _copy(file, copy)
-            correct_version(file)
+            _copy(file, copy, key)
+            correct_version(file, key)
     # Exclusively: nothing changes while it is repaired, and no gateway starts.
-    async with await open_store(url, exclusive=True, repairs=True) as opened:
+    async with await open_store(url, key=key, exclusive=True, repairs=True) as opened:
         if file and copy and not copy.exists():
-            _copy(file, copy)
+            _copy(file, copy, key)
         done = await repair(opened, now, blob_store())
     corrected = (f"{version.name}: {version.found}",) if version else ()
     return RepairReport(repair=replace(done, mended=(*corrected, *done.mended)), copy=copy and copy.name)
 
 
-def _copy(file: Path, copy: Path) -> None:
+def _copy(file: Path, copy: Path, key: bytes | None) -> None:
     try:
-        copy_database(file, copy)
+        copy_database(file, copy, key=key)
     except (OSError, sqlite3.Error) as error:
         raise StoreError(
             f"The database could not be copied, so nothing was repaired: {error}. Make room on its disk, and run"

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from palaver.cli.backup import KeyFile, backup_key
 from palaver.cli.output import Progress, counted, print_line, print_result
 from palaver.cli.shared_options import Json
 from palaver.config.loader import load
@@ -22,7 +23,7 @@ Archive = Annotated[Path, typer.Argument(metavar="FILE", help="A backup.")]
 
 
 @app.command("restore", help=f"Restore a backup into the data directory, which must be empty.\n\n{EXAMPLES['restore']}")
-def restore_backup(file: Archive, *, json: Json = False) -> None:
+def restore_backup(file: Archive, *, key_file: KeyFile = None, json: Json = False) -> None:
     config = load(Path(), os.environ)
     place, database = config.data_dir, sqlite_path(config.store)
     if database is None or database.absolute() != (place / DATABASE).absolute():
@@ -31,7 +32,8 @@ def restore_backup(file: Archive, *, json: Json = False) -> None:
             " the database"
         )
     progress = Progress("files restored")
-    manifest = restore(file.absolute(), place, progress=progress.show)
+    key = backup_key(key_file)
+    manifest = restore(file.absolute(), place, key, progress=progress.show)
     progress.finish()
     made = f"{manifest.made:%Y-%m-%d %H:%M:%S} UTC"
     done = f"Restored {place} as of {made}, with {counted(len(manifest.files), 'file')}."

@@ -7,12 +7,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 from zoneinfo import ZoneInfo
 
 import typer
 
 from palaver.cli.output import print_note
+from palaver.db.cipher import is_plain
 from palaver.db.transaction import Transaction
 from palaver.model.errors import BadArgument, MalformedTime, NotFound, StoreError
 from palaver.model.key import ProfileRule, choose_profile
@@ -24,6 +25,9 @@ from palaver.store.conversations import visibility
 from palaver.store.damage.corruption import is_corrupt, recovery_steps
 from palaver.store.opening import open_store, sqlite_path
 from palaver.store.store import Store
+
+if TYPE_CHECKING:
+    from palaver.store.encryption.vault import Vault
 
 EXAMPLES = {
     "list": "palaver sessions list --platform telegram --since 7d",
@@ -123,7 +127,7 @@ def ask(
 
 async def _with_store(url: str, do: Callable[[Store], Awaitable[T]]) -> T:
     try:
-        async with await open_store(url) as store:
+        async with await open_store(url, key=database_key(url)) as store:
             return await do(store)
     except StoreError as error:
         file = sqlite_path(url)
@@ -168,6 +172,22 @@ def store_url(option: str | None, environment: Mapping[str, str] = os.environ) -
     from palaver.config.loader import load  # noqa: PLC0415 - slow to import, and often not needed
 
     return load(Path(), environment).store
+
+
+def vault_of(url: str, environment: Mapping[str, str] = os.environ) -> "Vault | None":
+    """Return the keys of a store; None if it is not encrypted, which the file itself says."""
+    file = sqlite_path(url)
+    if file and is_plain(file):
+        return None
+    from palaver.config.loader import load  # noqa: PLC0415 - slow to import, and often not needed
+    from palaver.gateway.vault import find_vault  # noqa: PLC0415 - slow to import, and often not needed
+
+    return find_vault(load(Path(), environment).model_copy(update={"store": url}))
+
+
+def database_key(url: str) -> bytes | None:
+    vault = vault_of(url)
+    return vault.current.database if vault else None
 
 
 def now() -> datetime:

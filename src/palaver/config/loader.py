@@ -171,7 +171,7 @@ def _with_absolute_path(name: str, node: Node, folder: Path) -> Node:
     if isinstance(node.value, str):
         return replace(node, value=_PATH_FIELDS[name](node.value, folder)) if name in _PATH_FIELDS else node
     inside = {
-        **dict.fromkeys(("agent", "jobs", "tools", "terminal", "ssh"), _with_absolute_paths),
+        **dict.fromkeys(("agent", "backup", "encryption", "jobs", "tools", "terminal", "ssh"), _with_absolute_paths),
         **dict.fromkeys(
             ("profiles", "platforms", "kinds", "servers", "chats", "threads"), _with_absolute_paths_by_name
         ),

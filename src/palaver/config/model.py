@@ -13,6 +13,7 @@ from pydantic import Field, PrivateAttr
 from palaver.config.accounts import Accounts, Hooks
 from palaver.config.agents import AgentConfig, EchoAgentConfig, MaybeFile, MaybeText
 from palaver.config.backup import BackupConfig
+from palaver.config.encryption import EncryptionConfig
 from palaver.config.instructions import PlaceInstructions
 from palaver.config.limits import LimitsConfig
 from palaver.config.nodes import Node, Positions
@@ -177,6 +178,9 @@ class Config(ChatConfig):
     privacy: PrivacyConfig = Field(default=PrivacyConfig(), description="What the agent learns about people.")
     retention: RetentionConfig = Field(default=RetentionConfig(), description="How long what is stored stays.")
     backup: BackupConfig = Field(default=BackupConfig(), description="Backups on a schedule.")
+    encryption: EncryptionConfig = Field(
+        default=EncryptionConfig(), description="Encryption of what is stored. Set one of its keys to switch it on."
+    )
     web: WebConfig = Field(default=WebConfig(), description="The web server: dashboard, web chat and API.")
     relay: RelayConfig = Field(default=RelayConfig(), description="Hold accounts for gateways that nobody can reach.")
     acknowledges: bool = Field(default=True, description="Whether to tell people that the agent is still answering.")

@@ -15,6 +15,7 @@ from queue import SimpleQueue
 from typing import Generic, NamedTuple, TypeVar
 from zlib import crc32
 
+from palaver.db.cipher import open_file
 from palaver.db.file_lock import FileLock, is_transient, is_writable
 from palaver.db.high_water import MEASURE, HighWater, mark_path, parse_mark
 from palaver.db.transaction import (
@@ -47,21 +48,22 @@ _BUSY_TIMEOUT_MS = 10_000
 """How long to wait for another writer's lock."""
 
 
-def connect(path: Path, *, read_only: bool = False, new: bool = True) -> sqlite3.Connection:
+def connect(path: Path, key: bytes | None = None, *, read_only: bool = False, new: bool = True) -> sqlite3.Connection:
     """Connect with explicit transactions, durable commits, and checkpoints off the commit path.
 
-    Create a file that does not exist, unless `new` is false.
+    Create a file that does not exist, unless `new` is false. A `key` opens an encrypted file.
     """
     name = str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     if new and not read_only and not path.exists():
         path.touch(mode=0o600)  # only the owner reads it; -wal and -shm get the same mode
     mode = "ro" if read_only else "rwc" if new else "rw"
     uri = f"file:{name}?mode={mode}{'&immutable=1' if _is_immutable(path) else ''}"
-    db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=512)
+    db = open_file(uri, key, uri=True)
     db.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
     db.execute("PRAGMA temp_store = MEMORY")
     if not read_only:
-        db.execute("PRAGMA page_size = 2048")
+        if key is None:  # SQLCipher has its own size
+            db.execute("PRAGMA page_size = 2048")
         use_write_ahead_log(db)
         db.execute("PRAGMA synchronous = FULL")
         db.execute("PRAGMA secure_delete = ON")
@@ -252,9 +254,11 @@ class MarkFile:
 class SqliteDatabase(Notifier):
     """One SQLite file. A transaction that is cancelled before its commit is rolled back."""
 
-    def __init__(self, path: Path, ownership: FileLock) -> None:
+    def __init__(self, path: Path, ownership: FileLock, key: bytes | None = None) -> None:
         super().__init__()
         self.path = path
+        self.key = key
+        """None if the file is not encrypted."""
         self._ownership = ownership
         self._loop = asyncio.get_running_loop()
         self._jobs: SimpleQueue[_Job[object] | None] = SimpleQueue()
@@ -263,7 +267,7 @@ class SqliteDatabase(Notifier):
         self._local = threading.local()
         self._open_readers: list[sqlite3.Connection] = []
         self._checkpointer = ThreadPoolExecutor(1, thread_name_prefix="palaver-checkpoint")
-        self._db = connect(path)
+        self._db = connect(path, key)
         # Checkpoint before the first write: a gateway that is killed again and again reaches no other checkpoint.
         if ownership.is_taken and self._log_size() > _CHECKPOINT_BYTES:
             self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
@@ -359,7 +363,7 @@ class SqliteDatabase(Notifier):
 
     def _reader(self) -> sqlite3.Connection:
         if not hasattr(self._local, "db"):
-            self._local.db = connect(self.path, read_only=True)
+            self._local.db = connect(self.path, self.key, read_only=True)
             self._open_readers.append(self._local.db)
         return self._local.db
 
@@ -507,7 +511,7 @@ class SqliteDatabase(Notifier):
         self._refuse_another_file()
         if self._mark:
             self._mark.flush()
-        db = connect(self.path, new=False)
+        db = connect(self.path, self.key, new=False)
         try:
             return _CheckpointResult(*db.execute(f"PRAGMA wal_checkpoint({how})").fetchone())
         finally:

@@ -131,10 +131,12 @@ class Attachments:
     async def read(self, turn: Turn, name: str) -> NewFile:
         """Return a file of the conversation of the turn."""
         found = await self.ctx.store.read(self.ctx.store.attachments.find_in_turn(turn, name))
-        path = self.ctx.blob_store.place(found.sha256 or "") if self.ctx.blob_store else None
-        if path is None:
+        if self.ctx.blob_store is None:
             raise NotFound("file", name)
-        return NewFile(found.name.plain(), await asyncio.to_thread(path.read_bytes), found.media_type)
+        async with self.ctx.blob_store.reading(found.sha256 or "") as path:
+            if path is None:
+                raise NotFound("file", name)
+            return NewFile(found.name.plain(), await asyncio.to_thread(path.read_bytes), found.media_type)
 
     # Clean-up
 

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from palaver.config.editor import ConfigFile
 from palaver.config.model import Config
@@ -14,6 +15,9 @@ from palaver.protocols.clock import Clock
 from palaver.store.backup.archive import Manifest
 from palaver.store.backup.backups import Backup, Backups
 from palaver.store.opening import sqlite_path
+
+if TYPE_CHECKING:
+    from palaver.store.encryption.vault import Vault
 
 log = logging.getLogger(__name__)
 
@@ -32,12 +36,12 @@ class NotOnPostgres(StoreError):
         )
 
 
-def find_backups(config: Config) -> Backups:
+def find_backups(config: Config, vault: "Vault | None" = None) -> Backups:
     """Return the backups of a configuration. Raises NotOnPostgres."""
     files, database = config.data_dir / "files", sqlite_path(config.store)
     if database is None:
         raise NotOnPostgres(files)
-    return Backups(database=database, files=files, folder=backup_folder(config))
+    return Backups(database=database, files=files, folder=backup_folder(config), vault=vault)
 
 
 def backup_folder(config: Config) -> Path:
@@ -50,13 +54,17 @@ def added_parts(file: ConfigFile | None) -> Mapping[str, bytes]:
     return {CONFIGURATION: text.encode()} if text else {}
 
 
-async def make_backup(config: Config, file: ConfigFile | None, now: datetime) -> tuple[Backup, Manifest]:
+async def make_backup(
+    config: Config, file: ConfigFile | None, now: datetime, vault: "Vault | None" = None
+) -> tuple[Backup, Manifest]:
     """Make a backup in the configured folder, and remove those beyond the number to keep."""
-    backups, parts = find_backups(config), added_parts(file)
+    backups, parts = find_backups(config, vault), added_parts(file)
     return await asyncio.to_thread(lambda: backups.make(parts, now, keep=config.backup.keep))
 
 
-async def serve_backups(config: Callable[[], Config], file: ConfigFile | None, clock: Clock) -> None:
+async def serve_backups(
+    config: Callable[[], Config], file: ConfigFile | None, clock: Clock, vault: "Vault | None" = None
+) -> None:
     """Make backups when they are due, until cancelled. A reload can change when."""
     warned = False
     while True:
@@ -65,10 +73,10 @@ async def serve_backups(config: Callable[[], Config], file: ConfigFile | None, c
         if current.backup.every is None:
             continue
         try:
-            newest = next(iter(await asyncio.to_thread(find_backups(current).list_all)), None)
+            newest = next(iter(await asyncio.to_thread(find_backups(current, vault).list_all)), None)
             if newest and clock.now() - newest.at < current.backup.every:
                 continue
-            made, manifest = await make_backup(current, file, clock.now())
+            made, manifest = await make_backup(current, file, clock.now(), vault)
         except NotOnPostgres as error:
             if not warned:
                 log.warning("no backups: %s", error, extra={"action": "backup.not_made"})

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
 from operator import attrgetter
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from palaver.agents.process import safe_environment
 from palaver.commands.builtin import builtin_commands
@@ -34,6 +34,7 @@ from palaver.gateway.probe import ask_account, ask_agent
 from palaver.gateway.processes import make_process_manager, make_terminal_tools
 from palaver.gateway.service_manager import notify_stopping, supervised
 from palaver.gateway.terminal import TerminalService, terminal_socket
+from palaver.gateway.vault import database_key, find_blob_store, find_vault
 from palaver.gateway.voice import make_voice
 from palaver.model.errors import NewerSchema
 from palaver.model.key import SessionKey
@@ -55,7 +56,6 @@ from palaver.protocols.tools import Toolset
 from palaver.protocols.voice import Voice
 from palaver.store.backup.backups import Backup
 from palaver.store.clock import StoreClock
-from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.opening import open_store, sqlite_path
 from palaver.store.privacy.pseudonyms import load_pseudonyms
 from palaver.store.status.health import HealthCheck, check_all, check_data_directory
@@ -74,7 +74,21 @@ GC_THRESHOLD = 10_000
 """Collect reference cycles less often: that saves 4 % of a turn."""
 CLOSE_TIMEOUT_SECONDS = 15.0
 """Longer than agents, tools and adapters are waited for."""
-FIXED_SETTINGS = ("data_dir", "store", "hooks", "jobs", "log", "metrics", "web", "relay.host", "relay.port")
+if TYPE_CHECKING:
+    from palaver.store.encryption.vault import Vault
+
+FIXED_SETTINGS = (
+    "data_dir",
+    "store",
+    "encryption",
+    "hooks",
+    "jobs",
+    "log",
+    "metrics",
+    "web",
+    "relay.host",
+    "relay.port",
+)
 """Settings that a running gateway cannot change."""
 
 
@@ -103,6 +117,7 @@ class Gateway:
         self._is_logged = is_logged
         self._agent_pool = AgentPool()
         self._engine: Engine | None = None
+        self._vault: Vault | None = None
         self._callbacks: Mapping[tuple[str, str], HttpCallbacks] = {}
         self._worker = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._drain_asked = asyncio.Event()
@@ -125,7 +140,9 @@ class Gateway:
         self._config.check_instructions()
         voice = make_voice(self._config.voice)
         tools = Toolsets(self._config.tools.server_facts(), self._config.data_dir)
-        async with await open_store(self._config.store, exclusive=True) as store:
+        self._vault = find_vault(self._config)
+        key = database_key(self._vault)
+        async with await open_store(self._config.store, key=key, exclusive=True) as store:
             store.erasures = with_outside(store, self._config.data_dir)
             pseudonyms = await store.transact(load_pseudonyms())
             await store.transact(link_owner(self._config, SystemClock().now()))
@@ -210,7 +227,7 @@ class Gateway:
         config = self._config
         alone = sqlite_path(config.store) is not None
         commands = with_plugins(builtin_commands(store, processes), store)
-        blob_store, reply_waiter = BlobStore(config.data_dir / "files"), ReplyWaiter(store)
+        blob_store, reply_waiter = find_blob_store(config, self._vault), ReplyWaiter(store)
         hub = Hub(store, alone=alone)
         terminals = TerminalService(store, commands, self._key_of, self._model_of)
         webchat = WebAdapter(clock, push=partial(_push_chat, hub), shelf=blob_store, receive=self._receive)
@@ -240,7 +257,7 @@ class Gateway:
             watch=partial(_push_partial, hub, reply_waiter) if self._show_login else None,
             loops={
                 "processes": processes.serve,
-                "backups": partial(serve_backups, lambda: self._used, self._file, clock),
+                "backups": partial(serve_backups, lambda: self._used, self._file, clock, self._vault),
             },
         )
         processes.on_output = partial(hub.hint, "processes")
@@ -264,12 +281,12 @@ class Gateway:
             config=lambda: self._used,
             settings=self._settings(),
             back_up=self._back_up,
-            list_backups=lambda: find_backups(self._used).list_all(),
+            list_backups=lambda: find_backups(self._used, self._vault).list_all(),
             metrics=self._meter.exposed if isinstance(self._meter, Exposing) else None,
         )
 
     async def _back_up(self, now: datetime) -> Backup:
-        backup, _ = await make_backup(self._used, self._file, now)
+        backup, _ = await make_backup(self._used, self._file, now, self._vault)
         return backup
 
     def _settings(self) -> Settings | None:

@@ -15,6 +15,7 @@ message, are the Protocols of `palaver.protocols.capabilities`; an adapter has o
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Protocol
 
@@ -199,8 +200,8 @@ class Blobs(Protocol):
         """Store the whole content durably, or nothing. Raises TooLarge beyond the limit."""
         ...
 
-    def place(self, sha256: str) -> Path | None:
-        """Return the path of the content, or None if it is not on this machine."""
+    def reading(self, sha256: str) -> AbstractAsyncContextManager[Path | None]:
+        """Yield the path of the content for as long as it is read; None if it is not on this machine."""
         ...
 
 

@@ -8,6 +8,7 @@ from contextlib import closing, nullcontext
 from pathlib import Path
 from urllib.parse import unquote
 
+from palaver.db.cipher import is_encrypted, is_plain
 from palaver.db.file_lock import (
     FileLock,
     is_disk_full,
@@ -29,6 +30,7 @@ from palaver.db.schema import (
 from palaver.db.sqlite import SqliteDatabase, connect
 from palaver.db.transaction import Database, Transaction
 from palaver.model.errors import BadArgument, NewerSchema, StoreError, StoreInUse, StoreUnavailable
+from palaver.store.backup.archive import KEYS
 from palaver.store.damage.corruption import is_corrupt
 from palaver.store.damage.leftovers import copy_database, refuse_leftovers
 from palaver.store.damage.lost_log import describe_lost, known_mark
@@ -54,19 +56,21 @@ _SQLITE_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'me
 _POSTGRES_TABLE = "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'meta'"
 
 
-async def open_store(url: str, *, exclusive: bool = False, repairs: bool = False, copies: bool = False) -> Store:
+async def open_store(
+    url: str, *, key: bytes | None = None, exclusive: bool = False, repairs: bool = False, copies: bool = False
+) -> Store:
     """Open `sqlite:///path`, a bare path, or `postgresql://…`. Create it if it does not exist, migrate it if it is old.
 
     A gateway opens it exclusively: a SQLite file belongs to one gateway, and of PostgreSQL nobody changes the schema
     under it. Commands read and write beside it. A repair opens a SQLite file that a gateway refuses, and what copies
-    a store to another one opens one that is not complete.
+    a store to another one opens one that is not complete. A `key` opens an encrypted SQLite file.
     """
     check_url(url)
     path = sqlite_path(url)
     if path is None:
         store = await _open_postgres(url, serves=exclusive and not repairs)
     else:
-        store = await _open_sqlite(path.resolve(), exclusive=exclusive, repairs=repairs)
+        store = await _open_sqlite(path.resolve(), key, exclusive=exclusive, repairs=repairs)
     if not copies:
         await _refuse_incomplete(store)
     return store
@@ -103,7 +107,7 @@ def sqlite_path(url: str) -> Path | None:
         return None  # an unknown user's home directory
 
 
-async def _open_sqlite(path: Path, *, exclusive: bool, repairs: bool) -> Store:
+async def _open_sqlite(path: Path, key: bytes | None, *, exclusive: bool, repairs: bool) -> Store:
     ownership = FileLock(path)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -112,10 +116,11 @@ async def _open_sqlite(path: Path, *, exclusive: bool, repairs: bool) -> Store:
             _refuse_read_only(path)
         refuse_hard_links(path)
         refuse_leftovers(path)
-        _refuse_foreign_file(path)
+        refuse_other_encryption(path, key)
+        _refuse_foreign_file(path, key)
         if exclusive:
             ownership.take()
-        database = SqliteDatabase(path, ownership)
+        database = SqliteDatabase(path, ownership, key)
         store = await _ready(database, _SQLITE_TABLE, SQLITE, ownership, run_step=database.transact)
     except (OSError, sqlite3.Error) as error:
         ownership.release()
@@ -124,7 +129,7 @@ async def _open_sqlite(path: Path, *, exclusive: bool, repairs: bool) -> Store:
         reached = await store.read(measure())
     except StoreError:
         return store  # a table is missing: palaver doctor says so
-    if exclusive and not repairs and (lost := describe_lost(reached, known_mark(path))):
+    if exclusive and not repairs and (lost := describe_lost(reached, known_mark(path, key))):
         await store.close()
         raise _lost_rows(path, lost)
     database.keep_mark(reached)
@@ -153,11 +158,24 @@ def _not_opened(path: Path, error: OSError | sqlite3.Error) -> StoreError:
     )
 
 
-def _refuse_foreign_file(path: Path) -> None:
+def refuse_other_encryption(path: Path, key: bytes | None) -> None:
+    """Refuse a plain file where an encrypted one is wanted, and the other way round."""
+    if key is not None and is_plain(path):
+        raise StoreError(
+            f"encryption is configured, but the database {path} is not encrypted: stop the gateway and run palaver"
+            " encryption on, or remove encryption from the configuration"
+        )
+    if key is None and is_encrypted(path) and path.with_name(KEYS).exists():
+        raise StoreError(
+            f"the database {path} is encrypted, but no key is configured: set encryption.key_file in the configuration"
+        )
+
+
+def _refuse_foreign_file(path: Path, key: bytes | None) -> None:
     """Refuse a database of another program before anything is written."""
     if not path.is_file() or not path.stat().st_size:
         return
-    with closing(connect(path, read_only=True)) as db:
+    with closing(connect(path, key, read_only=True)) as db:
         tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if lacks_meta(db):
             raise StoreError(
@@ -237,7 +255,7 @@ async def _migrate(
             with ownership.keep_free() if ownership else nullcontext():
                 before = [each.number for each in known_migrations() if each.number < missing[0].number]
                 if isinstance(database, SqliteDatabase) and before:
-                    back_up(database.path, before[-1])
+                    back_up(database.path, before[-1], database.key)
                 await _run(missing, run)
         except StoreInUse as used:
             # A gateway that is just starting migrates it itself.
@@ -262,6 +280,6 @@ async def _run(missing: Sequence[Migration], run_step: Callable[[Sequence[Migrat
             ) from error
 
 
-def back_up(path: Path, version: int) -> None:
+def back_up(path: Path, version: int, key: bytes | None = None) -> None:
     """Copy the whole database to a file beside it: `palaver.db.schema-3`."""
-    copy_database(path, path.with_name(f"{path.name}.schema-{version}"), version)
+    copy_database(path, path.with_name(f"{path.name}.schema-{version}"), version, key=key)

@@ -50,15 +50,21 @@ class Differs(StoreError):
 
 
 async def transfer(
-    source: str, target: str, name: str, *, restart: bool = False, progress: Progress = lambda _what, _rows: None
+    source: str,
+    target: str,
+    name: str,
+    *,
+    key: bytes | None = None,
+    restart: bool = False,
+    progress: Progress = lambda _what, _rows: None,
 ) -> Copied:
     """Copy the store of one URL to that of the other, which has to be empty or what is left of the same copy.
 
     The source stays as it is. No gateway can run on either meanwhile. `name` says what the source is.
     """
     async with (
-        await open_store(source) as old,
-        await open_store(target, copies=True) as new,
+        await open_store(source, key=key) as old,
+        await open_store(target, key=key, copies=True) as new,
         _kept_free(old.database),
         _kept_free(new.database),
     ):

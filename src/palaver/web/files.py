@@ -10,6 +10,7 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from palaver.model.attachment import UNKNOWN_TYPE, Attachment
 from palaver.model.errors import NotFound
@@ -26,12 +27,13 @@ _STATIC_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/sv
 
 def download(file: Attachment, shelf: BlobStore | None) -> Response:
     """Show pictures and play sounds in place, save everything else; nothing in a file can run."""
-    path = shelf.place(file.sha256 or file.handle or "") if shelf else None
-    if path is None:
+    sha256 = file.sha256 or file.handle or ""
+    if shelf is None or shelf.place(sha256) is None:
         raise NotFound("file", file.name.plain())
     is_shown = file.media_type in _SHOWN
-    return FileResponse(
-        path,
+    return _StoredFile(
+        shelf,
+        sha256,
         media_type=file.media_type if is_shown else UNKNOWN_TYPE,
         headers={
             "content-disposition": f"{'inline' if is_shown else 'attachment'}; filename*=UTF-8''{_safe_name(file)}",
@@ -39,6 +41,23 @@ def download(file: Attachment, shelf: BlobStore | None) -> Response:
             "cache-control": "private, max-age=3600",
         },
     )
+
+
+class _StoredFile(FileResponse):
+    """Stored content, readable for as long as the response takes."""
+
+    def __init__(self, shelf: BlobStore, sha256: str, *, media_type: str, headers: Mapping[str, str]) -> None:
+        super().__init__("", media_type=media_type, headers=headers)
+        self._shelf = shelf
+        self._sha256 = sha256
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._shelf.reading(self._sha256) as path:
+            if path is None:  # removed since
+                await PlainTextResponse("There is no such file.\n", status_code=404)(scope, receive, send)
+                return
+            self.path = path
+            await super().__call__(scope, receive, send)
 
 
 def _safe_name(file: Attachment) -> str:

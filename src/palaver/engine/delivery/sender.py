@@ -65,14 +65,16 @@ class Sender:
 
     async def _send_file(self, adapter: Adapter, outbound: Outbound, file: Attachment, delivery: Delivery) -> str:
         """Send a file, or say where it is if the chat does not take it."""
-        path = self.blob_store.place(file.sha256 or "") if self.blob_store else None
-        if path is not None and supports(adapter, Uploading):
-            try:
-                return await adapter.send_file(outbound, path, idempotency_key=delivery.idempotency_key)
-            except (ChatMoved, TargetGone):
-                raise
-            except SendRefused:
-                log.warning("a file was refused", extra={"action": "file.not_accepted", "delivery": delivery.number})
+        if self.blob_store and supports(adapter, Uploading):
+            async with self.blob_store.reading(file.sha256 or "") as path:
+                try:
+                    if path is not None:
+                        return await adapter.send_file(outbound, path, idempotency_key=delivery.idempotency_key)
+                except (ChatMoved, TargetGone):
+                    raise
+                except SendRefused:
+                    extra = {"action": "file.not_accepted", "delivery": delivery.number}
+                    log.warning("a file was refused", extra=extra)
         instead = replace(outbound, text=texts.file_left(file))
         return await adapter.send(instead, idempotency_key=delivery.idempotency_key)
 

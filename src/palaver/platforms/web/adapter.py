@@ -78,12 +78,14 @@ class ApiAdapter:
         return await self.send(outbound, idempotency_key=idempotency_key)
 
     async def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
-        path = self._shelf.place(file.handle or "") if self._shelf else None
-        if path is None:
-            raise SendRefused("the file is no longer stored")
-        with path.open("rb") as content:
-            while chunk := content.read(_CHUNK_BYTES):
-                yield chunk
+        if self._shelf is None:
+            raise SendRefused("files are not stored here")
+        async with self._shelf.reading(file.handle or "") as path:
+            if path is None:
+                raise SendRefused("the file is no longer stored")
+            with path.open("rb") as content:
+                while chunk := content.read(_CHUNK_BYTES):
+                    yield chunk
 
 
 class WebAdapter(ApiAdapter):

@@ -23,10 +23,10 @@ class FileContents:
             if sha256 in self._written:
                 continue
             self._written.add(sha256)
-            place = self.blobs.place(sha256)
-            if place is None:
-                self.missing.add(sha256)
-                continue
-            content = await asyncio.to_thread(place.read_bytes)
+            async with self.blobs.reading(sha256) as place:
+                if place is None:
+                    self.missing.add(sha256)
+                    continue
+                content = await asyncio.to_thread(place.read_bytes)
             line = {"file": {"sha256": sha256, "content": base64.b64encode(content).decode()}}
             yield json_text(line).encode() + b"\n"

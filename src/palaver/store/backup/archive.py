@@ -24,6 +24,8 @@ VERSION = 1
 DATABASE = "palaver.db"
 MANIFEST = "manifest.json"
 FILES = "files"
+KEYS = "palaver.keys"
+"""The wrapped keys of an encrypted store. Its other parts are encrypted."""
 _CHUNK = 1 << 20
 _PRIVATE = 0o600
 

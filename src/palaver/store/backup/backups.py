@@ -1,7 +1,6 @@
 """Make backups in a folder: consistent, incremental for files, and only as many as are to be kept."""
 
 import fcntl
-import hashlib
 import io
 import os
 import re
@@ -10,14 +9,17 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from palaver import __version__
+from palaver.db.cipher import open_file
 from palaver.db.sqlite import connect
 from palaver.model.errors import StoreError, StoreInUse
 from palaver.model.value import value
 from palaver.store.backup.archive import (
     DATABASE,
     FILES,
+    KEYS,
     ArchiveWriter,
     BadBackup,
     Manifest,
@@ -26,6 +28,10 @@ from palaver.store.backup.archive import (
     flush_folder,
     read_manifest,
 )
+from palaver.store.encryption.contents import PLAIN, PlainContents
+
+if TYPE_CHECKING:
+    from palaver.store.encryption.vault import Vault
 
 _NAME = re.compile(r"palaver-([0-9]{8}T[0-9]{6})Z\.tar", re.ASCII)
 _TIME = "%Y%m%dT%H%M%S"
@@ -50,6 +56,16 @@ class Backups:
     """The folder of attachments."""
     folder: Path
     """Where the archives go."""
+    vault: "Vault | None" = None
+    """The keys of an encrypted store, whose backups are as encrypted as it is."""
+
+    @property
+    def _contents(self) -> PlainContents:
+        return self.vault.current.contents if self.vault else PLAIN
+
+    @property
+    def _key(self) -> bytes | None:
+        return self.vault.current.database if self.vault else None
 
     def list_all(self) -> list[Backup]:
         """Return the complete archives, the newest first."""
@@ -110,7 +126,7 @@ class Backups:
                 with staged.open("rb") as content:
                     archive.add_member(DATABASE, content, staged.stat().st_size, now)
                 staged.unlink()
-                for name, text in extra.items():
+                for name, text in self._parts(extra).items():
                     archive.add_member(name, io.BytesIO(text), len(text), now)
                 files: dict[str, int] = {}
                 missing: list[str] = []
@@ -134,28 +150,41 @@ class Backups:
             staged.unlink(missing_ok=True)
         return manifest
 
+    def _parts(self, extra: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        if self.vault is None:
+            return extra
+        sealed = {name: self.vault.seal(text) for name, text in extra.items()}
+        return {**sealed, KEYS: self.vault.file_content()}
+
     def _copy_database(self, staged: Path) -> tuple[int, list[str]]:
         """Copy the database as it is at one moment. Return its schema and the files that it refers to."""
         os.close(os.open(staged, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600))
         try:
-            with closing(connect(self.database, read_only=True)) as source, closing(sqlite3.connect(staged)) as copy:
+            with (
+                closing(connect(self.database, self._key, read_only=True)) as source,
+                closing(open_file(staged, self._key)) as copy,
+            ):
                 # It is only read again here: neither a crash nor a journal matters.
                 copy.executescript("PRAGMA synchronous = OFF; PRAGMA journal_mode = OFF")
                 source.backup(copy)
                 schema = copy.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone()
                 names = copy.execute("SELECT DISTINCT sha256 FROM attachments ORDER BY sha256").fetchall()
-                return int(schema[0]), [row[0] for row in names]
+                return int(schema[0]), [self._stored_name(row[0]) for row in names]
         except sqlite3.Error as error:
             raise StoreError(f"the database {self.database} could not be copied: {error}") from error
 
     # Files
+
+    def _stored_name(self, sha256: str) -> str:
+        name = self._contents.name_of(sha256)
+        return name if self._source(name).is_file() else sha256
 
     def _add_file(self, archive: ArchiveWriter, name: str) -> int | None:
         """Put a file into the archive. The reader checks its hash, which is its name."""
         try:
             with self._source(name).open("rb") as content:
                 facts = os.fstat(content.fileno())
-                if hashlib.file_digest(content, "sha256").hexdigest() != name:
+                if not self._contents.is_intact(content, name):
                     return None
                 content.seek(0)
                 at = datetime.fromtimestamp(facts.st_mtime, UTC)
@@ -174,7 +203,9 @@ class Backups:
                 facts = os.fstat(content.fileno())
                 kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 with appearing(kept) as target:
-                    is_intact = copy_hashed(content, target).sha256 == name
+                    copy_hashed(content, target)
+                    target.seek(0)
+                    is_intact = self._contents.is_intact(target, name)
         except FileNotFoundError:
             return None
         if not is_intact:

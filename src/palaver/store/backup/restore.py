@@ -2,19 +2,20 @@
 
 import os
 import shutil
-import sqlite3
 import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
+from palaver.db.cipher import open_file
 from palaver.model.errors import StoreError
 from palaver.model.value import value
 from palaver.store.backup.archive import (
     DATABASE,
     FILES,
+    KEYS,
     MANIFEST,
     BadBackup,
     Manifest,
@@ -25,20 +26,25 @@ from palaver.store.backup.archive import (
     reading,
     time_of,
 )
+from palaver.store.encryption.contents import PLAIN, PlainContents
 from palaver.store.opening import open_store
 from palaver.store.status.invariants import violations
 
+if TYPE_CHECKING:
+    from palaver.store.encryption.vault import Vault
+
 _STAGE = "restore.part"
-_ADDED = ("configuration.yaml",)
+_CONFIGURATION = "configuration.yaml"
+_ADDED = (_CONFIGURATION, KEYS)
 """Parts besides the database and the files. Others stay in the archive."""
 _INSIDE = f"{FILES}/"
 Progress = Callable[[int], None]
 
 
-def restore(archive: Path, place: Path, *, progress: Progress = lambda _: None) -> Manifest:
+def restore(archive: Path, place: Path, key: bytes | None = None, *, progress: Progress = lambda _: None) -> Manifest:
     """Restore into a folder without anything in it. The database appears last, when all else is there and checked.
 
-    If this is killed, run it again: it begins anew.
+    If this is killed, run it again: it begins anew. Your `key` opens an encrypted backup.
     """
     stage = place / _STAGE
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -51,7 +57,8 @@ def restore(archive: Path, place: Path, *, progress: Progress = lambda _: None) 
     for left in ours:
         _remove(place / left)
     stage.mkdir(mode=0o700)
-    manifest = _extract(archive, stage, progress)
+    manifest = _extract(archive, stage, key, progress)
+    _open_configuration(stage, key)
     for name in (FILES, *_ADDED, DATABASE):
         part = stage / name
         if part.exists():
@@ -69,7 +76,7 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _extract(archive: Path, stage: Path, progress: Progress) -> Manifest:
+def _extract(archive: Path, stage: Path, key: bytes | None, progress: Progress) -> Manifest:
     """Write everything into the stage, and compare it with the manifest."""
     found: dict[str, Member] = {}
     manifest = None
@@ -85,13 +92,45 @@ def _extract(archive: Path, stage: Path, progress: Progress) -> Manifest:
     for name, member in manifest.members.items():
         if found.get(name) != member:
             raise BadBackup(archive, f"{name} in it is missing or was changed")
+    contents = _contents(archive, stage, key)
     for count, (name, size) in enumerate(manifest.files.items(), 1):
         inside = f"{_INSIDE}{name[:2]}/{name}"
         kept = found.get(inside) or _take_from_pool(archive, name, stage / inside)
-        if kept != Member(name, size):
+        if kept is None or kept.size != size or not _is_intact(stage / inside, contents):
             raise BadBackup(archive, f"the file {name[:16]} of it is missing or was changed")
         progress(count)
     return manifest
+
+
+def _vault(stage: Path, key: bytes) -> "Vault":
+    from palaver.store.encryption.vault import open_vault  # noqa: PLC0415 - an extra
+
+    return open_vault(stage / KEYS, key)
+
+
+def _contents(archive: Path, stage: Path, key: bytes | None) -> PlainContents:
+    """Return how the files in the backup are stored."""
+    if not (stage / KEYS).exists():
+        return PLAIN
+    if key is None:
+        raise StoreError(f"the backup {archive} is encrypted: set encryption.key_file to the file with its key")
+    return _vault(stage, key).current.contents
+
+
+def _is_intact(path: Path, contents: PlainContents) -> bool:
+    with path.open("rb") as content:
+        return contents.is_intact(content, path.name)
+
+
+def _open_configuration(stage: Path, key: bytes | None) -> None:
+    configuration = stage / _CONFIGURATION
+    if key and (stage / KEYS).exists() and configuration.exists():
+        configuration.write_bytes(_vault(stage, key).unseal(configuration.read_bytes()))
+
+
+def database_key(place: Path, key: bytes | None) -> bytes | None:
+    """Return the key of a restored database; None if it is not encrypted."""
+    return _vault(place, key).current.database if key and (place / KEYS).exists() else None
 
 
 def _checked(archive: Path, name: str) -> Path:
@@ -139,27 +178,28 @@ class Verified:
     """What is wrong with the database."""
 
 
-async def verify(archive: Path, *, progress: Progress = lambda _: None) -> Verified:
+async def verify(archive: Path, key: bytes | None = None, *, progress: Progress = lambda _: None) -> Verified:
     """Restore into a temporary folder, open the store there and look at what it holds."""
     with tempfile.TemporaryDirectory(prefix="palaver-verify-") as folder:
         place = Path(folder) / "place"
-        manifest = restore(archive, place, progress=progress)
-        counts = _count(place / DATABASE)
-        damage = _integrity(place / DATABASE)
-        async with await open_store(str(place / DATABASE)) as store:
+        manifest = restore(archive, place, key, progress=progress)
+        data_key = database_key(place, key)
+        counts = _count(place / DATABASE, data_key)
+        damage = _integrity(place / DATABASE, data_key)
+        async with await open_store(str(place / DATABASE), key=data_key) as store:
             broken = await store.read(violations())
     problems = (*damage, *(f"{each.invariant.sentence}: {', '.join(each.examples)}" for each in broken))
     return Verified(manifest=manifest, conversations=counts[0], entries=counts[1], people=counts[2], problems=problems)
 
 
-def _count(database: Path) -> list[int]:
-    with closing(sqlite3.connect(database)) as db:
+def _count(database: Path, key: bytes | None) -> list[int]:
+    with closing(open_file(database, key)) as db:
         return [
             db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("sessions", "entries", "people")
         ]
 
 
-def _integrity(database: Path) -> tuple[str, ...]:
-    with closing(sqlite3.connect(database)) as db:
+def _integrity(database: Path, key: bytes | None) -> tuple[str, ...]:
+    with closing(open_file(database, key)) as db:
         rows = db.execute("PRAGMA integrity_check(5)").fetchall()
     return tuple(f"the database is damaged: {row[0]}" for row in rows if row[0] != "ok")

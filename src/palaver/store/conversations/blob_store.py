@@ -4,20 +4,19 @@ import asyncio
 import fcntl
 import hashlib
 import os
-import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Generator, Iterable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from pathlib import Path
 from typing import IO, NamedTuple
 
 from palaver.model.attachment import StoredBlob, TooLarge
+from palaver.store.encryption.contents import PLAIN, SHA256, PlainContents
 
 _HEAD_BYTES = 64
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 _PARTIAL_SUFFIX = ".part"
 SET_ASIDE = "set-aside"
 """The folder of damaged contents, each under the hash that it does not match, kept like any other."""
@@ -47,27 +46,43 @@ class StoredFile(NamedTuple):
 class BlobStore:
     """Files are at `ab/ab12…`: two characters, then the whole hash. No input from outside is part of a path."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, contents: PlainContents = PLAIN) -> None:
         self._folder = folder
+        self._contents = contents
 
     def place(self, sha256: str) -> Path | None:
-        if not _SHA256.fullmatch(sha256):
+        if not SHA256.fullmatch(sha256):
             return None
         path = self._path(sha256)
         return path if path.is_file() else None
+
+    @asynccontextmanager
+    async def reading(self, sha256: str) -> AsyncGenerator[Path | None]:
+        """Yield the path of the plain content for as long as it is read; None if it is not on this machine."""
+        path = self.place(sha256)
+        if path is None:
+            yield None
+            return
+        opened = self._contents.readable(path)
+        plain = await asyncio.to_thread(opened.__enter__)
+        async with AsyncExitStack() as stack:
+            stack.push(opened)
+            yield plain
 
     async def keep(self, chunks: AsyncIterator[bytes], limit: int) -> StoredBlob:
         part = await asyncio.to_thread(self._begin)
         try:
             digest, size, head = hashlib.sha256(), 0, b""
             with part.open("wb") as file:
+                writer = self._contents.writer(file)
                 async for chunk in chunks:
                     size += len(chunk)
                     if size > limit:
                         raise TooLarge(f"more than {limit} bytes")
                     head += chunk[: _HEAD_BYTES - len(head)]
                     digest.update(chunk)
-                    await asyncio.to_thread(file.write, chunk)
+                    await asyncio.to_thread(writer.write, chunk)
+                writer.finish()
                 await asyncio.to_thread(_flush, file)
             await asyncio.to_thread(self._commit, part, digest.hexdigest())
             return StoredBlob(digest.hexdigest(), size, head)
@@ -82,11 +97,12 @@ class BlobStore:
         return await asyncio.to_thread(self._examine, sha256)
 
     def _examine(self, sha256: str) -> Condition:
-        if not _SHA256.fullmatch(sha256):
+        if not SHA256.fullmatch(sha256):
             return Condition.MISSING
         try:
-            with self._path(sha256).open("rb") as file:
-                is_intact = hashlib.file_digest(file, "sha256").hexdigest() == sha256
+            path = self._path(sha256)
+            with path.open("rb") as file:
+                is_intact = self._contents.is_intact(file, path.name)
         except FileNotFoundError:
             return Condition.SET_ASIDE if self._aside(sha256).is_file() else Condition.MISSING
         except OSError:
@@ -104,7 +120,7 @@ class BlobStore:
             self._path(sha256).replace(aside)
 
     async def find(self, is_wanted: Callable[[str], bool]) -> list[str]:
-        return await asyncio.to_thread(lambda: sorted({path.name for path in self._stored() if is_wanted(path.name)}))
+        return await asyncio.to_thread(lambda: sorted(set(filter(is_wanted, map(self._hash, self._stored())))))
 
     async def list_files(self) -> list[StoredFile]:
         """Return all contents, the newest first."""
@@ -114,17 +130,22 @@ class BlobStore:
         for path in self._stored():
             with suppress(FileNotFoundError):
                 facts = path.stat()
-                yield StoredFile(path.name, datetime.fromtimestamp(facts.st_mtime, UTC), facts.st_size)
+                yield StoredFile(self._hash(path), datetime.fromtimestamp(facts.st_mtime, UTC), facts.st_size)
 
     async def remove(self, names: Collection[str], older_than: timedelta) -> int:
         paths = [place(name) for name in names for place in (self._path, self._aside)]
         return await asyncio.to_thread(self._remove, paths, older_than)
 
     def _path(self, sha256: str) -> Path:
-        return self._folder / sha256[:2] / sha256
+        name = self._contents.name_of(sha256)
+        path, plain = self._folder / name[:2] / name, self._folder / sha256[:2] / sha256
+        return plain if plain.is_file() and not path.is_file() else path
 
     def _aside(self, sha256: str) -> Path:
-        return self._folder / SET_ASIDE / sha256
+        return self._folder / SET_ASIDE / self._contents.name_of(sha256)
+
+    def _hash(self, path: Path) -> str:
+        return self._contents.hash_of(path.name) or path.name
 
     def _begin(self) -> Path:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -165,7 +186,7 @@ class BlobStore:
 
     def _unreferenced(self, held: Collection[str]) -> Iterator[Path]:
         yield from self._folder.glob(f"*{_PARTIAL_SUFFIX}")
-        yield from (path for path in self._stored() if path.name not in held)
+        yield from (path for path in self._stored() if self._hash(path) not in held)
 
     def _stored(self) -> Iterator[Path]:
         yield from self._folder.glob("??/*")

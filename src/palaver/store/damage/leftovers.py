@@ -9,11 +9,12 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+from palaver.db.cipher import open_file
 from palaver.db.high_water import mark_path
 from palaver.db.sqlite import connect
 from palaver.model.errors import StoreError
+from palaver.store.encryption.contents import STORED_NAME
 
-_HASH = re.compile(r"[0-9a-f]{64}")
 FILES = "files"
 """The folder of attachments in a data directory."""
 
@@ -54,13 +55,13 @@ def _leftovers(path: Path) -> list[str]:
 
 
 def _has_contents(folder: Path) -> bool:
-    return any(_HASH.fullmatch(each.name) for each in folder.glob("??/*"))
+    return any(STORED_NAME.fullmatch(each.name) for each in folder.glob("??/*"))
 
 
 # Copies
 
 
-def copy_database(path: Path, copy: Path, version: int | None = None) -> bool:
+def copy_database(path: Path, copy: Path, version: int | None = None, *, key: bytes | None = None) -> bool:
     """Copy a database with its log, for its owner alone to read. The copy appears when it is complete.
 
     With a `version` only a database of that schema is copied; return whether it was.
@@ -71,7 +72,7 @@ def copy_database(path: Path, copy: Path, version: int | None = None) -> bool:
     try:
         # Held, so that nobody takes it for one that a killed process left.
         fcntl.flock(handle, fcntl.LOCK_EX)
-        is_wanted = _copy(path, part, version)
+        is_wanted = _copy(path, part, version, key)
         os.fsync(handle)
         if is_wanted:
             part.replace(copy)
@@ -81,8 +82,8 @@ def copy_database(path: Path, copy: Path, version: int | None = None) -> bool:
     return is_wanted
 
 
-def _copy(path: Path, part: Path, version: int | None) -> bool:
-    source, target = connect(path, read_only=True), sqlite3.connect(part)
+def _copy(path: Path, part: Path, version: int | None, key: bytes | None) -> bool:
+    source, target = connect(path, key, read_only=True), open_file(part, key)
     found: object = None
     try:
         source.backup(target)

@@ -24,16 +24,16 @@ _WORDS = {
 }
 
 
-def known_mark(path: Path) -> HighWater:
+def known_mark(path: Path, key: bytes | None = None) -> HighWater:
     """Return how far a database had got: what its mark says, or else how far the search index had followed it."""
     mark = read_mark(path)
-    return HighWater(changes=_indexed_position(path)) if mark == HighWater() else mark
+    return HighWater(changes=_indexed_position(path, key)) if mark == HighWater() else mark
 
 
-def _indexed_position(path: Path) -> int:
+def _indexed_position(path: Path, key: bytes | None) -> int:
     """Return the position in the journal; 0 if the index does not tell, since it can be built again."""
     index = path.with_name(f"{path.name}.search")
-    with suppress(sqlite3.Error, OSError), closing(connect(index, read_only=True)) as db:
+    with suppress(sqlite3.Error, OSError), closing(connect(index, key, read_only=True)) as db:
         found = next(iter(db.execute("SELECT value FROM meta WHERE name = 'pos'")), (0,))[0]
         return found if isinstance(found, int) and 0 <= found < _MAX_POSITION else 0
     return 0
@@ -50,7 +50,7 @@ def describe_lost(reached: HighWater, mark: HighWater) -> str:
 
 
 async def check_mark(database: SqliteDatabase) -> HealthCheck:
-    mark, reached = known_mark(database.path), await database.read(measure())
+    mark, reached = known_mark(database.path, database.key), await database.read(measure())
     lost = describe_lost(reached, mark)
     kept = f", but no mark is kept from now on: {database.mark_problem}" if database.mark_problem else ""
     return HealthCheck(

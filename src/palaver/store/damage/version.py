@@ -11,12 +11,12 @@ from palaver.db.sqlite import connect, run_statements
 from palaver.store.damage.health_check import HealthCheck, repair_step
 
 
-def check_version(path: Path) -> HealthCheck | None:
+def check_version(path: Path, key: bytes | None = None) -> HealthCheck | None:
     """Report a SQLite file whose version is not that of its tables; None if it is, or the file cannot be read.
 
     A version above ours is that of a newer Palaver, whose tables we do not know.
     """
-    with suppress(sqlite3.Error, OSError), closing(connect(path, read_only=True)) as db:
+    with suppress(sqlite3.Error, OSError), closing(connect(path, key, read_only=True)) as db:
         version = _version_of(db)
         fits = _fitting_version(run_statements(db, iter(read_sqlite()), set()))
         said = f"schema {version}" if version else "no schema version"
@@ -31,9 +31,9 @@ def check_version(path: Path) -> HealthCheck | None:
     return None
 
 
-def correct_version(path: Path) -> None:
+def correct_version(path: Path, key: bytes | None = None) -> None:
     """Write the version that fits the tables."""
-    with closing(connect(path, new=False)) as db:
+    with closing(connect(path, key, new=False)) as db:
         fits = _fitting_version(run_statements(db, iter(read_sqlite()), set()))
         if lacks_meta(db):
             db.execute(expected_sqlite(known_migrations())["table", "meta", "meta"].definition)

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from palaver.db.cipher import open_file
 from palaver.db.file_lock import is_writable
 from palaver.db.sqlite import SqliteDatabase, use_write_ahead_log
 from palaver.db.transaction import Statements, transaction
@@ -157,7 +158,7 @@ class SqliteIndex:
         # In a read-only folder the index lives in memory.
         can_write = is_writable(self._path) and is_writable(self._path.parent)
         name = self._path if can_write else ":memory:"
-        self._db = db = sqlite3.connect(name, isolation_level=None, check_same_thread=False)
+        self._db = db = open_file(name, self._database.key)
         db.execute("PRAGMA busy_timeout = 20000")
         use_write_ahead_log(db)
         for setting in ("synchronous = NORMAL", "secure_delete = ON", "temp_store = MEMORY"):

@@ -1,0 +1,66 @@
+"""Open the keys of a configured store."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from palaver.config.model import Config
+from palaver.db.cipher import is_encrypted
+from palaver.model.errors import StoreError
+from palaver.store.backup.archive import KEYS
+from palaver.store.conversations.blob_store import BlobStore
+from palaver.store.encryption.contents import PLAIN
+from palaver.store.opening import refuse_other_encryption, sqlite_path
+
+if TYPE_CHECKING:
+    from palaver.store.encryption.vault import Vault
+
+
+def read_key(config: Config) -> bytes | None:
+    """Return your key; None if nothing is encrypted."""
+    text = config.encryption.read_key()
+    if text is None:
+        return None
+    try:
+        from palaver.store.encryption.vault import parse_key  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        raise StoreError("encryption is not installed: pip install 'palaver[encryption]'") from error
+    return parse_key(text)
+
+
+def keys_file(config: Config) -> Path:
+    return config.data_dir / KEYS
+
+
+def find_vault(config: Config) -> "Vault | None":
+    """Open the keys of a store, and make them for a new one; None if nothing is encrypted.
+
+    Raises StoreError if the store is not encrypted though that is configured.
+    """
+    key = read_key(config)
+    if key is None:
+        return None
+    from palaver.store.encryption.vault import create_vault, open_vault  # noqa: PLC0415 - an extra
+
+    file, database = keys_file(config), sqlite_path(config.store)
+    if database:
+        refuse_other_encryption(database, key)
+    if file.exists():
+        vault = open_vault(file, key)
+        vault.refuse_unfinished()
+        return vault
+    if database and is_encrypted(database):
+        raise StoreError(f"the keys {file} of the encrypted database are missing: put them back, from any backup")
+    return create_vault(file, key)
+
+
+def find_files_vault(config: Config) -> "Vault | None":
+    """Open the keys for the files of this machine, which are encrypted once there are keys."""
+    return find_vault(config) if config.encryption.is_on and keys_file(config).exists() else None
+
+
+def database_key(vault: "Vault | None") -> bytes | None:
+    return vault.current.database if vault else None
+
+
+def find_blob_store(config: Config, vault: "Vault | None") -> BlobStore:
+    return BlobStore(config.data_dir / "files", vault.current.contents if vault else PLAIN)
