@@ -11,6 +11,7 @@ from pathlib import Path
 from bench import (
     commands,
     domain,
+    encryption,
     engine,
     engines,
     jobs,
@@ -44,6 +45,8 @@ MEASURES: Mapping[str, Measure] = {
     "store.turn": _on(engines.sqlite, turns.turn),
     "store.turn_io": sqlite.turn_io,
     "store.turns_64": _on(engines.sqlite, turns.turns_64),
+    "store.encrypted_turn": encryption.encrypted_turn,
+    "store.encrypted_search": encryption.encrypted_search,
     "store.turns_64_slow": sqlite.slow_disk,
     "store.load_200": _on(engines.sqlite, reads.load_200),
     "store.route_growth": _on(engines.sqlite, reads.route_growth),

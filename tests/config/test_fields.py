@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from palaver.config import agents, backup, limits, model, quotas, relay, retention, terminal, tools, web
+from palaver.config import agents, backup, encryption, limits, model, quotas, relay, retention, terminal, tools, web
 from palaver.config.effective import effective_settings
 from palaver.config.errors import MalformedConfig
 from palaver.config.loader import load, load_with_sources
@@ -36,7 +36,7 @@ ENVIRON = {"PALAVER_CONFIG": "own.yaml"}
 
 
 def models() -> Iterator[type[Section]]:
-    for module in (model, agents, backup, quotas, limits, relay, retention, tools, terminal, web):
+    for module in (model, agents, backup, encryption, quotas, limits, relay, retention, tools, terminal, web):
         for found in vars(module).values():
             if isinstance(found, type) and issubclass(found, Section) and found.__module__ == module.__name__:
                 yield found
@@ -125,7 +125,7 @@ def test_what_is_given_as_an_example_is_allowed(
     needs_a_place = way[:2] == ("tools", "servers") and way[-1] not in {"command", "url"}
     beside = "\n    platform: irc" if needs_a_platform else "\n      command: x" if needs_a_place else ""
     Path("own.yaml").write_text(text + beside)
-    load(Path(), {**ENVIRON, "OPENAI_API_KEY": "x", "AGENT_TOKEN": "x"})
+    load(Path(), {**ENVIRON, "OPENAI_API_KEY": "x", "AGENT_TOKEN": "x", "PALAVER_KEY": "x"})
 
 
 def test_what_is_shown_can_be_written_and_is_then_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,9 +30,9 @@ class EncryptionConfig(Section):
         if len(given) > 1:
             raise as_pydantic_error(
                 BadArgument(
-                    "There is one key, but its source is in",
+                    "The key cannot be in",
                     found=" and ".join(given),
-                    allowed="one of them",
+                    allowed="one place",
                     example=given[0],
                 )
             )

@@ -1,0 +1,80 @@
+"""`palaver encryption` from the outside: switch it on, change keys, lose the disk, open exports, switch it off."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_backup import ARCHIVE, Palaver, palaver, sessions
+
+__all__ = ["palaver"]
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PALAVER_CONFIG", str(tmp_path / "own.yaml"))
+    (tmp_path / "own.yaml").write_text("timezone: UTC\n")
+    return tmp_path / "own.yaml"
+
+
+def test_encrypt_rotate_back_up_restore_export_and_decrypt(
+    palaver: Palaver, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    palaver("sessions", "import", str(ARCHIVE))
+    before = sessions(palaver)
+    assert "no key is configured" in palaver("encryption", "on", code=1)
+    key = tmp_path / "palaver.key"
+    assert "Keep a copy" in palaver("encryption", "key", "-o", str(key))
+    assert key.stat().st_mode & 0o077 == 0
+    first = key.read_text().strip()
+    config.write_text(f"timezone: UTC\nencryption: {{key_file: {key.name}}}\n")
+    assert "database         not encrypted" in palaver("encryption", "status")
+    assert "Everything is encrypted" in palaver("encryption", "on")
+    assert sessions(palaver) == before
+    assert b"oak shelf" not in (tmp_path / "place/palaver.db").read_bytes()
+    assert "oak shelf" in palaver("sessions", "search", "oak", "shelf")
+    made = json.loads(palaver("backup", "--json"))["file"]
+    old = tmp_path / "old.key"
+    old.write_text(first)
+    assert "The new key is in" in palaver("encryption", "rotate")
+    assert key.read_text().strip() != first
+    assert sessions(palaver) == before
+    assert "does not open" in palaver("backup", "verify", made, code=1)
+    assert "complete and restores" in palaver("backup", "verify", made, "--key-file", str(old))
+    export, plain = tmp_path / "all.jsonl", tmp_path / "plain.jsonl"
+    palaver("sessions", "export", "--all", "-o", str(export))
+    assert b"oak shelf" not in export.read_bytes()
+    assert "oak shelf" in palaver("encryption", "open", str(export))
+    palaver("sessions", "export", "--all", "--plain", "-o", str(plain))
+    assert b"oak shelf" in plain.read_bytes()
+    assert "new data key" in palaver("encryption", "renew")
+    assert sessions(palaver) == before
+    printed = palaver("config", "show") + palaver("encryption", "status") + palaver("encryption", "status", "--json")
+    assert not any(secret in printed for secret in (first, key.read_text().strip()))
+    monkeypatch.setenv("PALAVER_HOME", str(tmp_path / "new"))
+    palaver("sessions", "import", str(export))
+    assert len(sessions(palaver)) == len(before)
+    monkeypatch.setenv("PALAVER_HOME", str(tmp_path / "restored"))
+    assert "as of" in palaver("restore", made, "--key-file", str(old))
+    assert "does not open" in palaver("sessions", "list", code=1)
+    config.write_text(f"timezone: UTC\nencryption: {{key_file: {old.name}}}\n")
+    assert "Both keys open" in palaver("encryption", "rotate", "--new-key-file", str(key))
+    config.write_text(f"timezone: UTC\nencryption: {{key: {key.read_text().strip()}}}\n")
+    assert "Only the configured key" in palaver("encryption", "rotate", "--finish")
+    assert sessions(palaver) == before
+    assert "you replace it yourself" in palaver("encryption", "rotate", code=2)
+    assert "Nothing is encrypted" in palaver("encryption", "off", "--yes")
+    config.write_text("timezone: UTC\n")
+    assert sessions(palaver) == before
+
+
+def test_a_key_from_the_keyring(palaver: Palaver, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries: dict[tuple[str, str], str] = {}
+    monkeypatch.setattr("keyring.get_password", lambda service, entry: entries.get((service, entry)))
+    config.write_text("encryption: {keyring: main}\n")
+    assert "keyring set palaver main" in palaver("sessions", "import", str(ARCHIVE), code=1)
+    entries["palaver", "main"] = palaver("encryption", "key").strip()
+    palaver("sessions", "import", str(ARCHIVE))
+    assert "database         encrypted" in palaver("encryption", "status")
+    config.write_text("encryption: {keyring: main, key_file: other.key}\n")
+    assert "cannot be in" in palaver("sessions", "list", code=2)
