@@ -70,7 +70,11 @@ def test_encrypt_rotate_back_up_restore_export_and_decrypt(
 
 def test_a_key_from_the_keyring(palaver: Palaver, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entries: dict[tuple[str, str], str] = {}
-    monkeypatch.setattr("keyring.get_password", lambda service, entry: entries.get((service, entry)))
+
+    def get_password(service: str, entry: str) -> str | None:
+        return entries.get((service, entry))
+
+    monkeypatch.setattr("keyring.get_password", get_password)
     config.write_text("encryption: {keyring: main}\n")
     assert "keyring set palaver main" in palaver("sessions", "import", str(ARCHIVE), code=1)
     entries["palaver", "main"] = palaver("encryption", "key").strip()
