@@ -36,10 +36,9 @@ async def transcribe(ctx: EngineContext, files: Sequence[Attachment]) -> Heard:
 
 
 async def _transcribe_one(ctx: EngineContext, voice: Voice, file: Attachment) -> Heard:
-    path = ctx.blob_store.place(file.sha256) if ctx.blob_store and file.sha256 else None
-    if path is None:
+    content = await _read(ctx, file)
+    if content is None:
         return Heard(text=texts.not_transcribed(file.problem or "it is not stored"))
-    content = await asyncio.to_thread(path.read_bytes)
     seconds, limit = recording_seconds(content), voice.max_length.total_seconds()
     if seconds > limit:
         return Heard(text=texts.not_transcribed(f"it is longer than {limit / 60:g} minutes"))
@@ -51,6 +50,13 @@ async def _transcribe_one(ctx: EngineContext, voice: Voice, file: Attachment) ->
     log.info("a voice message was transcribed", extra={"action": "voice.transcribed"})
     cost = round(voice.minute_price * _MILLION * seconds / 60)
     return Heard(text=texts.transcribed(said) if said else texts.not_transcribed("it says nothing"), cost_micros=cost)
+
+
+async def _read(ctx: EngineContext, file: Attachment) -> bytes | None:
+    if ctx.blob_store is None:
+        return None
+    async with ctx.blob_store.reading(file.sha256 or "") as path:
+        return await asyncio.to_thread(path.read_bytes) if path else None
 
 
 async def _try(voice: Voice, recording: NewFile) -> str:
