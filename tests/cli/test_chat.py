@@ -337,7 +337,7 @@ def test_what_was_answered_while_nobody_was_there_is_shown_first(place: Place) -
 
 def test_leaving_in_the_middle_is_quick_and_the_answer_comes_next_time(place: Place) -> None:
     talk = place.start("chat", "-m", "!slow 2 the first")
-    log = place.home / "chat.log"
+    log = place.home / "gateway.log"
     until(lambda: log.exists() and "turn began" in log.read_text())
     assert ended(talk, signal.SIGINT) == 130
     assert turns(place) == ["interrupted"]

@@ -44,9 +44,10 @@ def test_all_is_well(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--store", store, "--rebuild-search", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["ok"] is True
-    assert [check["name"] for check in found["checks"][:4]] == ["disk", "data directory", "agent", "search index"]
-    assert found["checks"][2]["found"] == "it answers"
-    assert found["checks"][3]["found"].startswith("rebuilt from ")
+    names = ["disk", "data directory", "permissions", "versions", "agent", "search index"]
+    assert [check["name"] for check in found["checks"][:6]] == names
+    assert found["checks"][4]["found"] == "it answers"
+    assert found["checks"][5]["found"].startswith("rebuilt from ")
 
 
 def test_what_is_broken_is_named_with_a_way_to_mend_it(store: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -308,6 +309,18 @@ def test_a_file_that_was_never_a_database_is_nothing_to_bring_back(
     file.write_text("Dear Ann, " * 100)
     assert main(["sessions", "list", "--store", str(file)]) == 1
     assert "backup" not in capsys.readouterr().err
+
+
+def test_a_secret_that_others_can_read_is_named(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bring(tmp_path / "doves", monkeypatch, {"dove": "tests.cli.doves:Dove"})
+    (tmp_path / "token").write_text("coo")
+    (tmp_path / "token").chmod(0o644)
+    (tmp_path / "own.yaml").write_text("platforms: {dove: {accounts: {main: {token_file: token}}}}")
+    monkeypatch.setenv("PALAVER_CONFIG", str(tmp_path / "own.yaml"))
+    assert main(["doctor", "--no-test", "--store", store]) == 0
+    assert f"Run: chmod 600 {tmp_path / 'token'}" in capsys.readouterr().out
 
 
 def test_an_mcp_server_that_does_not_start_is_named_with_its_last_words(

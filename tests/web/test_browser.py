@@ -40,6 +40,7 @@ PAGES = (
     "/usage",
     "/explain?platform=telegram&chat=7",
     "/doctor",
+    "/logs",
 )
 TINY, LARGE = ViewportSize(width=360, height=700), ViewportSize(width=1200, height=800)
 

@@ -1,12 +1,14 @@
 """Every page of the dashboard: what it shows, to whom, and what its buttons do."""
 
 import asyncio
+import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import httpx
 import pytest
 
+from palaver.gateway.log_file import LogFile
 from palaver.gateway.terminal import terminal_socket
 from palaver.model.access import AccessRole, Grant
 from palaver.model.attachment import Attachment
@@ -37,6 +39,7 @@ PAGES = (
     "/usage?by=person&metric=cost&days=7",
     "/explain",
     "/doctor",
+    "/logs",
 )
 OPERATOR = Principal.operator()
 
@@ -346,6 +349,30 @@ async def test_the_doctor_and_the_platforms_say_what_they_found(client: httpx.As
     assert "Everything is fine." in (await client.get("/doctor")).text
 
 
+async def test_the_log_is_filtered_by_what_is_picked(window: Opened, client: httpx.AsyncClient) -> None:
+    assert "No line matches." in (await client.get("/logs")).text
+    handler = LogFile(window.config.data_dir, 1)
+    for level, sentence, action in (
+        (logging.DEBUG, "a detail", "agent.stderr"),
+        (logging.INFO, "turn began", "turn.started"),
+        (logging.ERROR, "<b>it</b> failed", "turn.failed"),
+    ):
+        record = logging.LogRecord("palaver.x", level, "", 0, sentence, (), None)
+        record.action, record.turn = action, 7
+        handler.handle(record)
+    handler.close()
+    page = (await client.get("/logs")).text
+    assert "turn began" in page
+    assert "a detail" not in page
+    assert "&lt;b&gt;it&lt;/b&gt; failed" in page
+    assert '<option value="agent.stderr">' in page, "every action can be picked"
+    page = (await client.get("/logs?level=error&action=turn.failed&since=1h")).text
+    assert '<option value="turn.failed" selected>' in page
+    assert "turn=7" in page
+    assert "turn began" not in page
+    assert "No line matches." in (await client.get("/logs?level=x&action=%3Cb&since=y")).text
+
+
 async def test_somebody_else_sees_their_own_conversations_and_no_page_of_the_owners(window: Opened) -> None:
     await say(window, "the secret of main")
     session = await session_of(window)
@@ -354,6 +381,7 @@ async def test_somebody_else_sees_their_own_conversations_and_no_page_of_the_own
             "/platforms",
             "/people",
             "/doctor",
+            "/logs",
             "/explain",
             "/settings",
             "/settings/model",

@@ -8,15 +8,17 @@ from typing import Annotated
 
 import typer
 
+from palaver.cli.bundle import write_bundle
 from palaver.cli.export import blob_store
-from palaver.cli.output import FAILED, counted, print_json, print_line, print_verdict
+from palaver.cli.output import FAILED, counted, print_json, print_line, print_note, print_verdict
 from palaver.cli.probe import find_problem
-from palaver.cli.repair import repair_store
+from palaver.cli.repair import RepairReport, repair_store
 from palaver.cli.shared_options import Json, StoreOption, Yes, ask, database_key, find_zone, local_now, store_url
+from palaver.cli.versions import check_versions
 from palaver.commands.formatting import format_time
 from palaver.config.agents import AgentConfig
 from palaver.config.errors import MalformedConfig
-from palaver.config.loader import load
+from palaver.config.loader import load, load_with_sources
 from palaver.gateway.agents import build_agent, configured_agents, cost_warnings, find_unavailable_agents
 from palaver.model.errors import InvalidInput, PalaverError, StoreError
 from palaver.model.problem import ProblemArea, describe_agent_problem, is_agent_problem
@@ -30,7 +32,9 @@ from palaver.store.damage.leftovers import describe_leftovers
 from palaver.store.damage.set_aside import dismiss_set_aside
 from palaver.store.damage.version import check_version
 from palaver.store.opening import sqlite_path
+from palaver.store.status.counts import count_rows
 from palaver.store.status.health import check_all, check_data_directory, unreadable_folder
+from palaver.store.status.permissions import check_permissions, data_files
 from palaver.store.store import Store
 from palaver.tools.toolsets import Toolsets
 
@@ -53,10 +57,17 @@ Dismisses = Annotated[
     bool, typer.Option("--dismiss", help="No longer warn of what repairs set aside so far. Nothing is deleted.")
 ]
 
+Bundle = Annotated[
+    str,
+    typer.Option(
+        "--bundle", metavar="FILE.zip", help="Write a file for a bug report, with nothing said or secret in it."
+    ),
+]
+
 
 @app.command(
-    help="Check the configuration, the agents, the database and its guarantees, attachments, disk, clock and search"
-    f" index.\n\n{EXAMPLES['doctor']}"
+    help="Check the configuration, the agents, the database and its guarantees, attachments, disk, clock, permissions,"
+    f" versions and search index.\n\n{EXAMPLES['doctor']}"
 )
 def doctor(
     *,
@@ -64,6 +75,7 @@ def doctor(
     rebuild_search: Rebuild = False,
     repair: Repairs = False,
     dismiss: Dismisses = False,
+    bundle: Bundle = "",
     yes: Yes = False,
     no_test: NoTest = False,
     json: Json = False,
@@ -72,27 +84,46 @@ def doctor(
     report = repair_store(store, checks, yes=yes, lists=not json, example=EXAMPLES["doctor"]) if repair else None
     if report:
         checks = _checked(store, rebuild=False, asks=not no_test)
+    if bundle:
+        _bundle(Path(bundle), store, checks)
     well = all(check.ok for check in checks)
     if json:
         repaired = report.fields if report else {}
         print_json({"ok": well, **repaired, "checks": [_fields(check) for check in checks]})
     else:
-        if report:
-            report.print()
-        for check in checks:
-            fix = "" if check.ok else check.fix
-            print_verdict(check.name, check.found, fix=fix, ok=check.ok, is_warning=check.is_warning)
-        warned = any(check.is_warning for check in checks)
-        fine = "Everything works. Read the warnings above." if warned else "Everything is fine."
-        print_line(fine if well else "Something needs fixing.")
+        _print(report, checks, well=well)
+    if bundle:
+        print_note(f"{bundle} holds versions, settings, findings, counts and log lines. Look before you send it.")
     if not well:
         raise typer.Exit(FAILED)
+
+
+def _print(report: RepairReport | None, checks: Sequence[HealthCheck], *, well: bool) -> None:
+    if report:
+        report.print()
+    for check in checks:
+        fix = check.fix if _has_fix(check) else ""
+        print_verdict(check.name, check.found, fix=fix, ok=check.ok, is_warning=check.is_warning)
+    warned = any(check.is_warning for check in checks)
+    fine = "Everything works. Read the warnings above." if warned else "Everything is fine."
+    print_line(fine if well else "Something needs fixing.")
+
+
+def _bundle(file: Path, store: str | None, checks: Sequence[HealthCheck]) -> None:
+    """Write a bug report; a database that cannot be opened is reported by its check."""
+    nothing: dict[str, int | dict[str, int]] = {}
+    try:
+        counts = ask(store, lambda opened: opened.read(count_rows()), absent=nothing)
+    except StoreError:
+        counts = nothing
+    write_bundle(file, config=load(Path(), os.environ), checks=checks, counts=counts, now=local_now())
 
 
 def _checked(store: str | None, *, rebuild: bool, asks: bool, dismiss: bool = False) -> list[HealthCheck]:
     """Run all checks; a store that cannot be opened is reported as one."""
     file = sqlite_path(store_url(store))
     checks = check_data_directory(file.resolve()) if file else []
+    checks += _machine(file)
     checks += [*_configuration(), *_agents(asks=asks), *_tool_servers()]
 
     async def examine(opened: Store) -> list[HealthCheck]:
@@ -120,6 +151,12 @@ def _checked(store: str | None, *, rebuild: bool, asks: bool, dismiss: bool = Fa
         return [*checks, *_explain_failed_opening(file, error, checks)]
 
 
+def _machine(database: Path | None) -> list[HealthCheck]:
+    """Check the files of this user, and the libraries."""
+    kept = [*data_files(database.resolve())] if database and not unreadable_folder(database.resolve()) else []
+    return [check_permissions(kept), check_versions()]
+
+
 def _explain_failed_opening(
     file: Path | None, error: StoreError, checks: Sequence[HealthCheck]
 ) -> Iterator[HealthCheck]:
@@ -139,12 +176,12 @@ def _key(file: Path) -> bytes | None:
 
 
 def _configuration() -> list[HealthCheck]:
-    """Check that adapters and hooks load and accept their options."""
+    """Check that adapters and hooks load and accept their options, and who can read the files with secrets."""
     try:
-        load(Path(), os.environ, known_platforms(), load_factory)
+        loaded = load_with_sources(Path(), os.environ, known_platforms(), load_factory)
     except MalformedConfig as error:
         return [HealthCheck(name="configuration", ok=False, found=str(each), fix=_FIX) for each in error.mistakes]
-    return []
+    return [HealthCheck(name="configuration", ok=True, found=each, is_warning=True) for each in loaded.warnings]
 
 
 def _agents(*, asks: bool) -> list[HealthCheck]:
@@ -162,11 +199,18 @@ def _answer(name: str, choice: AgentConfig) -> HealthCheck:
     """Ask an agent one small question."""
     problem = find_problem(build_agent(choice), name, str(choice.facts().get("key") or ""))
     if problem is None:
-        return HealthCheck(name=name, ok=True, found="it answers")
-    fix = "Fix what it reports."
+        return HealthCheck(name=name, ok=True, found="it answers", topic="agent", public="it answers")
+    fix = "Fix what it reports, or choose another agent with palaver setup."
     if is_agent_problem(problem.kind) and problem.kind is not FailureKind.FATAL:
         _, fix = describe_agent_problem(problem.kind, None, MAIN)
-    return HealthCheck(name=name, ok=False, found=f"it does not answer: {problem.detail}", fix=f"{fix} {_ASK_AGAIN}")
+    return HealthCheck(
+        name=name,
+        ok=False,
+        found=f"it does not answer: {problem.detail}",
+        fix=f"{fix} {_ASK_AGAIN}",
+        topic="agent",
+        public=f"it does not answer: {problem.kind.value}",
+    )
 
 
 async def _known_problems(store: Store) -> list[HealthCheck]:
@@ -203,7 +247,14 @@ def _tool_servers() -> list[HealthCheck]:
     except InvalidInput as error:
         return [HealthCheck(name="MCP servers", ok=False, found=str(error), fix=_FIX)]
     return [
-        HealthCheck(name=f"MCP server {name}", ok=name not in found, found=found.get(name, "it starts"), fix=_FIX)
+        HealthCheck(
+            name=f"MCP server {name}",
+            ok=name not in found,
+            found=found.get(name, "it starts"),
+            fix=_FIX,
+            topic="MCP server",
+            public="it does not start" if name in found else "it starts",
+        )
         for name in servers
     ]
 
@@ -212,4 +263,8 @@ def _fields(check: HealthCheck) -> dict[str, object]:
     fields: dict[str, object] = {"name": check.name, "ok": check.ok, "found": check.found}
     if check.is_warning:
         fields["warning"] = True
-    return fields if check.ok else fields | {"fix": check.fix}
+    return fields | {"fix": check.fix} if _has_fix(check) else fields
+
+
+def _has_fix(check: HealthCheck) -> bool:
+    return bool(check.fix) and (check.is_warning or not check.ok)

@@ -5,15 +5,12 @@ import logging
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from datetime import timedelta
-from io import TextIOWrapper
-from logging.handlers import RotatingFileHandler
-from pathlib import Path
 from typing import Self, cast
 
 from palaver.config.editor import ConfigFile
 from palaver.config.model import Config
 from palaver.gateway.gateway import Gateway
-from palaver.gateway.logs import HumanFormat, OutageFilter
+from palaver.gateway.log_file import LogFile
 from palaver.gateway.terminal import terminal_socket
 from palaver.model.errors import PalaverError, StoreInUse
 from palaver.platforms.terminal.client import GatewayFailing
@@ -28,24 +25,10 @@ _ANSWER_TIMEOUT_S = 10.0
 _STOP_TIMEOUT_S = 5.0
 """How long our own gateway has to stop cleanly, in seconds."""
 _RETRY_PAUSE_S = 0.02
-_MAX_LOG_BYTES = 1_000_000
 
 
 class GatewayCrashed(PalaverError):
     """The gateway in this process failed because of a bug."""
-
-
-class _LogFile(RotatingFileHandler):
-    """A log file created with its first line, readable only by its owner."""
-
-    def _open(self) -> TextIOWrapper:
-        file = Path(self.baseFilename)
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file.touch(mode=0o600)
-        return super()._open()
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - its name in logging
-        """Ignore write errors, such as a full disk: the chat goes on."""
 
 
 class _Outages(logging.Handler):
@@ -146,24 +129,19 @@ class GatewayClient:
         if isinstance(first, PalaverError | OSError):
             return first
         log.error("the gateway failed", exc_info=error, extra={"action": "gateway.error"})
-        return GatewayCrashed(f"The gateway failed ({type(first).__name__}). See the traceback in {self._log_file}")
-
-    @property
-    def _log_file(self) -> Path:
-        return self._config.data_dir / "chat.log"
+        return GatewayCrashed(f"The gateway failed ({type(first).__name__}). palaver logs shows where.")
 
     def _start_log(self) -> None:
         """Log to a file: the terminal shows the chat."""
-        handler = _LogFile(self._log_file, maxBytes=_MAX_LOG_BYTES, backupCount=1, encoding="utf-8", delay=True)
-        handler.setFormatter(HumanFormat(colours=False))
-        handler.addFilter(OutageFilter())
         root, ours = logging.getLogger(), logging.getLogger("palaver")
         outages = _Outages(self._lasting)
-        self._log.callback(handler.close)
-        self._log.callback(root.removeHandler, handler)
+        if megabytes := self._config.log.keep_megabytes:
+            handler = LogFile(self._config.data_dir, megabytes)
+            self._log.callback(handler.close)
+            self._log.callback(root.removeHandler, handler)
+            root.addHandler(handler)
         self._log.callback(root.removeHandler, outages)
         self._log.callback(ours.setLevel, ours.level)
-        root.addHandler(handler)
         root.addHandler(outages)
         if self.window:
             closed = _WebErrors(self.window)

@@ -65,6 +65,7 @@ _GROUPS = {
     "restore": LazyGroup("restore", "palaver.cli.restore", "Restore a backup into an empty place."),
     "encryption": LazyGroup("encryption", "palaver.cli.encryption", "Encrypt what is stored, and change keys."),
     "migrate": LazyGroup("migrate", "palaver.cli.migrate", "Move the store between SQLite and PostgreSQL."),
+    "logs": LazyGroup("logs", "palaver.cli.logs", "Show what the gateway logged."),
     "doctor": LazyGroup("doctor", "palaver.cli.doctor", "Find problems and show how to fix them."),
     "config": LazyGroup("config", "palaver.cli.config", "Check and show the configuration."),
     "setup": LazyGroup("setup", "palaver.cli.setup", "Choose the agent, or connect a platform account."),

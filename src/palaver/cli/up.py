@@ -18,6 +18,7 @@ from palaver.config.loader import Loaded
 from palaver.config.model import Config
 from palaver.gateway.agents import cost_warnings
 from palaver.gateway.gateway import Gateway
+from palaver.gateway.log_file import LogFile
 from palaver.gateway.logs import configure_logs
 from palaver.gateway.metrics import open_meter
 from palaver.model.errors import InvalidInput, StoreError, StoreInUse, StoreUnavailable
@@ -38,7 +39,8 @@ app = typer.Typer(rich_markup_mode=None)
 def up(*, store: StoreOption = None) -> None:
     loaded = load_for_gateway(store)
     config = loaded.config
-    configure_logs(config.log.level, config.log.format, sys.stderr)
+    kept = [LogFile(config.data_dir, config.log.keep_megabytes)] if config.log.keep_megabytes else []
+    configure_logs(config.log.level, config.log.format, sys.stderr, *kept)
     _caution(loaded)
     try:
         with open_meter(config.metrics.port, web=config.web.enabled) as meter:

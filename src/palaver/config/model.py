@@ -36,6 +36,7 @@ from palaver.engine.options import Options
 from palaver.model.addressing import AddressingRules, AnswerMode
 from palaver.model.errors import InvalidInput
 from palaver.model.key import ChatSelector, DmScope, GroupScope, Scope, ScopedSetting
+from palaver.model.log_line import LogLevel
 from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.model.revision import RevisionPolicy
 from palaver.model.tools import ALL_TOOLS
@@ -48,13 +49,6 @@ _SCOPE = Scope()
 _ATTENTION = AddressingRules()
 
 
-class LogLevel(StrEnum):
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
 class LogFormat(StrEnum):
     HUMAN = "human"
     JSON = "json"
@@ -63,6 +57,12 @@ class LogFormat(StrEnum):
 class LogConfig(Section):
     level: LogLevel = Field(default=LogLevel.INFO, description="Log this level and above.")
     format: LogFormat = Field(default=LogFormat.HUMAN, description="Lines for people, or one JSON object per line.")
+    keep_megabytes: int = Field(
+        default=10,
+        ge=0,
+        le=10_000,
+        description="Keep this much of the log in the data directory, for `palaver logs`. 0 keeps none.",
+    )
 
 
 class MetricsConfig(Section):

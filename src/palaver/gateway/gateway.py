@@ -29,6 +29,7 @@ from palaver.engine.retry import close_all
 from palaver.gateway.agents import AgentPool, build_agent
 from palaver.gateway.backups import find_backups, make_backup, serve_backups
 from palaver.gateway.erasures import with_outside
+from palaver.gateway.log_file import read_log
 from palaver.gateway.owner import link_owner
 from palaver.gateway.probe import ask_account, ask_agent
 from palaver.gateway.processes import make_process_manager, make_terminal_tools
@@ -59,6 +60,7 @@ from palaver.store.clock import StoreClock
 from palaver.store.opening import open_store, sqlite_path
 from palaver.store.privacy.pseudonyms import load_pseudonyms
 from palaver.store.status.health import HealthCheck, check_all, check_data_directory
+from palaver.store.status.permissions import check_permissions, data_files
 from palaver.store.store import Store
 from palaver.tools.toolsets import Toolsets
 from palaver.web.address import Address
@@ -275,6 +277,7 @@ class Gateway:
             waiting=reply_waiter,
             platforms=known_platforms(),
             listening=self._callbacks,
+            read_log=partial(read_log, config.data_dir),
             examine=partial(_check_health, store, config.store),
             shelf=blob_store,
             processes=processes,
@@ -399,6 +402,7 @@ async def _ask_agent(choice: AgentConfig, secret: str) -> str:
 async def _check_health(store: Store, url: str) -> list[HealthCheck]:
     file = sqlite_path(url)
     directory = check_data_directory(file.resolve()) if file else []
+    directory += [check_permissions(data_files(file.resolve()))] if file else []
     return [*directory, *[check async for check in check_all(store, SystemClock().now())]]
 
 

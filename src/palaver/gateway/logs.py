@@ -32,13 +32,16 @@ MAX_CHARACTERS = 500
 _COLOURS = {"DEBUG": "2", "INFO": "32", "WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}
 
 
-def configure_logs(level: str, form: str, stream: TextIO) -> None:
-    """Log to the stream: our records from `level` on, and warnings of libraries. `form` is `human` or `json`."""
+def configure_logs(level: str, form: str, stream: TextIO, *kept: logging.Handler) -> None:
+    """Log to the stream: our records from `level` on, and warnings of libraries. `form` is `human` or `json`.
+
+    `kept` are further handlers.
+    """
     handler = _Lines(stream)
     handler.setFormatter(JsonFormat() if form == "json" else HumanFormat(colours=stream.isatty()))
     handler.addFilter(OutageFilter())
     root = logging.getLogger()
-    root.handlers[:] = [handler]
+    root.handlers[:] = [handler, *kept]
     root.setLevel(logging.WARNING)
     logging.getLogger(_OURS).setLevel(level.upper())
 

@@ -36,6 +36,7 @@ async def check_processes(store: Store, data_dir: Path, now: datetime) -> Health
         name="background processes",
         ok=not problems,
         found=listed(problems) or fine,
+        public=f"{fine}, problems: {len(problems)}",
         fix="start the gateway: it records and reports what has ended, and removes the rest within a day",
     )
 

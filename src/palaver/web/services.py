@@ -9,6 +9,7 @@ from palaver.commands.registry import Registry
 from palaver.config.model import Config
 from palaver.engine.engine import Engine
 from palaver.engine.reply_waiter import ReplyWaiter
+from palaver.model.log_line import LogFilter, LogLine
 from palaver.model.platform import Platform
 from palaver.platforms.web.adapter import WebAdapter
 from palaver.processes.manager import ProcessManager
@@ -44,6 +45,8 @@ class Services:
     """The accounts that platforms call over HTTP, by platform and account name."""
     examine: Callable[[], Awaitable[Sequence[HealthCheck]]]
     """Run every check of `palaver doctor`; slow, so run it under this lock."""
+    read_log: Callable[[LogFilter, int], list[LogLine]]
+    """Return the newest lines of the kept log; it reads files."""
     config: Callable[[], Config]
     """The configuration in use."""
     back_up: Callable[[datetime], Awaitable[Backup]]

@@ -28,6 +28,7 @@ async def check_integrity(database: Database, path: Path) -> HealthCheck:
         name="integrity",
         ok=is_ok,
         found="every page is intact" if is_ok else listed(found),
+        public="every page is intact" if is_ok else f"{len(found)} problems",
         fix=repair_step("builds the indexes again") if indexes_only else recovery_steps(path),
         mends=(in_transaction(_reindex),) if indexes_only else (),
     )

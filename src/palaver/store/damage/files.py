@@ -30,7 +30,7 @@ async def check_contents(database: Database, blobs: BlobStore) -> HealthCheck:
         found = f"{counted(counts[Condition.INTACT], 'file', 'files')}, complete and unchanged"
         found += f"; {counted(aside, 'damaged one is', 'damaged ones are')} in files/{SET_ASIDE}" if aside else ""
         found += f"; {counted(orphans, 'other is', 'others are')} not used and removed after a while" if orphans else ""
-        return HealthCheck(name="attachments", ok=True, found=found, is_warning=bool(aside))
+        return HealthCheck(name="attachments", ok=True, found=found, is_warning=bool(aside), public=found)
     bad = [name for name, condition in conditions.items() if condition is Condition.DAMAGED]
     is_only_missing = counts[Condition.MISSING] == len(broken)
     # The machines that share a database in PostgreSQL have their own files.
@@ -38,11 +38,13 @@ async def check_contents(database: Database, blobs: BlobStore) -> HealthCheck:
     unreadable = f", {counts[Condition.UNREADABLE]} cannot be read" if counts[Condition.UNREADABLE] else ""
     such = listed(name[:ID_LENGTH] for name in broken)
     place = " on this machine" if is_elsewhere else ""
+    public = f"{counts[Condition.MISSING]} missing{place}, {len(bad)} damaged{unreadable}"
     return HealthCheck(
         name="attachments",
         ok=is_elsewhere,
         is_warning=is_elsewhere,
-        found=f"{counts[Condition.MISSING]} missing{place}, {len(bad)} damaged{unreadable}: {such}",
+        found=f"{public}: {such}",
+        public=public,
         fix=f"{_RESTORE}; if you have neither, {repair_step(f'moves damaged ones to files/{SET_ASIDE}')}"
         if bad
         else f"let this user read the files; {_RESTORE}"
@@ -86,6 +88,7 @@ async def check_references(database: Database) -> HealthCheck:
         f"{listed(name[:ID_LENGTH] for names in lost.values() for name in names)}"
         if lost
         else "all are kept",
+        public=f"not kept: {len(lost)}",
         fix=repair_step("keeps them again"),
         mends=(in_transaction(partial(_keep, lost)),) if lost else (),
     )

@@ -10,7 +10,8 @@ from palaver.model.errors import StoreError
 Transact = Callable[[Transaction[None]], Awaitable[None]]
 Mend = Callable[[Transact, datetime], Awaitable[None]]
 MAX_LISTED = 5
-FIX_THE_CAUSE = "fix the cause and run palaver doctor again"
+REPORT_A_BUG = "palaver doctor --bundle report.zip makes a file for a bug report, without anything said or secret"
+FIX_THE_CAUSE = f"fix what the error says, then run palaver doctor again; if you cannot, {REPORT_A_BUG}"
 
 
 def in_transaction(describe: Callable[[datetime], Transaction[None]]) -> Mend:
@@ -22,6 +23,8 @@ def in_transaction(describe: Callable[[datetime], Transaction[None]]) -> Mend:
 
 @dataclass(frozen=True, kw_only=True)
 class HealthCheck:
+    """What a check found. One that fails says how to fix it: a command or an exact step."""
+
     name: str
     ok: bool
     found: str
@@ -32,6 +35,14 @@ class HealthCheck:
     """The database refused the check itself."""
     mends: tuple[Mend, ...] = field(default=(), compare=False)
     """What a repair does about it, each in a transaction of its own; nothing if a person has to."""
+    public: str = ""
+    """What it found in our own words and numbers alone, for a bug report. Empty if that cannot be said."""
+    topic: str = ""
+    """What is checked, if the name says what somebody configured."""
+
+    def __post_init__(self) -> None:
+        if not (self.ok or self.fix):
+            raise ValueError(f"the check {self.topic or self.name} does not say how to fix what it found")
 
 
 async def or_problem(name: str, check: Awaitable[HealthCheck]) -> HealthCheck:

@@ -70,6 +70,7 @@ async def check_journal(database: Database) -> HealthCheck:
         found=f"{counted(len(missing), 'is', 'are')} missing: {listed(each.text for each in missing)}"
         if missing
         else "nothing is missing",
+        public=f"missing: {len(missing)}",
         fix=repair_step("writes an entry again from the message or the replies that it was, and else records its loss"),
         mends=(in_transaction(partial(_mend, tuple(missing))),),
     )

@@ -59,8 +59,11 @@ async def check_mark(database: SqliteDatabase) -> HealthCheck:
         found=f"the database lacks what was stored last: {lost}"
         if lost
         else f"everything that was stored is there{kept}",
+        public=f"lost: {lost or 'nothing'}",
         is_warning=bool(kept and not lost),
-        fix=f"if you have the log {database.path.name}-wal or a newer copy of the database, put it back; else "
+        fix="let this user write the file palaver.db.mark beside the database"
+        if kept and not lost
+        else f"if you have the log {database.path.name}-wal or a newer copy of the database, put it back; else "
         + repair_step("goes on without them and gives no number twice"),
         mends=(in_transaction(partial(_skip_numbers, mark)),),
     )

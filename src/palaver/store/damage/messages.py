@@ -72,6 +72,7 @@ async def check_messages(database: Database) -> HealthCheck:
         found=f"{counted(len(missing), 'is', 'are')} missing: {listed(each.name for each in missing)}"
         if missing
         else "nothing is missing",
+        public=f"missing: {len(missing)}",
         fix=repair_step("records the loss; what was said is still in the transcript"),
         mends=(in_transaction(partial(_record, tuple(missing))),),
     )

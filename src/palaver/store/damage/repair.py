@@ -73,12 +73,12 @@ def rule_name(invariant: Invariant) -> str:
 def rule_check(invariant: Invariant, broken: list[Violation]) -> HealthCheck:
     """Say whether an invariant holds, and what mends it."""
     mend = _MENDS.get(invariant.sentence)
+    count = counted(broken[0].times, "row breaks", "rows break") if broken else ""
     return HealthCheck(
         name=rule_name(invariant),
         ok=not broken,
-        found="holds"
-        if not broken
-        else f"{counted(broken[0].times, 'row breaks', 'rows break')} it, such as {', '.join(broken[0].examples)}",
+        found=f"{count} it, such as {', '.join(broken[0].examples)}" if broken else "holds",
+        public=f"{count} it" if broken else "holds",
         fix=repair_step(mend.deed) if mend else invariant.fix,
         mends=(mend.mend,) if mend else (),
     )
@@ -92,7 +92,10 @@ async def _check_set_aside(database: Database) -> HealthCheck:
         f"{counted(len(rows), 'row was', 'rows were')} set aside, changed or missed by a repair: {named}. Once you have"
         " read this, palaver doctor --dismiss ends the warning and deletes nothing"
     )
-    return HealthCheck(name="set aside", ok=True, is_warning=bool(rows), found=found if rows else "nothing")
+    public = counted(len(rows), "row", "rows")
+    return HealthCheck(
+        name="set aside", ok=True, is_warning=bool(rows), found=found if rows else "nothing", public=public
+    )
 
 
 # Repair

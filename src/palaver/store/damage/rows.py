@@ -87,6 +87,7 @@ async def check_table(database: Database, check: TableCheck, known: Known) -> He
         name=f"{check.table}: every row can be read and is as it was written",
         ok=not bad and not gap,
         found="; ".join([*damaged, *([gap] if gap else [])]) or f"{counted(count, 'row', 'rows')}, all intact",
+        public=f"{counted(count, 'row', 'rows')} read, {len(bad)} damaged{', others unreadable' if gap else ''}",
         fix=repair_step(check.deed) if bad else FIX_THE_CAUSE,
         is_refused=bool(gap),
         mends=tuple(in_transaction(partial(_mend_one, check.mend, each)) for each in bad.values()),

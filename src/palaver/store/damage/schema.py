@@ -24,10 +24,12 @@ async def check_schema(store: Store) -> HealthCheck:
         fix = "give this user the right to create a schema: GRANT CREATE ON DATABASE … TO …"
         return HealthCheck(name="schema", ok=False, found=f"it cannot be compared: {error}", fix=fix)
     version = await store.read(_version())
+    found = listed(each.text for each in differences) or f"schema {version}, as the migrations make it"
     return HealthCheck(
         name="schema",
         ok=not differences,
-        found=listed(each.text for each in differences) or f"schema {version}, as the migrations make it",
+        found=found,
+        public=found,
         fix=repair_step("makes it again as the migrations do, and keeps the rows")
         if any(difference.mend for difference in differences)
         else _UNKNOWN_COLUMNS,

@@ -27,6 +27,7 @@ async def check_text(database: SqliteDatabase) -> HealthCheck:
         name="text",
         ok=not bad,
         found=f"{counted(len(bad), 'text is', 'texts are')} not UTF-8: {named}" if bad else "every text is UTF-8",
+        public=f"not UTF-8: {len(bad)}",
         fix=repair_step("replaces what cannot be read, and keeps a copy of the row as it was"),
         mends=tuple(in_transaction(partial(_replace, each)) for each in bad),
     )

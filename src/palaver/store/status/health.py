@@ -9,6 +9,7 @@ from pathlib import Path
 
 from palaver.db.file_lock import is_writable, nearest_existing
 from palaver.db.transaction import Statements, transaction
+from palaver.model.errors import StoreError
 from palaver.store import accounts
 from palaver.store.clock import describe_skew, store_time
 from palaver.store.conversations.blob_store import BlobStore
@@ -72,11 +73,13 @@ def unreadable_folder(path: Path) -> Path | None:
 def _disk(path: Path) -> HealthCheck:
     free = shutil.disk_usage(nearest_existing(path)).free
     size = path.stat().st_size if path.exists() else 0
+    found = f"{free // 1_000_000} MB free, the database takes {size // 1_000_000} MB"
     return HealthCheck(
         name="disk",
         ok=free > max(_MIN_FREE_BYTES, size // 4),
-        found=f"{free // 1_000_000} MB free, the database takes {size // 1_000_000} MB",
-        fix="free some space, or delete old sessions with: palaver sessions prune",
+        found=found,
+        public=found,
+        fix="free some space, or delete old sessions with: palaver sessions prune --older-than 90d --dry-run",
     )
 
 
@@ -87,7 +90,7 @@ def _writable(path: Path) -> HealthCheck:
     return (
         _bad_directory(problem)
         if problem
-        else HealthCheck(name="data directory", ok=True, found=f"{path.parent} is writable")
+        else HealthCheck(name="data directory", ok=True, found=f"{path.parent} is writable", public="writable")
     )
 
 
@@ -96,7 +99,7 @@ def _bad_directory(problem: str) -> HealthCheck:
         name="data directory",
         ok=False,
         found=problem,
-        fix="give this user write access, or set PALAVER_HOME to another data directory",
+        fix="give this user write access with chown or chmod, or set PALAVER_HOME to another data directory",
     )
 
 
@@ -113,7 +116,10 @@ async def _gateways(store: Store, now: datetime) -> HealthCheck:
     served = sorted(f"{account} by {worker}" for worker, _, account in found if accounts.may_be_alive(worker))
     waiting, due = await store.read(inbox.count_waiting()), await store.read(outbox.count_due())
     who = f"serving {', '.join(served)}" if served else "no gateway is running"
-    return HealthCheck(name="gateways", ok=True, found=f"{who}; messages waiting: {waiting}, sends due: {due}")
+    work = f"messages waiting: {waiting}, sends due: {due}"
+    return HealthCheck(
+        name="gateways", ok=True, found=f"{who}; {work}", public=f"accounts served: {len(served)}; {work}"
+    )
 
 
 async def _accounts(store: Store, now: datetime) -> HealthCheck:
@@ -126,6 +132,7 @@ async def _accounts(store: Store, now: datetime) -> HealthCheck:
         name="accounts",
         ok=not refused,
         found="; ".join(errors) or f"{connected} connected, none refused",
+        public=f"{connected} connected, {len(refused)} refused",
         fix=f"fix what the error describes, then run: palaver platforms check {refused[0].name if refused else ''}",
     )
 
@@ -134,29 +141,38 @@ async def _gone_chats(store: Store) -> HealthCheck:
     gone = await store.read(_rows("SELECT account || ':' || chat FROM gone_chats ORDER BY 1"))
     chats = counted(len(gone), "chat no longer accepts", "chats no longer accept")
     shown = f"{chats} messages: {', '.join(gone[:MAX_LISTED])}" if gone else "none known"
-    return HealthCheck(name="gone chats", ok=True, found=shown)
+    return HealthCheck(name="gone chats", ok=True, found=shown, public=f"known: {len(gone)}")
 
 
 _LAST_MICROS = micros(datetime(9999, 1, 1, tzinfo=UTC))
 
 
+_SET_CLOCK = "set the clock of each machine: timedatectl set-ntp true"
+
+
 async def _clock(store: Store, now: datetime, skew: str) -> HealthCheck:
     if skew:
-        fix = "correct the clock: a gateway here serves nothing until it is right"
-        return HealthCheck(name="clock", ok=False, found=skew, fix=fix)
+        fix = f"a gateway here serves nothing until the clock is right; {_SET_CLOCK}"
+        return HealthCheck(name="clock", ok=False, found=skew, public=skew, fix=fix)
     limit = micros(now + _CLOCK_TOLERANCE)
     ahead = await store.read(_rows(f"SELECT max(at) FROM ({_FUTURE_TIMES}) AS ahead", *(limit,) * len(_TIME_COLUMNS)))
     newest = None if ahead in ([], ["None"]) else instant(min(int(ahead[0]), _LAST_MICROS))
     found = newest and f"a time is in the future: {newest.astimezone(now.tzinfo):%Y-%m-%d %H:%M %Z}"
+    found = found or "no time is in the future"
     return HealthCheck(
         name="clock",
         ok=newest is None,
-        found=found or "no time is in the future",
-        fix="correct the clocks of all machines, or wait: future times delay resets, sends and takeovers",
+        found=found,
+        public=found,
+        fix=f"future times delay resets, sends and takeovers until then; {_SET_CLOCK}",
     )
 
 
 async def _search(store: Store) -> HealthCheck:
-    added = await store.search.catch_up()
+    try:
+        added = await store.search.catch_up()
+    except StoreError as error:
+        fix = "build the index again from the transcripts: palaver doctor --rebuild-search"
+        return HealthCheck(name="search index", ok=False, found=f"it cannot be filled: {error}", fix=fix)
     found = "up to date" if not added else f"added {counted(added, 'entry', 'entries')}"
-    return HealthCheck(name="search index", ok=True, found=found)
+    return HealthCheck(name="search index", ok=True, found=found, public=found)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from palaver.db.transaction import Statements, transaction
 from palaver.store.conversations.transcript import SEQS
+from palaver.store.damage.health_check import REPORT_A_BUG
 from palaver.store.queue.cause import CAUSE_COLUMNS, OF_OPERATION
 from palaver.store.queue.inbox import ADDRESS_COLUMNS, OPEN_TURN
 from palaver.store.records import REPLIES, USAGE_COLUMNS, micros
@@ -16,7 +17,7 @@ class Invariant(NamedTuple):
     sentence: str
     offenders: str
     """SQL that returns one value for each row that breaks it. Every `?` in it is the current time."""
-    fix: str = "keep a copy of the database and report this as a bug"
+    fix: str = f"keep a copy of the database and report a bug: {REPORT_A_BUG}"
 
 
 class Violation(NamedTuple):

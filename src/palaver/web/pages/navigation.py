@@ -37,6 +37,7 @@ DIAGNOSTICS = (
     Link("Messages", "/messages", "inbox outbox deliveries failed"),
     Link("Turns", "/turns", "running approvals stop"),
     Link("Explain", "/explain", "why key reset access", owner_only=True),
+    Link("Log", "/logs", "errors warnings lines what happened", owner_only=True),
     Link("Doctor", "/doctor", "check health problems", owner_only=True),
 )
 _CHAT, _MANAGE = Right.CHAT, Right.MANAGE

@@ -1,0 +1,52 @@
+"""The check of `palaver doctor` on the files of a data directory: you can use them, and nobody else can read them."""
+
+import os
+import shlex
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from palaver.store.damage.health_check import MAX_LISTED, HealthCheck
+
+_GROUP_AND_OTHERS_BITS = 0o077
+_FOLDERS = ("files", "processes", "output")
+"""Folders of the data directory that hold what was said."""
+
+
+def data_files(database: Path) -> Iterator[Path]:
+    """Yield the database, the files beside it that hold the same content, the logs, and the folders with files."""
+    yield from sorted(database.parent.glob(f"{database.name}*"))
+    yield from sorted(database.parent.glob("*.log*"))
+    yield from (folder for name in _FOLDERS if (folder := database.parent / name).is_dir())
+
+
+def check_permissions(files: Iterable[Path]) -> HealthCheck:
+    found = [each for each in files if each.exists()]
+    unusable = [each for each in found if not os.access(each, os.R_OK | os.W_OK, effective_ids=True)]
+    if unusable:
+        return HealthCheck(
+            name=_NAME,
+            ok=False,
+            found=f"this user cannot read and write {_shown(unusable)}",
+            public=f"files that this user cannot use: {len(unusable)}",
+            fix=f"make them yours: sudo chown {_user()} {_shown(unusable)}",
+        )
+    readable = [each for each in found if each.stat().st_mode & _GROUP_AND_OTHERS_BITS]
+    return HealthCheck(
+        name=_NAME,
+        ok=True,
+        is_warning=bool(readable),
+        found=f"others on this machine can read {_shown(readable)}" if readable else "only this user reads the files",
+        public=f"files that others can read: {len(readable)}",
+        fix=f"take that right away: chmod go-rwx {_shown(readable)}" if readable else "",
+    )
+
+
+_NAME = "permissions"
+
+
+def _shown(files: list[Path]) -> str:
+    return shlex.join(str(each) for each in files[:MAX_LISTED])
+
+
+def _user() -> str:
+    return str(os.geteuid())
