@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncGenerator, Generator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from palaver.agents.echo import EchoAgent
 from palaver.commands.builtin import builtin_commands
@@ -84,8 +85,8 @@ class Gateway(NoMeter):
     _delivered: int = 0
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def step(self, name: Step) -> AbstractContextManager[None]:
-        return self._send() if name == "send" else super().step(name)
+    def step(self, name: Step, turn: int = 0, received: datetime | None = None) -> AbstractContextManager[None]:
+        return self._send() if name == "send" else super().step(name, turn, received)
 
     @contextmanager
     def _send(self) -> Generator[None]:

@@ -42,13 +42,14 @@ async def test_a_conversation_is_counted(tmp_path: Path) -> None:
         await here.settled()
         await until(lambda: value(meter, "accounts") == 1)
     steps = {name: value(meter, "step_seconds_count", step=name) for name in get_args(Step)}
-    assert steps == {"accept": 3, "begin": 3, "turn": 2, "settle": 2, "send": 3, "tool": 0}
+    assert steps == {"accept": 3, "begin": 3, "turn": 2, "agent": 2, "settle": 2, "send": 3, "tool": 0}
     assert value(meter, "turns_failed_total") == 1
     assert value(meter, "input_tokens_total") > 0
     assert value(meter, "output_tokens_total") > 0
     assert value(meter, "cost_micros_total") == value(meter, "unpriced_tokens_total") == 0
     assert value(meter, "build_info", version=__version__) == 1
     assert value(meter, "commands_total") == 1
+    assert value(meter, "delivery_lag_seconds_count", platform="fake") == 3
 
 
 async def test_what_waits_is_measured(tmp_path: Path) -> None:
@@ -59,6 +60,7 @@ async def test_what_waits_is_measured(tmp_path: Path) -> None:
         await until(lambda: value(meter, "leases") == 1)
         await here.world.dm(bob).say(bob, "hello")
         await until(lambda: value(meter, "inbox_waiting") == 1)
+        await until(lambda: value(meter, "inbox_oldest_seconds") > 0)
         assert value(meter, "lanes") == 1
         assert value(meter, "outbox_due") == 0
 

@@ -23,6 +23,7 @@ EXTRAS = {
     "db/postgres_servers.py": ("postgres",),
     "db/postgres_statements.py": ("postgres",),
     "gateway/prometheus.py": ("metrics",),
+    "gateway/tracing.py": ("otel",),
     "store/encryption": ("encryption",),
     "protocols/bearer.py": ("googlechat", "teams"),
     "protocols/rest.py": (
@@ -95,6 +96,14 @@ EXTRAS = {
     "web": ("web",),
 }
 """Which extras install what a file or folder imports: each of them alone, except for web/mcp, which needs both."""
+_NAMESPACES = {
+    "opentelemetry.exporter": "opentelemetry-exporter-otlp-proto-http",
+    "opentelemetry.sdk": "opentelemetry-sdk",
+    "opentelemetry": "opentelemetry-api",
+}
+"""Distributions that share a package, by the longest name first."""
+_NOT_IMPORTED = {"tzdata", "python-multipart", "pytest-asyncio"}
+"""Used by others on our behalf: zoneinfo, starlette's forms, the conformance suite."""
 _NOT_IMPORTED = {"tzdata", "python-multipart", "pytest-asyncio", "sqlcipher3"}
 """Used by others on our behalf: zoneinfo, starlette's forms, the conformance suite; and what is imported by name."""
 
@@ -124,9 +133,11 @@ def _imports() -> Iterator[tuple[str, str]]:
                 imported = [alias.name for alias in node.names]
             else:
                 imported = [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
-            for module in (name.partition(".")[0] for name in imported):
+            for name in imported:
+                module = name.partition(".")[0]
                 if module != "palaver" and module not in sys.stdlib_module_names:
-                    yield str(file.relative_to(SOURCE)), _normal(distributions[module][0])
+                    shared = (found for prefix, found in _NAMESPACES.items() if f"{name}.".startswith(f"{prefix}."))
+                    yield str(file.relative_to(SOURCE)), next(shared, _normal(distributions[module][0]))
 
 
 def _is_declared(path: str, distribution: str) -> bool:

@@ -20,7 +20,7 @@ from palaver.gateway.agents import cost_warnings
 from palaver.gateway.gateway import Gateway
 from palaver.gateway.log_file import LogFile
 from palaver.gateway.logs import configure_logs
-from palaver.gateway.metrics import open_meter
+from palaver.gateway.metrics import open_meter, with_traces
 from palaver.model.errors import InvalidInput, StoreError, StoreInUse, StoreUnavailable
 from palaver.platforms.plugins import known_platforms, load_factory
 from palaver.store.opening import check_url
@@ -43,7 +43,10 @@ def up(*, store: StoreOption = None) -> None:
     configure_logs(config.log.level, config.log.format, sys.stderr, *kept)
     _caution(loaded)
     try:
-        with open_meter(config.metrics.port, web=config.web.enabled) as meter:
+        with (
+            open_meter(config.metrics.port, web=config.web.enabled) as figures,
+            with_traces(figures, config.traces.endpoint, config.store) as meter,
+        ):
             window = _tell_link if config.web.enabled else None
             gateway = Gateway(
                 config, meter=meter, show_login=window, is_logged=not sys.stdout.isatty(), file=config_file(store)

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Annotated, Self, TypeVar
 from zoneinfo import ZoneInfo
 
-from pydantic import Field, PrivateAttr
+from pydantic import AfterValidator, Field, PrivateAttr
 
 from palaver.config.accounts import Accounts, Hooks
-from palaver.config.agents import AgentConfig, EchoAgentConfig, MaybeFile, MaybeText
+from palaver.config.agents import AgentConfig, EchoAgentConfig, MaybeFile, MaybeText, web_address
 from palaver.config.backup import BackupConfig
 from palaver.config.encryption import EncryptionConfig
 from palaver.config.instructions import PlaceInstructions
@@ -67,6 +67,14 @@ class LogConfig(Section):
 
 class MetricsConfig(Section):
     port: Port = Field(default=None, description="Serve metrics on this local port.")
+
+
+class TracesConfig(Section):
+    endpoint: Annotated[
+        str | None,
+        AfterValidator(lambda text: text and web_address(text)),
+        Syntax("a web address", "http://127.0.0.1:4318"),
+    ] = Field(default=None, description="Send traces to this OTLP/HTTP address.")
 
 
 class JobsConfig(Section):
@@ -175,6 +183,7 @@ class Config(ChatConfig):
     agent: AgentConfig = Field(default=EchoAgentConfig(), description="The agent that answers.")
     log: LogConfig = Field(default=LogConfig(), description="What the gateway logs.")
     metrics: MetricsConfig = Field(default=MetricsConfig(), description="Metrics for Prometheus.")
+    traces: TracesConfig = Field(default=TracesConfig(), description="OpenTelemetry traces.")
     privacy: PrivacyConfig = Field(default=PrivacyConfig(), description="What the agent learns about people.")
     retention: RetentionConfig = Field(default=RetentionConfig(), description="How long what is stored stays.")
     backup: BackupConfig = Field(default=BackupConfig(), description="Backups on a schedule.")

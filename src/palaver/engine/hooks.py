@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from datetime import datetime
 from importlib import import_module
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -32,7 +33,7 @@ class PartialAnswer:
 PartialAnswerListener = Callable[[PartialAnswer], None]
 """Called each time the answer grows. It must return at once."""
 
-Step = Literal["accept", "begin", "turn", "settle", "send", "tool"]
+Step = Literal["accept", "begin", "turn", "agent", "settle", "send", "tool"]
 Count = Literal[
     "messages_repeated",
     "messages_refused",
@@ -61,12 +62,18 @@ Count = Literal[
     "unpriced_tokens",
     "cost_micros",
 ]
-Level = Literal["lanes", "leases", "accounts", "inbox_waiting", "outbox_due"]
+Level = Literal[
+    "lanes", "leases", "accounts", "inbox_waiting", "outbox_due", "inbox_oldest_seconds", "outbox_oldest_seconds"
+]
 
 
 class Meter(Protocol):
-    def step(self, name: Step) -> AbstractContextManager[None]:
-        """Count and time a step."""
+    def step(self, name: Step, turn: int = 0, received: datetime | None = None) -> AbstractContextManager[None]:
+        """Count and time a step of this turn; `received` is when the message came that began it."""
+        ...
+
+    def lag(self, platform: str, seconds: float) -> None:
+        """Measure how long a message took from the outbox to its receipt."""
         ...
 
     def count(self, name: Count, amount: int = 1) -> None: ...
@@ -95,8 +102,10 @@ _NOTHING = nullcontext()
 
 
 class NoMeter:
-    def step(self, name: Step) -> AbstractContextManager[None]:  # noqa: ARG002
+    def step(self, name: Step, turn: int = 0, received: datetime | None = None) -> AbstractContextManager[None]:  # noqa: ARG002
         return _NOTHING
+
+    def lag(self, platform: str, seconds: float) -> None: ...
 
     def count(self, name: Count, amount: int = 1) -> None: ...
 

@@ -82,6 +82,9 @@ class Maintenance:
         meter.level("accounts", len(self.deliveries.accounts.served()))
         meter.level("inbox_waiting", await store.read(store.inbox.count_waiting()))
         meter.level("outbox_due", await store.read(store.outbox.count_due()))
+        now, oldest = self.ctx.clock.now(), await store.read(store.overview.oldest_work())
+        meter.level("inbox_oldest_seconds", _age(oldest.waiting, now))
+        meter.level("outbox_oldest_seconds", _age(oldest.due, now))
 
     async def _find_failing(self) -> None:
         """Learn which agents failed, here or at another gateway, so that the next answer ends the problem."""
@@ -337,3 +340,7 @@ def _expire(
 
 def _event(kind: EventKind, session: Session, now: datetime, reason: EndReason | None) -> GatewayEvent:
     return GatewayEvent(kind=kind, at=now, key=session.key.text, session=session.id, reason=reason)
+
+
+def _age(since: datetime | None, now: datetime) -> float:
+    return max(0.0, (now - since).total_seconds()) if since else 0.0

@@ -87,6 +87,7 @@ FIXED_SETTINGS = (
     "jobs",
     "log",
     "metrics",
+    "traces",
     "web",
     "relay.host",
     "relay.port",

@@ -1,4 +1,4 @@
-"""Open a meter: Prometheus is imported only if its figures are wanted."""
+"""Open a meter: Prometheus and OpenTelemetry are imported only if they are wanted."""
 
 from collections.abc import Generator
 from contextlib import contextmanager, nullcontext
@@ -6,6 +6,25 @@ from importlib.util import find_spec
 
 from palaver.engine.hooks import Meter, NoMeter
 from palaver.model.errors import BadArgument
+
+
+@contextmanager
+def with_traces(meter: Meter, endpoint: str | None, store: str) -> Generator[Meter]:
+    """Send traces of what the meter measures to an OTLP address. OpenTelemetry is imported only if there is one."""
+    if endpoint is None:
+        yield meter
+        return
+    try:
+        from palaver.gateway.tracing import TracingMeter, otlp_provider  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        raise BadArgument(
+            "Traces need OpenTelemetry:",
+            found="not installed",
+            allowed="pip install 'palaver[otel]', or no traces.endpoint",
+            example="pip install 'palaver[otel]'",
+        ) from error
+    with otlp_provider(endpoint) as provider:
+        yield TracingMeter(meter, provider, store)
 
 
 @contextmanager

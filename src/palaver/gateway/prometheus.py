@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest, start_http_server
@@ -44,6 +45,8 @@ LEVELS: Mapping[Level, str] = {
     "accounts": "Accounts this process serves",
     "inbox_waiting": "Messages waiting in the whole store",
     "outbox_due": "Sends due in the whole store",
+    "inbox_oldest_seconds": "How long the oldest waiting message of the whole store has waited",
+    "outbox_oldest_seconds": "How long the oldest due send of the whole store is overdue",
 }
 BUCKETS_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 
@@ -57,6 +60,13 @@ class PrometheusMeter:
             "palaver_step_seconds", "How long each step took", ["step"], registry=self.registry, buckets=BUCKETS_SECONDS
         )
         failures = Counter("palaver_step_failures", "Steps that raised an error", ["step"], registry=self.registry)
+        self._lag = Histogram(
+            "palaver_delivery_lag_seconds",
+            "From the outbox to the receipt of the platform",
+            ["platform"],
+            registry=self.registry,
+            buckets=BUCKETS_SECONDS,
+        )
         steps: tuple[Step, ...] = get_args(Step)
         self._seconds = {name: seconds.labels(name) for name in steps}
         self._failures = {name: failures.labels(name) for name in steps}
@@ -65,9 +75,13 @@ class PrometheusMeter:
         self._levels = {name: Gauge(f"palaver_{name}", text, registry=self.registry) for name, text in LEVELS.items()}
 
     @contextmanager
-    def step(self, name: Step) -> Generator[None]:
+    def step(self, name: Step, turn: int = 0, received: datetime | None = None) -> Generator[None]:
+        del turn, received
         with self._failures[name].count_exceptions(), self._seconds[name].time():
             yield
+
+    def lag(self, platform: str, seconds: float) -> None:
+        self._lag.labels(platform).observe(seconds)
 
     def count(self, name: Count, amount: int = 1) -> None:
         self._counts[name].inc(amount)

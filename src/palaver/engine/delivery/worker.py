@@ -159,7 +159,7 @@ class DeliveryWorker:
             if outbound.file is not None:
                 until = self.ctx.clock.now() + self.ctx.options.lease + self.ctx.options.upload_limit
                 await self._retry_until_settled(self.ctx.store.outbox.extend_claim(delivery, self.ctx.worker, until))
-            with self.ctx.meter.step("send"):
+            with self.ctx.meter.step("send", delivery.turn or 0):
                 await self._attempt(adapter, delivery, chat)
         except StaleFence:
             self.ctx.meter.count("sends_lost")
@@ -303,6 +303,7 @@ class DeliveryWorker:
         except StaleFence:
             if not await retry_outage(lambda: self._is_recorded(delivery, receipt)):
                 raise
+        ctx.meter.lag(outbound.platform, (now - delivery.created).total_seconds())
         log.info("send delivered", extra={"action": "send.settled", "delivery": delivery.number})
         if ctx.hooks.are_registered and not outbound.is_news:
             ctx.hooks.tell(_delivered_event(delivery, now))

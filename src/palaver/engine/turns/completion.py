@@ -278,7 +278,7 @@ class TurnCompletion:
             settle = settle_and_report(settle, running.messages[-1].inbound, why, self._reporting, now)
         elif dropped := running.dropped:
             settle = settle_and_report_dropped(settle, running.messages[-1].inbound, dropped, self._reporting, now)
-        with self.ctx.meter.step("settle"):
+        with self.ctx.meter.step("settle", turn.number):
             step = with_events(settle, self.ctx.subscriptions, events) if self.ctx.subscriptions else settle
             await self.end(turn, step, TurnState.FAILED if failure else TurnState.DONE)
         log.info("turn settled", extra={"action": "turn.finished", "turn": turn.number, "failed": failure is not None})

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -162,7 +162,7 @@ class TurnRunner:
     ) -> None:
         """Run a turn to its end, then title or compact its conversation if that is due."""
         log.info("turn began", extra={"action": "turn.started", "turn": turn.number, "key": turn.key.text})
-        with self._registered(turn, messages, signals) as running, self.ctx.meter.step("turn"):
+        with self._registered(turn, messages, signals) as running, self._measured(turn, messages):
             running.next_snapshot = snapshot
             await self._answer(running)
         self.titles.consider(running)
@@ -172,6 +172,10 @@ class TurnRunner:
             if compacting is not None:
                 signals.notify()  # Something may have been said since the turn ended.
                 await self._compact(compacting, messages, signals, request)
+
+    def _measured(self, turn: Turn, messages: Sequence[Received]) -> AbstractContextManager[None]:
+        received = messages[0].received if messages and turn.attempt == 1 else None
+        return self.ctx.meter.step("turn", turn.number, received)
 
     async def _compact(
         self, turn: Turn, messages: Sequence[Received], signals: TurnSignals, request: CompactionRequest
@@ -310,7 +314,8 @@ class TurnRunner:
         )
         if tools or running.offered:
             request = replace(request, toolbox=turn_toolbox(self.ctx, running, tools, request.approvals))
-        return await agent_run.ask(request)
+        with self.ctx.meter.step("agent", running.turn.number):
+            return await agent_run.ask(request)
 
     async def _load(self, running: RunningTurn) -> TurnSnapshot:
         load = load_snapshot(running.turn, running.messages[-1], self.commands.rights.rules())

@@ -201,7 +201,7 @@ class _Toolbox:
         clock = asyncio.get_running_loop().time
         began = clock()
         try:
-            with self.ctx.meter.step("tool"):
+            with self.ctx.meter.step("tool", turn):
                 result = await self._check_and_run(call)
         except (ToolFailed, InvalidInput, NotFound) as error:
             result = texts.refusal(error)

@@ -1,6 +1,7 @@
 """List open turns, and the newest received and sent messages."""
 
 from collections.abc import Collection
+from datetime import datetime
 
 from palaver.db.transaction import Row, Statements, Value, transaction
 from palaver.model.session import Principal, Session
@@ -16,6 +17,7 @@ from palaver.store.records import (
     INBOX_COLUMNS,
     SESSION_COLUMNS,
     TURN_COLUMNS,
+    instant,
     placeholders,
     readable,
     session_of,
@@ -27,6 +29,24 @@ from palaver.store.status.trace import DeliveryTrace, InboundTrace, delivery_tra
 _SCANNED_ROWS = 10_000
 """How many of the newest rows to search for those in certain states. It bounds the cost."""
 _TURN_WIDTH = TURN_COLUMNS.count(",") + 1
+
+
+@value
+class OldestWork:
+    """Since when the oldest message waits, and since when the oldest send is due; None if there is none."""
+
+    waiting: datetime | None
+    due: datetime | None
+
+
+@transaction
+def oldest_work() -> Statements[OldestWork]:
+    waiting = yield "SELECT min(received) FROM inbox WHERE state = 'waiting'", ()
+    due = yield "SELECT min(due) FROM outbox WHERE state = 'due'", ()
+    first, second = waiting[0][0], due[0][0]
+    return OldestWork(
+        waiting=None if first is None else instant(first), due=None if second is None else instant(second)
+    )
 
 
 @value
