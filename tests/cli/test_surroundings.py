@@ -108,6 +108,8 @@ def nobody() -> Generator[None]:
         yield
         return
     codecs.lookup("utf-16-le")  # is imported late, from where perhaps only root may look
+    for name in ("chat", "doctor", "gateway_client", "up"):  # likewise
+        import_module(f"palaver.cli.{name}")
     os.seteuid(NOBODY)
     try:
         yield
@@ -222,8 +224,6 @@ def test_a_lock_that_can_only_be_read_is_named(
     monkeypatch.setenv("PALAVER_CONFIG", str(config))
     lock = frozen / "palaver.db.lock"
     lock.touch(mode=0o444)
-    for name in ("chat", "gateway_client", "up"):  # now: nobody may not read the interpreter's own files
-        import_module(f"palaver.cli.{name}")
     with nobody():
         assert main(["chat", "-m", "hi"]) == 2
     assert f"cannot write the file {lock} (Permission denied)" in capsys.readouterr().err
