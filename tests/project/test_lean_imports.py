@@ -20,7 +20,7 @@ LIBRARIES = (
     "slack_sdk",
     "telegram",
 )
-SERVES = ("agents", "commands.builtin", "engine.engine", "gateway", "tools", "web")
+SERVES = ("agents", "commands.builtin", "engine.engine", "gateway.gateway", "tools", "web")
 ADAPTERS = tuple(f"palaver.platforms.{name}" for name in PLATFORMS if name not in {"api", "terminal", "web"})
 
 
@@ -31,7 +31,7 @@ ADAPTERS = tuple(f"palaver.platforms.{name}" for name in PLATFORMS if name not i
         ("main(['sessions', 'list'])", tuple(f"palaver.{each}" for each in SERVES)),
         ("import palaver.gateway.gateway; from palaver.platforms.plugins import *; known_platforms()", ()),
     ],
-    ids=["help", "list", "gateway"],
+    ids=["help", "list", "gateway.gateway"],
 )
 def test_what_is_not_used_is_not_imported(program: str, spared: tuple[str, ...], tmp_path: Path) -> None:
     names = (*LIBRARIES, *ADAPTERS, *spared)
