@@ -1,4 +1,4 @@
-"""Every store test runs on both engines."""
+"""Every store test runs on both engines, but those in on_sqlite.txt, whose statements others run on PostgreSQL."""
 
 import os
 from collections.abc import AsyncIterator, Generator
@@ -13,6 +13,7 @@ from palaver.store.opening import open_store
 from palaver.store.store import Store
 from tests.store.failing_disk import failing_every
 from tests.store.interruptions import interrupted
+from tests.store.statements import name_in_list, on_sqlite_only
 
 ENGINES = ("sqlite", "postgres")
 _databases = count(1)
@@ -46,6 +47,14 @@ async def fresh_store(server: str) -> str:
         async with await open_store(url):
             _templates[server] = _name(url)
     return await fresh_database(server, _templates[server])
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    listed = on_sqlite_only()
+    left_out = [item for item in items if "[postgres" in item.name and name_in_list(item) in listed]
+    gone = set(left_out)
+    items[:] = [item for item in items if item not in gone]
+    config.hook.pytest_deselected(items=left_out)
 
 
 @pytest.fixture(params=ENGINES)
