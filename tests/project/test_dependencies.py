@@ -102,8 +102,6 @@ _NAMESPACES = {
     "opentelemetry": "opentelemetry-api",
 }
 """Distributions that share a package, by the longest name first."""
-_NOT_IMPORTED = {"tzdata", "python-multipart", "pytest-asyncio"}
-"""Used by others on our behalf: zoneinfo, starlette's forms, the conformance suite."""
 _NOT_IMPORTED = {"tzdata", "python-multipart", "pytest-asyncio", "sqlcipher3"}
 """Used by others on our behalf: zoneinfo, starlette's forms, the conformance suite; and what is imported by name."""
 

@@ -40,6 +40,7 @@ def model(store: Store, invocation: Invocation, context: CommandContext) -> Stat
     return f"{_describe_model(chosen)} It applies from your next message{until}."
 
 
+@transaction
 def open_session(store: Store, context: CommandContext) -> Statements[Session]:
     """Return the open session, or start one."""
     received = context.received

@@ -23,6 +23,11 @@ FIELDS = (
     "kind",
     "tool",
     "seconds",
+    "failure",
+    "class",
+    "items",
+    "files",
+    "bytes",
     "refused",
     "failed",
 )
