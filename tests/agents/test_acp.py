@@ -12,6 +12,7 @@ from palaver.agents.acp import AcpTransport
 from palaver.agents.external import ExternalAgent
 from palaver.model.transcript import Role
 from palaver.testkit.platform import FakePlatform
+from tests.children import children_running
 from tests.engine.gateway import Bench, running, until
 
 AGENT = Path(__file__).parent / "acp_agent.py"
@@ -133,4 +134,4 @@ async def test_stopping_and_crashing(tmp_path: Path) -> None:
 
 
 def _agents() -> list[psutil.Process]:
-    return [each for each in psutil.Process().children() if "acp_agent.py" in " ".join(each.cmdline())]
+    return children_running("acp_agent.py")

@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,22 +15,13 @@ from palaver.store.conversations.blob_store import BlobStore
 from palaver.tools.mcp import McpServer, McpServers
 from palaver.tools.mcp_transport import HttpServer, StdioServer
 from palaver.tools.messages import FileTools
+from tests.children import children_running
 from tests.engine.gateway import running, until
 from tests.engine.test_tools import use
 from tests.tools.servers import over_http, program, serving, text
 
 OWNERS = (Grant(role=AccessRole.OWNER),)
 FREE = ToolRules(allowed={"all": ApprovalMode.ALWAYS})
-
-
-def child_running(program: str) -> psutil.Process:
-    """Return the process of ours that runs a program. Others may end meanwhile."""
-    found: list[psutil.Process] = []
-    for each in psutil.Process().children():
-        with suppress(psutil.NoSuchProcess):
-            found += [each] if program in " ".join(each.cmdline()) else []
-    (child,) = found
-    return child
 
 
 async def test_images_and_resources_are_files_of_the_conversation(tmp_path: Path) -> None:
@@ -143,7 +133,7 @@ async def test_a_server_that_is_killed_between_two_calls_is_there_for_the_next()
     async with serving("good", program("good_server.py")) as server:
         assert await server.tools()
         assert await text(server, "good__add", {"a": 1, "b": 1}) == "2"
-        child = child_running("good_server.py")
+        (child,) = children_running("good_server.py")
         child.kill()
         await until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
         connection = vars(server)["_connection"]
@@ -179,7 +169,7 @@ async def test_a_published_server_answers_the_agent_and_is_killed_in_the_middle(
         await chat.hears("May I use time__convert_time?")
         await chat.say(alice, "/approve")
         await chat.hears("time_difference")
-        child = child_running("mcp_server_time")
+        (child,) = children_running("mcp_server_time")
         child.suspend()
         await chat.say(alice, use("time__get_current_time", timezone="Europe/Rome"))
         await chat.hears("May I use time__get_current_time?")

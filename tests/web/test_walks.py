@@ -270,7 +270,7 @@ async def test_the_palette_the_keys_and_the_menus_lead_everywhere(shared: Opened
     names = await pages.locator("> a").all_inner_texts()
     assert names == ["Chat", "Conversations", "Jobs", "Processes", "People", "Platforms", "Usage", "Settings"]
     await pages.get_by_text("Diagnostics").click()
-    assert await pages.locator("details a").all_inner_texts() == ["Messages", "Turns", "Explain", "Doctor"]
+    assert await pages.locator("details a").all_inner_texts() == ["Messages", "Turns", "Explain", "Log", "Doctor"]
     await tab.keyboard.press("Escape")
     await expect(pages.get_by_role("link", name="Doctor")).to_be_hidden()
     await tab.set_viewport_size(PHONE)
