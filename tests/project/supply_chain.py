@@ -18,12 +18,13 @@ from palaver import __version__
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/dependencies.md"
-ALLOWED = re.compile(r"MIT|BSD|Apache|ISC|PSF|Python|MPL|LGPL|Lesser|Unlicense|HPND|0BSD|CC0|Zope", re.IGNORECASE)
+ALLOWED = re.compile(r"MIT|BSD|Apache|ISC|PSF|Python|MPL|LGPL|Lesser|Unlicense|HPND|0BSD|CC0|Zope|Zlib", re.IGNORECASE)
 """Licences that ask nothing of those who run Palaver, change it or pass it on, beyond naming them."""
 _TEXTS = {
     "Permission is hereby granted, free of charge": "MIT",
     "Redistribution and use in source and binary forms": "BSD",
     "Apache License": "Apache-2.0",
+    "Permission is granted to anyone to use this software for any purpose": "Zlib",
     "Permission to use, copy, modify, and/or distribute this software": "ISC",
 }
 _HEAD = """\
