@@ -14,7 +14,7 @@ import pytest
 from palaver.model.attachment import Attachment
 from palaver.model.errors import StoreError, StoreInUse
 from palaver.model.label import Label
-from palaver.store.backup.archive import BadBackup, read_manifest
+from palaver.store.backup.archive import ArchiveWriter, BadBackup, Manifest, read_manifest
 from palaver.store.backup.backups import Backups
 from palaver.store.backup.restore import restore, verify
 from palaver.store.conversations import attachments
@@ -187,6 +187,19 @@ async def test_a_hostile_archive_writes_nowhere_else(tmp_path: Path) -> None:
             tar.addfile(tarfile.TarInfo(name))
         with pytest.raises(BadBackup, match="not of a backup"):
             restore(archive, tmp_path / "place")
+    assert not (tmp_path / "evil").exists()
+
+
+async def test_a_hostile_manifest_writes_nowhere_else(tmp_path: Path) -> None:
+    sent = tmp_path / "sent/a/b"
+    sent.mkdir(parents=True)
+    (sent / "files").mkdir()
+    (sent.parent.parent / "evil").write_text("evil")  # what comes with the archive
+    manifest = Manifest(made=NOW, palaver="1", schema=1, members={}, files={"../../evil": 4})
+    with (sent / "b.tar").open("wb") as stream:
+        ArchiveWriter(stream).finish(manifest)
+    with pytest.raises(BadBackup, match="not of a backup"):
+        restore(sent / "b.tar", tmp_path / "place")
     assert not (tmp_path / "evil").exists()
 
 

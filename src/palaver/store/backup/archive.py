@@ -18,6 +18,7 @@ from typing import IO, NamedTuple
 
 from palaver.model.errors import InvalidInput
 from palaver.model.value import value
+from palaver.store.encryption.contents import STORED_NAME
 
 FORMAT = "palaver backup"
 VERSION = 1
@@ -83,6 +84,9 @@ def decode_manifest(file: Path, content: bytes) -> Manifest:
         raise BadBackup(file, "a newer Palaver made it")
     if _checksum(fields) != checksum:
         raise BadBackup(file, "its manifest was changed")
+    for name in fields["files"]:  # each becomes part of a path
+        if not STORED_NAME.fullmatch(name):
+            raise BadBackup(file, f"it names a file that is not of a backup: {name[:100]!r}")
     return Manifest(
         made=datetime.fromisoformat(fields["made"]),
         palaver=fields["palaver"],
@@ -179,7 +183,7 @@ def reading(file: Path) -> Generator[Iterator[tuple[tarfile.TarInfo, IO[bytes]]]
         raise BadBackup(file, error.strerror or str(error)) from error
     try:
         with stream, tarfile.open(fileobj=stream, mode="r:") as tar:
-            yield ((info, content) for info in tar if (content := tar.extractfile(info)) is not None)
+            yield ((info, content) for info in tar if info.isreg() and (content := tar.extractfile(info)) is not None)
     except tarfile.TarError as error:
         raise BadBackup(file, f"it is no complete archive ({error})") from error
 
