@@ -122,6 +122,16 @@ async def test_damaged_content_is_noticed(vault: Vault) -> None:
     assert await blobs.examine(sha256) is Condition.SET_ASIDE
 
 
+async def test_what_another_key_sealed_is_not_deleted_as_unused(vault: Vault, tmp_path: Path) -> None:
+    folder = vault.path.parent
+    await fill(folder, vault)
+    others = [blobs_of(folder, None), blobs_of(folder, create_vault(tmp_path / "other.keys", KEY))]
+    for blobs in others:  # no key is configured any more, or the keys were lost and made anew
+        assert await blobs.tidy(set(), timedelta(seconds=-1)) == 0
+        assert await blobs.list_files() == []
+    await holds(folder, vault)
+
+
 # Stores
 
 

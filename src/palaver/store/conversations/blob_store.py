@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from palaver.model.attachment import StoredBlob, TooLarge
-from palaver.store.encryption.contents import PLAIN, SHA256, PlainContents
+from palaver.store.encryption.contents import PLAIN, SHA256, STORED_NAME, PlainContents
 
 _HEAD_BYTES = 64
 _PARTIAL_SUFFIX = ".part"
@@ -189,8 +189,10 @@ class BlobStore:
         yield from (path for path in self._stored() if self._hash(path) not in held)
 
     def _stored(self) -> Iterator[Path]:
-        yield from self._folder.glob("??/*")
-        yield from (self._folder / SET_ASIDE).glob("*")
+        """Return all contents but those sealed with a key that we do not have: nobody can tell who needs them."""
+        for path in (*self._folder.glob("??/*"), *(self._folder / SET_ASIDE).glob("*")):
+            if self._contents.hash_of(path.name) or not STORED_NAME.fullmatch(path.name):
+                yield path
 
 
 def _flush(file: IO[bytes]) -> None:
