@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from palaver.store.encryption.vault import changing
 from tests.cli.test_backup import ARCHIVE, Palaver, palaver, sessions
 
 __all__ = ["palaver"]
@@ -31,6 +32,10 @@ def test_encrypt_rotate_back_up_restore_export_and_decrypt(
     assert "database         not encrypted" in palaver("encryption", "status")
     assert "Everything is encrypted" in palaver("encryption", "on")
     assert sessions(palaver) == before
+    with changing(tmp_path / "place/palaver.keys"):
+        for change in (["rotate"], ["rotate", "--finish"], ["renew"], ["on"], ["off", "--yes"]):
+            assert "another command changes the keys" in palaver("encryption", *change, code=75)
+    assert key.read_text().strip() == first
     assert b"oak shelf" not in (tmp_path / "place/palaver.db").read_bytes()
     assert "oak shelf" in palaver("sessions", "search", "oak", "shelf")
     made = json.loads(palaver("backup", "--json"))["file"]

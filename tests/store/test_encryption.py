@@ -265,6 +265,12 @@ def test_a_rotation_that_is_killed_at_any_step_leaves_a_key_that_opens(vault: Va
         open_vault(vault.path, KEY)
 
 
+def test_two_processes_that_begin_at_once_have_one_data_key(vault: Vault) -> None:
+    again = create_vault(vault.path, KEY)  # it did not see the file when it looked
+    assert again.current.secret == vault.current.secret == open_vault(vault.path, KEY).current.secret
+    assert [path.name for path in vault.path.parent.iterdir()] == [vault.path.name]
+
+
 async def test_a_running_gateway_does_not_notice_a_rotation(vault: Vault) -> None:
     folder, new = vault.path.parent, parse_key(new_key())
     key = vault.current.database

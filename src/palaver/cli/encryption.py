@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,7 +23,7 @@ from palaver.store.backup.backups import backups_that_hold
 from palaver.store.opening import sqlite_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
     from palaver.store.encryption.vault import DataKey, Vault
 
@@ -63,13 +64,14 @@ def make_key(*, output: Output = "") -> None:
 
 @app.command("on", help=f"Encrypt a store that is not encrypted. Stop the gateway first.\n\n{EXAMPLES['on']}")
 def switch_on(*, json: Json = False) -> None:
-    from palaver.store.encryption.vault import create_vault, open_vault  # noqa: PLC0415 - an extra
-
     config = load(Path(), os.environ)
     key, file = _required_key(config), keys_file(config)
-    vault = open_vault(file, key) if file.exists() else create_vault(file, key)
-    vault.refuse_unfinished()
-    count = _convert(config, [None], vault.current)
+    from palaver.store.encryption.vault import changing, create_vault, open_vault  # noqa: PLC0415 - an extra
+
+    with changing(file):
+        vault = open_vault(file, key) if file.exists() else create_vault(file, key)
+        vault.refuse_unfinished()
+        count = _convert(config, [None], vault.current)
     print_result({"files": count}, f"Everything is encrypted: the database and {counted(count, 'file')}.", as_json=json)
     if not json and (old := len(backups_that_hold(backup_folder(config)))):
         print_line(
@@ -80,10 +82,10 @@ def switch_on(*, json: Json = False) -> None:
 @app.command("off", help=f"Decrypt the store for good. Stop the gateway first.\n\n{EXAMPLES['off']}")
 def switch_off(*, yes: Yes = False, json: Json = False) -> None:
     config = load(Path(), os.environ)
-    vault = _open(config)
-    confirm("Decrypt everything that is stored?", EXAMPLES["off"], yes=yes)
-    count = _convert(config, vault.data, None)
-    vault.path.unlink()
+    with _changed(config) as vault:
+        confirm("Decrypt everything that is stored?", EXAMPLES["off"], yes=yes)
+        count = _convert(config, vault.data, None)
+        vault.path.unlink()
     done = (
         f"Nothing is encrypted any more, neither the database nor {counted(count, 'file')}. Now remove encryption from"
     )
@@ -96,11 +98,10 @@ def switch_off(*, yes: Yes = False, json: Json = False) -> None:
 )
 def renew(*, json: Json = False) -> None:
     config = load(Path(), os.environ)
-    vault = _open(config)
-    if len(vault.data) == 1:
-        vault = vault.add_data_key()
-    count = _convert(config, vault.data[1:], vault.current)
-    vault.keep_only_current()
+    with _changed(config) as vault:
+        renewed = vault.add_data_key() if len(vault.data) == 1 else vault
+        count = _convert(config, renewed.data[1:], renewed.current)
+        renewed.keep_only_current()
     done = f"Everything is encrypted with a new data key: the database and {counted(count, 'file')}."
     print_result({"files": count}, done, as_json=json)
 
@@ -108,19 +109,19 @@ def renew(*, json: Json = False) -> None:
 @app.command("rotate", help=f"Change your key, also while a gateway runs.\n\n{EXAMPLES['rotate']}")
 def rotate(*, new_key_file: NewKeyFile = None, finish: Finish = False, json: Json = False) -> None:
     config = load(Path(), os.environ)
-    vault = _open(config)
-    if finish:
-        vault.keep_only_key()
-        done = "Only the configured key opens the store now."
-    elif new_key_file:
-        key = _required_key(
-            config.model_copy(update={"encryption": EncryptionConfig(key_file=new_key_file.absolute())})
-        )
-        vault.add_key(key)
-        done = "Both keys open the store. Configure the new one, then run: palaver encryption rotate --finish"
-    else:
-        _replace_key(config, vault)
-        done = f"The new key is in {config.encryption.key_file}. Copy it to where you keep the old one."
+    with _changed(config) as vault:
+        if finish:
+            vault.keep_only_key()
+            done = "Only the configured key opens the store now."
+        elif new_key_file:
+            key = _required_key(
+                config.model_copy(update={"encryption": EncryptionConfig(key_file=new_key_file.absolute())})
+            )
+            vault.add_key(key)
+            done = "Both keys open the store. Configure the new one, then run: palaver encryption rotate --finish"
+        else:
+            _replace_key(config, vault)
+            done = f"The new key is in {config.encryption.key_file}. Copy it to where you keep the old one."
     print_result({"keys": vault.count_keys()}, done, as_json=json)
 
 
@@ -177,6 +178,16 @@ def _open(config: Config) -> "Vault":
     from palaver.store.encryption.vault import open_vault  # noqa: PLC0415 - an extra
 
     return open_vault(keys_file(config), _required_key(config))
+
+
+@contextmanager
+def _changed(config: Config) -> "Generator[Vault]":
+    """Open the keys, and keep other commands from changing them."""
+    _required_key(config)
+    from palaver.store.encryption.vault import changing  # noqa: PLC0415 - an extra
+
+    with changing(keys_file(config)):
+        yield _open(config)
 
 
 def _convert(config: Config, sources: "Sequence[DataKey | None]", target: "DataKey | None") -> int:

@@ -5,10 +5,11 @@ while a gateway runs.
 """
 
 import base64
+import fcntl
 import json
 import os
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,9 +18,9 @@ from typing import IO
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, AESSIV
 
-from palaver.model.errors import StoreError
+from palaver.model.errors import StoreError, StoreInUse
 from palaver.model.value import value
-from palaver.store.backup.archive import appearing
+from palaver.store.backup.archive import appearing, flush_folder
 from palaver.store.encryption.contents import SEALED_EXPORT, SHA256, ContentWriter, PlainContents, in_memory
 from palaver.store.encryption.stream import DamagedContent, SealedWriter, derive, seal, unseal, unsealed
 
@@ -190,11 +191,33 @@ class Vault:
 
 
 def create_vault(path: Path, key: bytes) -> Vault:
-    """Make a data key and write its file."""
+    """Make a data key and write its file. If another process is faster, its data key counts for both."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    data = DataKey(os.urandom(KEY_BYTES))
-    _write(path, [_wrap(data, key)])
-    return Vault(path=path, key=key, data=(data,))
+    made = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    _write(made, [_wrap(DataKey(os.urandom(KEY_BYTES)), key)])
+    try:
+        with suppress(FileExistsError):
+            os.link(made, path)
+    finally:
+        made.unlink()
+    flush_folder(path.parent)
+    return open_vault(path, key)
+
+
+@contextmanager
+def changing(path: Path) -> Generator[None]:
+    """Lock the keys before they are read to be changed: of two changes at once, one would forget a key in use."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise StoreInUse(f"another command changes the keys in {path}: wait until it has ended") from None
+    try:
+        yield
+    finally:
+        os.close(handle)
 
 
 def open_vault(path: Path, key: bytes) -> Vault:
