@@ -24,7 +24,7 @@ from palaver.store.conversations import attachments
 from palaver.store.conversations.blob_store import BlobStore, Condition
 from palaver.store.encryption.contents import PLAIN
 from palaver.store.encryption.conversion import convert_store
-from palaver.store.encryption.stream import CHUNK, DamagedContent, seal, unseal, unsealed
+from palaver.store.encryption.stream import CHUNK, DamagedContent, SealedWriter, seal, unseal, unsealed
 from palaver.store.encryption.vault import BadKey, Vault, create_vault, new_key, open_vault, parse_key
 from palaver.store.opening import open_store
 from palaver.store.queue import inbox, turns
@@ -226,6 +226,38 @@ async def test_a_store_becomes_encrypted_gets_another_data_key_and_becomes_plain
     assert convert_store(database, files, renewed.data, None) == 1
     assert is_plain(database)
     assert is_plain(folder / "palaver.db.schema-3")
+    await holds(folder, None)
+
+
+async def test_a_damaged_file_is_set_aside_and_stops_no_conversion(vault: Vault) -> None:
+    folder, sha256 = vault.path.parent, hashlib.sha256(CONTENT).hexdigest()
+    database, files = folder / "palaver.db", folder / "files"
+    await fill(folder, vault)
+    (path,) = files.glob("??/*")
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    damaged = path.read_bytes()
+    renewed = vault.add_data_key()
+    for sources, target in ((renewed.data[1:], renewed.current), (renewed.data[:1], None)):
+        convert_store(database, files, sources, target)
+        blobs = BlobStore(files, target.contents if target else PLAIN)
+        assert await blobs.examine(sha256) is Condition.SET_ASIDE
+        assert [path.read_bytes() for path in files.rglob("*") if path.is_file()] == [damaged]
+    assert is_plain(database)
+
+
+async def test_a_converted_file_is_compared_before_the_old_one_goes(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = vault.path.parent
+    await fill(folder, None)
+
+    def loses(_: SealedWriter, content: bytes) -> int:
+        return len(content)
+
+    monkeypatch.setattr(SealedWriter, "write", loses)
+    with pytest.raises(StoreError, match="differs"):
+        convert_store(None, folder / "files", [None], vault.current)
+    monkeypatch.undo()
     await holds(folder, None)
 
 

@@ -4,6 +4,7 @@ Each file is converted into a new one that replaces it when it is complete and c
 killed goes on where it was.
 """
 
+import hashlib
 import os
 import shutil
 import sqlite3
@@ -14,9 +15,11 @@ from pathlib import Path
 from palaver.db.cipher import open_file, sqlcipher
 from palaver.db.file_lock import FileLock
 from palaver.model.errors import StoreError, StoreInUse
-from palaver.store.backup.archive import appearing, flush_folder
+from palaver.store.backup.archive import HashedReader, appearing, flush_folder
+from palaver.store.conversations.blob_store import SET_ASIDE
 from palaver.store.damage.leftovers import is_copy, remove_unfinished_copies
 from palaver.store.encryption.contents import PLAIN, PlainContents
+from palaver.store.encryption.stream import DamagedContent
 from palaver.store.encryption.vault import DataKey
 
 Progress = Callable[[int], None]
@@ -158,7 +161,7 @@ def _convert_files(folder: Path, sources: Sequence[DataKey | None], target: Data
     for part in folder.glob("*.part"):
         _overwrite(part)
     count = 0
-    for path in [*folder.glob("??/*"), *(folder / "set-aside").glob("*")]:
+    for path in [*folder.glob("??/*"), *(folder / SET_ASIDE).glob("*")]:
         if path.name.startswith("."):
             _overwrite(path)  # what a killed conversion left
         elif _convert_file(folder, path, ways, wanted):
@@ -174,22 +177,36 @@ def _convert_file(folder: Path, path: Path, ways: Sequence[PlainContents], wante
         if sha256 is None or way.name_of(sha256) != path.name:
             continue
         name = wanted.name_of(sha256)
-        new = (path.parent if path.parent.name == "set-aside" else folder / name[:2]) / name
+        new = (path.parent if path.parent.name == SET_ASIDE else folder / name[:2]) / name
         new.parent.mkdir(mode=0o700, exist_ok=True)
-        if not new.is_file():  # else it is complete, and a conversion was killed before it removed the old one
-            _write_as(path, way, new, wanted)
-        _overwrite(path)
+        try:
+            if not new.is_file():  # else it is complete, and a conversion was killed before it removed the old one
+                _write_as(path, way, new, wanted)
+        except DamagedContent:
+            _set_aside(path, folder / SET_ASIDE / name)
+        else:
+            _overwrite(path)
         return True
     return False
+
+
+def _set_aside(path: Path, aside: Path) -> None:
+    """Keep content that cannot be opened as it is, where the doctor finds it: it does not stop the others."""
+    aside.parent.mkdir(mode=0o700, exist_ok=True)
+    path.replace(aside)
+    flush_folder(aside.parent)
 
 
 def _write_as(path: Path, way: PlainContents, new: Path, wanted: PlainContents) -> None:
     at = path.stat().st_mtime
     with path.open("rb") as source, appearing(new) as file:
-        writer = wanted.writer(file)
-        shutil.copyfileobj(way.reader(source, path.name), writer, 1 << 20)
+        content, writer = HashedReader(way.reader(source, path.name)), wanted.writer(file)
+        shutil.copyfileobj(content, writer, 1 << 20)
         writer.finish()
-        file.flush()
+        file.seek(0)
+        written = hashlib.file_digest(wanted.reader(file, new.name), "sha256")  # pyright: ignore[reportArgumentType]
+        if written.digest() != content.digest.digest():
+            raise StoreError(f"the converted {path} differs from the old one, which was not changed")
         os.utime(file.fileno(), (at, at))
 
 
