@@ -11,6 +11,7 @@ import pytest
 
 from palaver.cli.main import main
 from palaver.cli.service import Place, launchd_file, systemd_unit
+from palaver.gateway import log_file
 
 HOSTILE = "a b c%h $HOME ü; d"
 
@@ -64,6 +65,7 @@ def test_launchd_gets_the_same_program_and_folders(tmp_path: Path) -> None:
         "PALAVER_HOME": str(wanted.data),
         "PALAVER_CONFIG": str(wanted.config),
     }
+    assert str(wanted.data / log_file.NAME) not in {entries["StandardOutPath"], entries["StandardErrorPath"]}
     assert (entries["KeepAlive"], entries["ExitTimeOut"], entries["Umask"]) == (True, 60, 0o077)
 
 

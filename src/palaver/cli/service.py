@@ -232,8 +232,9 @@ def launchd_file(place: Place) -> str:
         "ThrottleInterval": 2,
         "ExitTimeOut": place.stop_seconds,
         "Umask": 0o077,
-        "StandardOutPath": str(place.data / "gateway.log"),
-        "StandardErrorPath": str(place.data / "gateway.log"),
+        # Not gateway.log, which the gateway writes and replaces when it is full.
+        "StandardOutPath": str(place.data / "service.log"),
+        "StandardErrorPath": str(place.data / "service.log"),
     }
     return plistlib.dumps(entries).decode()
 
