@@ -38,6 +38,10 @@ _TIME = "%Y%m%dT%H%M%S"
 Progress = Callable[[int], None]
 
 
+class _NotIntact(Exception):
+    """A file is not what its name says."""
+
+
 @value
 class Backup:
     """An archive in the folder."""
@@ -196,23 +200,29 @@ class Backups:
     def _pool(self, pool: Path, name: str) -> int | None:
         """Copy a file into the folder beside the archives, unless it is there."""
         kept = pool / name[:2] / name
-        if kept.is_file():
+        if kept.is_file() and self._is_whole(kept):
             return kept.stat().st_size
         try:
-            with self._source(name).open("rb") as content:
-                facts = os.fstat(content.fileno())
-                kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                with appearing(kept) as target:
-                    copy_hashed(content, target)
-                    target.seek(0)
-                    is_intact = self._contents.is_intact(target, name)
-        except FileNotFoundError:
+            return self._copy_file(name, kept)
+        except (FileNotFoundError, _NotIntact):
             return None
-        if not is_intact:
-            kept.unlink()
-            return None
-        os.utime(kept, (facts.st_mtime, facts.st_mtime))
+
+    def _copy_file(self, name: str, kept: Path) -> int:
+        with self._source(name).open("rb") as content:
+            facts = os.fstat(content.fileno())
+            kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with appearing(kept) as target:
+                copy_hashed(content, target)
+                target.seek(0)
+                if not self._contents.is_intact(target, name):
+                    raise _NotIntact
+                os.utime(target.fileno(), (facts.st_mtime, facts.st_mtime))
         return facts.st_size
+
+    def _is_whole(self, kept: Path) -> bool:
+        """Return whether a file beside the archives is as long as the one that it is a copy of, if that is there."""
+        source = self._source(kept.name)
+        return not source.is_file() or source.stat().st_size == kept.stat().st_size
 
     def _source(self, name: str) -> Path:
         return self.files / name[:2] / name
