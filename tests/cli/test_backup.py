@@ -1,5 +1,6 @@
 """`palaver backup` and `palaver restore` from the outside."""
 
+import asyncio
 import json
 import tarfile
 from collections.abc import Callable
@@ -8,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from palaver.cli.main import main
+from palaver.store.backup.backups import Backups
+from tests.store.test_backup import fill
 
 ARCHIVE = Path(__file__).parents[2] / "docs/examples/sessions.jsonl"
 CONFIG = """\
@@ -98,6 +101,17 @@ def test_one_file_has_the_configuration_without_its_secrets(
     assert "${TELEGRAM}" in text
     assert "token_file" in text
     assert '"role": "owner"' in text
+
+
+def test_a_backup_without_some_files_is_not_called_complete(palaver: Palaver, tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    backups = Backups(database=place / "palaver.db", files=place / "files", folder=place / "backups")
+    asyncio.run(fill(backups, b"missing"))
+    next((place / "files").glob("??/*")).unlink()
+    made = json.loads(palaver("backup", "--json"))["file"]
+    said = palaver("backup", "verify", made)
+    assert "The backup restores, but 1 file could not be backed up." in said
+    assert "complete" not in said
 
 
 def test_postgresql_has_its_own_tools(palaver: Palaver) -> None:

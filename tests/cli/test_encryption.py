@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from palaver.store.encryption.vault import changing
+from palaver.store.encryption.vault import changing, new_key
 from tests.cli.test_backup import ARCHIVE, Palaver, palaver, sessions
 
 __all__ = ["palaver"]
@@ -87,3 +87,9 @@ def test_a_key_from_the_keyring(palaver: Palaver, config: Path, monkeypatch: pyt
     assert "database         encrypted" in palaver("encryption", "status")
     config.write_text("encryption: {keyring: main, key_file: other.key}\n")
     assert "cannot be in" in palaver("sessions", "list", code=2)
+
+
+def test_keys_in_a_backup_are_no_configuration(palaver: Palaver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PALAVER_ENCRYPTION__KEY", new_key())
+    palaver("sessions", "import", str(ARCHIVE))
+    assert json.loads(palaver("backup", "--json"))["configuration"] == "no"

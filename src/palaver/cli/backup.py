@@ -24,7 +24,7 @@ from palaver.config.editor import ConfigFile
 from palaver.config.encryption import EncryptionConfig
 from palaver.config.loader import load
 from palaver.config.model import Config
-from palaver.gateway.backups import added_parts, backup_folder, find_backups
+from palaver.gateway.backups import CONFIGURATION, added_parts, backup_folder, find_backups
 from palaver.gateway.vault import read_key
 from palaver.model.attachment import format_size
 from palaver.model.errors import BadArgument, StoreError
@@ -104,9 +104,17 @@ def verify_backup(file: Archive, *, key_file: KeyFile = None, json: Json = False
         print_facts([(name, str(value)) for name, value in _facts(found).items()])
         for problem in found.problems:
             print_line(problem)
-        print_line("Something is wrong with this backup." if found.problems else "The backup is complete and restores.")
+        print_line(_verdict(found))
     if found.problems:
         raise typer.Exit(FAILED)
+
+
+def _verdict(found: Verified) -> str:
+    if found.problems:
+        return "Something is wrong with this backup."
+    if missing := len(found.manifest.missing):
+        return f"The backup restores, but {counted(missing, 'file')} could not be backed up."
+    return "The backup is complete and restores."
 
 
 def backup_key(file: Path | None) -> bytes | None:
@@ -129,7 +137,7 @@ def _fields(manifest: Manifest) -> dict[str, object]:
         "schema": manifest.schema,
         "files": len(manifest.files),
         "missing files": len(manifest.missing),
-        "configuration": "yes" if len(manifest.members) > 1 else "no",
+        "configuration": "yes" if CONFIGURATION in manifest.members else "no",
     }
 
 
