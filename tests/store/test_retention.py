@@ -138,13 +138,19 @@ async def test_each_kind_of_conversation_has_its_own_limit(world: World) -> None
 
 
 async def test_what_is_still_needed_stays(world: World) -> None:
-    """An approval that somebody owes, an answer that is not sent, a pinned one, a job that continues, a version."""
+    """An approval that somebody owes, what is not sent, a pinned one, a job that continues, a version."""
     parked = await world.exchange("parked", source=dm("1"))
     unsent = await world.exchange("unsent", source=dm("2"))
     pinned = await world.exchange("pinned", source=dm("3"))
     job = await world.exchange("job", source=dm("4"))
     old, new = await world.exchange("old", source=dm("5")), await world.exchange("new", source=dm("6"))
+    sender = await world.exchange("sender", source=dm("7"))
     await world.store.transact(ask("UPDATE outbox SET state = 'delivered' WHERE id <> ?", unsent.turn.number * 1024))
+    elsewhere, by_tool = (
+        Outbound(platform="telegram", chat_id="8", text="x"),
+        cause(f"tool:{sender.turn.number}:call:0"),
+    )
+    await world.store.transact(outbox.enqueue(elsewhere, by_tool, world.now))
     await world.say("again", source=dm("1"))
     begun = await world.begin(source=dm("1"))
     assert begun
@@ -162,7 +168,7 @@ async def test_what_is_still_needed_stays(world: World) -> None:
     )
     world.later(days=100)
     await world.exchange("newer", source=dm("6"))
-    kept = [parked, unsent, pinned, job, old, new]
+    kept = [parked, unsent, pinned, job, old, new, sender]
     week = RetentionLimit(age=7 * DAYS)
     assert await run(world, rules(chat=week, cron=week, api=week)) == dict.fromkeys(
         (RetentionClass.CHAT, RetentionClass.CRON, RetentionClass.API), 0

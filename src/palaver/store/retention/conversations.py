@@ -5,6 +5,7 @@ from datetime import datetime
 from palaver.db.transaction import Statements, transaction
 from palaver.model.retention import RetentionClass, RetentionLimit, latest_cutoff
 from palaver.store.conversations.visibility import Filter
+from palaver.store.queue.cause import OF_TURN
 from palaver.store.queue.outbox import REPLIES
 from palaver.store.records import SEQS, instant, micros
 
@@ -20,6 +21,7 @@ _BYTES = (
     f" WHERE e.id >= s.no * {SEQS} AND e.id < (s.no + 1) * {SEQS})"
 )
 _END = 1 << 62
+_TURN_CAUSES = ", ".join(f"'{kind.value}'" for kind in sorted(OF_TURN))
 
 
 @transaction
@@ -65,7 +67,8 @@ def expired(kind: RetentionClass, cutoff: datetime) -> Filter:
     time = micros(cutoff)
     return Filter(
         f"s.last_active < ? AND {_OF_KIND[kind].sql} AND NOT EXISTS ({_PINNED}) AND NOT EXISTS ({_NEWER_VERSION})"
-        f" AND NOT EXISTS ({_OPEN_TURN}) AND NOT EXISTS ({_UNSENT}) AND NOT EXISTS ({_NEXT_RUN})",
+        f" AND NOT EXISTS ({_OPEN_TURN}) AND NOT EXISTS ({_UNSENT}) AND NOT EXISTS ({_UNSENT_BY_TURN})"
+        f" AND NOT EXISTS ({_NEXT_RUN})",
         (time, time),
     )
 
@@ -83,6 +86,11 @@ _UNSENT = (
     f"SELECT 1 FROM turns t JOIN outbox o ON o.id >= t.no * {REPLIES} AND o.id < (t.no + 1) * {REPLIES}"
     " WHERE t.session_no = s.no AND o.state NOT IN ('delivered', 'dead')"
 )
+_UNSENT_BY_TURN = (
+    f"SELECT 1 FROM turns t JOIN outbox o ON o.cause_kind IN ({_TURN_CAUSES}) AND o.cause_id = CAST(t.no AS TEXT)"
+    " WHERE t.session_no = s.no AND o.state NOT IN ('delivered', 'dead')"
+)
+"""What a turn sent besides its replies, for example to another chat."""
 _NEXT_RUN = "SELECT 1 FROM schedules j WHERE j.no = s.schedule_no AND s.ended IS NULL AND j.next_due IS NOT NULL"
 """The next run of its job continues an open conversation."""
 
