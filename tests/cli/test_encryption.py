@@ -1,12 +1,15 @@
 """`palaver encryption` from the outside: switch it on, change keys, lose the disk, open exports, switch it off."""
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
 
 from palaver.store.encryption.vault import changing, new_key
+from palaver.store.opening import open_store
 from tests.cli.test_backup import ARCHIVE, Palaver, palaver, sessions
+from tests.store.conftest import fresh_database
 
 __all__ = ["palaver"]
 
@@ -93,3 +96,14 @@ def test_keys_in_a_backup_are_no_configuration(palaver: Palaver, monkeypatch: py
     monkeypatch.setenv("PALAVER_ENCRYPTION__KEY", new_key())
     palaver("sessions", "import", str(ARCHIVE))
     assert json.loads(palaver("backup", "--json"))["configuration"] == "no"
+
+
+async def test_files_beside_postgresql_are_not_converted_under_a_gateway(
+    palaver: Palaver, postgres_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = await fresh_database(postgres_server)
+    monkeypatch.setenv("PALAVER_STORE", server)
+    monkeypatch.setenv("PALAVER_ENCRYPTION__KEY", new_key())
+    async with await open_store(server, exclusive=True):
+        assert "gateway" in await asyncio.to_thread(palaver, "encryption", "on", code=75)
+    assert "Everything is encrypted" in await asyncio.to_thread(palaver, "encryption", "on")

@@ -1,8 +1,10 @@
 """`palaver encryption`: encrypt what is stored, change keys, and open what is encrypted."""
 
+import asyncio
 import os
 import shutil
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,10 +22,11 @@ from palaver.gateway.vault import keys_file, read_key
 from palaver.model.errors import BadArgument, StoreError
 from palaver.store.backup.archive import appearing
 from palaver.store.backup.backups import backups_that_hold
-from palaver.store.opening import sqlite_path
+from palaver.store.opening import open_store, sqlite_path
+from palaver.store.transfer import kept_free
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     from palaver.store.encryption.vault import DataKey, Vault
 
@@ -194,11 +197,23 @@ def _convert(config: Config, sources: "Sequence[DataKey | None]", target: "DataK
     from palaver.store.encryption.conversion import convert_store  # noqa: PLC0415 - an extra
 
     progress, database = Progress("files converted"), sqlite_path(config.store)
-    count = convert_store(
-        database and database.resolve(), config.data_dir / "files", sources, target, progress=progress.show
+    run = partial(
+        convert_store,
+        database and database.resolve(),
+        config.data_dir / "files",
+        sources,
+        target,
+        progress=progress.show,
     )
+    count = run() if database else asyncio.run(_run_alone(config.store, run))
     progress.finish()
     return count
+
+
+async def _run_alone(url: str, run: "Callable[[], int]") -> int:
+    """Run it while no gateway uses PostgreSQL: that would seal files with a key that is forgotten then."""
+    async with await open_store(url) as store, kept_free(store.database):
+        return await asyncio.to_thread(run)
 
 
 def _replace_key(config: Config, vault: "Vault") -> None:

@@ -65,8 +65,8 @@ async def transfer(
     async with (
         await open_store(source, key=key) as old,
         await open_store(target, key=key, copies=True) as new,
-        _kept_free(old.database),
-        _kept_free(new.database),
+        kept_free(old.database),
+        kept_free(new.database),
     ):
         await _prepare(new, name, restart=restart)
         copy = _Copy(old.database, new.database, progress)
@@ -82,7 +82,7 @@ async def transfer(
 
 
 @asynccontextmanager
-async def _kept_free(database: Database) -> AsyncGenerator[None]:
+async def kept_free(database: Database) -> AsyncGenerator[None]:
     """Keep gateways from starting; raise StoreInUse if one runs."""
     async with AsyncExitStack() as stack:
         if isinstance(database, SqliteDatabase):
