@@ -237,6 +237,22 @@ async def test_one_backup_at_a_time(backups: Backups) -> None:
     assert len(backups.list_all()) == 1
 
 
+async def test_one_restore_at_a_time(backups: Backups, tmp_path: Path) -> None:
+    await fill(backups, CONTENT)
+    made, _ = backups.make({}, NOW)
+    blocked: list[Exception] = []
+
+    def meanwhile(_: int) -> None:
+        try:
+            restore(made.path, tmp_path / "place")
+        except StoreInUse as error:
+            blocked.append(error)
+
+    restore(made.path, tmp_path / "place", progress=meanwhile)
+    assert blocked
+    await holds(tmp_path / "place", CONTENT)
+
+
 def test_a_killed_backup_leaves_no_half_archive_and_the_next_one_is_complete(backups: Backups, tmp_path: Path) -> None:
     asyncio.run(fill(backups, CONTENT, b"more"))
     step, was_killed = 0, True

@@ -4,6 +4,7 @@ The manifest comes last, so an archive without one is incomplete. Files that are
 `files` beside it, each under its hash: archives in one folder share them, so an unchanged file is stored once.
 """
 
+import fcntl
 import hashlib
 import io
 import json
@@ -16,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from palaver.model.errors import InvalidInput
+from palaver.model.errors import InvalidInput, StoreInUse
 from palaver.model.value import value
 from palaver.store.encryption.contents import STORED_NAME
 
@@ -152,6 +153,20 @@ def appearing(final: Path) -> Generator[IO[bytes]]:
         flush_folder(final.parent)
     finally:
         part.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(folder: Path, problem: str) -> Generator[None]:
+    """Lock a folder for all processes; raise StoreInUse with the problem if another one has it."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreInUse(problem) from None
+        yield
+    finally:
+        os.close(handle)
 
 
 def flush_folder(folder: Path) -> None:

@@ -1,6 +1,5 @@
 """Make backups in a folder: consistent, incremental for files, and only as many as are to be kept."""
 
-import fcntl
 import io
 import os
 import re
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 from palaver import __version__
 from palaver.db.cipher import open_file
 from palaver.db.sqlite import connect
-from palaver.model.errors import StoreError, StoreInUse
+from palaver.model.errors import StoreError
 from palaver.model.value import value
 from palaver.store.backup.archive import (
     DATABASE,
@@ -26,6 +25,7 @@ from palaver.store.backup.archive import (
     appearing,
     copy_hashed,
     flush_folder,
+    locked,
     read_manifest,
 )
 from palaver.store.encryption.contents import PLAIN, PlainContents
@@ -103,16 +103,10 @@ class Backups:
     def _alone(self) -> Generator[None]:
         """Lock the folder, and remove what a killed backup left in it."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle = os.open(self.folder, os.O_RDONLY)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with locked(self.folder, f"another backup to {self.folder} is running"):
             for part in (*self.folder.glob(".palaver-*.tar*.part"), *(self.folder / FILES).glob("??/.*.part")):
                 part.unlink()
             yield
-        except BlockingIOError:
-            raise StoreInUse(f"another backup to {self.folder} is running") from None
-        finally:
-            os.close(handle)
 
     def _write(
         self,

@@ -23,6 +23,7 @@ from palaver.store.backup.archive import (
     copy_hashed,
     decode_manifest,
     flush_folder,
+    locked,
     reading,
     time_of,
 )
@@ -46,8 +47,13 @@ def restore(archive: Path, place: Path, key: bytes | None = None, *, progress: P
 
     If this is killed, run it again: it begins anew. Your `key` opens an encrypted backup.
     """
-    stage = place / _STAGE
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with locked(place, f"another command restores into {place}: wait until it has ended"):
+        return _restore(archive, place, key, progress)
+
+
+def _restore(archive: Path, place: Path, key: bytes | None, progress: Progress) -> Manifest:
+    stage = place / _STAGE
     ours = (_STAGE, FILES, *_ADDED) if stage.exists() else ()
     if others := sorted({each.name for each in place.iterdir()}.difference(ours)):
         raise StoreError(

@@ -5,7 +5,6 @@ while a gateway runs.
 """
 
 import base64
-import fcntl
 import json
 import os
 from collections.abc import Generator, Sequence
@@ -18,9 +17,9 @@ from typing import IO
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, AESSIV
 
-from palaver.model.errors import StoreError, StoreInUse
+from palaver.model.errors import StoreError
 from palaver.model.value import value
-from palaver.store.backup.archive import appearing, flush_folder
+from palaver.store.backup.archive import appearing, flush_folder, locked
 from palaver.store.encryption.contents import SEALED_EXPORT, SHA256, ContentWriter, PlainContents, in_memory
 from palaver.store.encryption.stream import DamagedContent, SealedWriter, derive, seal, unseal, unsealed
 
@@ -208,16 +207,8 @@ def create_vault(path: Path, key: bytes) -> Vault:
 def changing(path: Path) -> Generator[None]:
     """Lock the keys before they are read to be changed: of two changes at once, one would forget a key in use."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle = os.open(path.parent, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        raise StoreInUse(f"another command changes the keys in {path}: wait until it has ended") from None
-    try:
+    with locked(path.parent, f"another command changes the keys in {path}: wait until it has ended"):
         yield
-    finally:
-        os.close(handle)
 
 
 def open_vault(path: Path, key: bytes) -> Vault:
