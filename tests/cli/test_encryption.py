@@ -107,3 +107,5 @@ async def test_files_beside_postgresql_are_not_converted_under_a_gateway(
     async with await open_store(server, exclusive=True):
         assert "gateway" in await asyncio.to_thread(palaver, "encryption", "on", code=75)
     assert "Everything is encrypted" in await asyncio.to_thread(palaver, "encryption", "on")
+    monkeypatch.delenv("PALAVER_ENCRYPTION__KEY")
+    assert "no key is configured" in await asyncio.to_thread(palaver, "sessions", "list", code=1)

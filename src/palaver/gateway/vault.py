@@ -34,10 +34,15 @@ def keys_file(config: Config) -> Path:
 def find_vault(config: Config) -> "Vault | None":
     """Open the keys of a store, and make them for a new one; None if nothing is encrypted.
 
-    Raises StoreError if the store is not encrypted though that is configured.
+    Raises StoreError if the store is not encrypted though that is configured, or the other way round.
     """
     key = read_key(config)
     if key is None:
+        if sqlite_path(config.store) is None and keys_file(config).exists():  # a file says for itself what it is
+            raise StoreError(
+                f"files are encrypted with the keys in {keys_file(config)}, but no key is configured: set"
+                " encryption.key_file in the configuration"
+            )
         return None
     from palaver.store.encryption.vault import create_vault, open_vault  # noqa: PLC0415 - an extra
 
