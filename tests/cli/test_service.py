@@ -109,6 +109,8 @@ def test_wrong_wishes_are_refused_with_a_way_on(
     assert "palaver service install" in capsys.readouterr().err
     assert main(["service", "install", "--user", "ann"]) == 2
     assert "--user needs --system" in capsys.readouterr().err
+    assert main(["service", "install", "--system", "--user", "nobody-of-that-name", "--print"]) == 2
+    assert "has no user 'nobody-of-that-name'" in capsys.readouterr().err
     monkeypatch.setenv("PATH", str(home))
     assert main(["service", "status"]) == 2
     assert "does not have 'systemctl'" in capsys.readouterr().err

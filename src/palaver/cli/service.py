@@ -3,6 +3,7 @@
 import getpass
 import os
 import plistlib
+import pwd
 import shlex
 import shutil
 import subprocess
@@ -45,7 +46,9 @@ class Place(NamedTuple):
 
 
 System = Annotated[bool, typer.Option("--system", help="For the whole machine, started at boot. Needs root.")]
-User = Annotated[str | None, typer.Option("--user", metavar="NAME", help="With --system: run as this user.")]
+User = Annotated[
+    str | None, typer.Option("--user", metavar="NAME", help="With --system: run as this user. Default: palaver.")
+]
 Print = Annotated[bool, typer.Option("--print", help="Print the file and change nothing.")]
 
 
@@ -105,6 +108,11 @@ def _place(*, is_system: bool, user: str | None) -> Place:
         raise BadArgument(
             "--user needs --system:", found=user, allowed="no name", example=f"{EXAMPLES['install']} --system"
         )
+    user = (user or NAME) if is_system else getpass.getuser()
+    if is_system and not _has_user(user):
+        raise BadArgument(
+            "This machine has no user", found=user, allowed="an existing one", example=f"useradd --system {NAME}"
+        )
     program = [str(Path(sys.executable).parent / NAME)]
     if not Path(program[0]).exists():
         program = [sys.executable, "-m", "palaver"]
@@ -117,10 +125,18 @@ def _place(*, is_system: bool, user: str | None) -> Place:
         folder=data if is_system else Path.home(),
         data=data,
         config=config,
-        user=user or getpass.getuser(),
+        user=user,
         stop_seconds=int(configuration(None).options().drain_limit.total_seconds()) + _CLOSING_SECONDS,
         is_system=is_system,
     )
+
+
+def _has_user(name: str) -> bool:
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        return False
+    return True
 
 
 def _make_files(place: Place) -> None:
@@ -168,7 +184,7 @@ RestartSec=2
 # A wrong configuration does not get better by itself.
 RestartPreventExitStatus={_WRONG_CONFIGURATION}
 WatchdogSec=60
-TimeoutStartSec=300
+TimeoutStartSec=infinity
 TimeoutStopSec={place.stop_seconds}
 # Background processes of the agent outlive a restart; tools.terminal.on_stop decides.
 KillMode=process
