@@ -67,26 +67,38 @@ class Remembering:
             await self.say(session_id, "waiting")
             await self.cancelled.wait()
             return PromptResponse(stop_reason="cancelled")
-        if "delete" in last or "restarted" in last:
-            await self.delete(session_id)
+        if last.endswith("both"):
+            names = ["b.txt", "a.txt"]
+            for name in names:
+                await self.start(session_id, name, "in_progress")
+            await asyncio.gather(*(self.finish(session_id, name) for name in reversed(names)))
+        elif "delete" in last or "restarted" in last:
+            await self.say(session_id, "First I tidy up.")
+            await self.start(session_id, "a.txt", "pending")
+            await self.finish(session_id, "a.txt")
         else:
             await self.client.session_update(session_id, update_agent_thought_text("hm"))
             await self.say(session_id, f"heard {len(self.said[session_id])}: ", text)
         return PromptResponse(stop_reason="end_turn")
 
-    async def delete(self, session: str) -> None:
-        await self.say(session, "First I tidy up.")
-        call, given = f"call/{len(self.said[session])}", {"path": "a.txt"}
-        started = start_tool_call(call, "Delete a.txt", kind="delete", status="pending", raw_input=given)
+    async def start(self, session: str, name: str, status: Any) -> None:
+        call, given = self.call(session, name), {"path": name}
+        started = start_tool_call(call, f"Delete {name}", kind="delete", status=status, raw_input=given)
         await self.client.session_update(session, started)
+
+    def call(self, session: str, name: str) -> str:
+        return f"call/{len(self.said[session])}{name[0]}"
+
+    async def finish(self, session: str, name: str) -> None:
+        call = self.call(session, name)
         options = [
             PermissionOption(option_id="yes", name="Allow", kind="allow_once"),
             PermissionOption(option_id="no", name="Reject", kind="reject_once"),
         ]
-        asked = ToolCallUpdate(tool_call_id=call, title="Delete a.txt", raw_input=given)
+        asked = ToolCallUpdate(tool_call_id=call)
         answer = await self.client.request_permission(session_id=session, tool_call=asked, options=options)
         chosen = getattr(answer.outcome, "option_id", "nobody")
-        content = [tool_content(text_block(f"deleted: {chosen}"))]
+        content = [tool_content(text_block(f"{name} deleted: {chosen}"))]
         await self.client.session_update(session, update_tool_call(call, status="completed", content=content))
         await self.say(session, f"The answer was {chosen}.")
 

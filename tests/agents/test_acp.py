@@ -1,5 +1,6 @@
 """An agent of the Agent Client Protocol behind the gateway: a real process with the official library."""
 
+import json
 import os
 import sys
 from collections.abc import AsyncGenerator
@@ -76,12 +77,28 @@ async def test_a_permission_is_an_approval(tmp_path: Path) -> None:
         assert [entry.calls[0].name for entry in called] == ["acp_delete"] * 2
         assert [entry.text for entry in called] == ["First I tidy up."] * 2
         results = [entry for entry in await here.entries() if entry.role is Role.TOOL]
-        assert [entry.text for entry in results] == ["deleted: yes", "deleted: no"]
+        assert [entry.text for entry in results] == ["a.txt deleted: yes", "a.txt deleted: no"]
         assert [entry.answers for entry in results] == [entry.calls[0].id for entry in called]
         await chat.say(alice, "delete it")
         await chat.hears("May I use Delete a.txt?", times=3)
         await chat.say(alice, "no, wait")
         await chat.hears("heard 4: ")
+
+
+async def test_each_of_two_permissions_gets_its_own_decision(tmp_path: Path) -> None:
+    async with talking(tmp_path) as here:
+        chat = here.world.dm(alice := here.world.person("alice"))
+        await chat.say(alice, "delete both")
+        await chat.hears("May I use Delete a.txt?\npath: a.txt")
+        await chat.say(alice, "/approve")
+        await chat.hears("May I use Delete b.txt?\npath: b.txt")
+        await chat.say(alice, "/deny")
+        await chat.hears("The answer was no.")
+        await here.settled()
+        called = {call.id: call.arguments for entry in await here.entries() for call in entry.calls}
+        results = {called[entry.answers or ""]: entry.text for entry in await here.entries() if entry.role is Role.TOOL}
+        assert sorted(results.values()) == ["a.txt deleted: yes", "b.txt deleted: no"]
+        assert all(json.loads(arguments)["path"] in text for arguments, text in results.items())
 
 
 async def test_a_restart_loads_the_session_and_remembers_the_decision(tmp_path: Path) -> None:

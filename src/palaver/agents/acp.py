@@ -79,8 +79,13 @@ class AcpTransport:
             except (OSError, ValueError) as error:
                 reason = getattr(error, "strerror", None) or type(error).__name__
                 raise AgentError(FailureKind.FATAL, f"{self.command[0]} could not be started: {reason}") from error
-            self._connection = AcpConnection(process)
-            await self._connection.initialize()
+            connection = AcpConnection(process)
+            try:
+                await connection.initialize()
+            except BaseException:
+                await connection.close()
+                raise
+            self._connection = connection
         return self._connection
 
     def retire(self) -> None:
@@ -99,12 +104,14 @@ class _AcpCall:
         self._session: Session | None = None
         self._is_over = False
         self._text, self._thought = "", ""
-        self._calls: dict[str, dict[str, Any]] = {}
-        """What the agent said about its calls, by its id for each."""
         self._announced: dict[str, str] = {}
         """The ids of calls that the gateway knows, by the agent's ids."""
         self._decided: tuple[str, bool] | None = None
         """What was decided before the program ended, by the description of the call."""
+
+    @property
+    def _calls(self) -> dict[str, dict[str, Any]]:
+        return self._session.calls if self._session else {}
 
     def reply(self, reply: Reply) -> None:
         """Do nothing: this agent asks the gateway for nothing."""
@@ -129,12 +136,10 @@ class _AcpCall:
         """Answer the permission that the session waits for, or send what is new."""
         known = self._known_session()
         session = self._connection.sessions.get(known or "")
-        decision = next(reversed(list(self._request.approvals.values())), None)
-        open_call = _open_call(self._request.messages)
-        if session and session.asked and decision is not None and open_call:
-            self._session = session
-            self._announced[session.asked.call] = open_call.id
-            session.decide(is_approved=decision)
+        still_open = _open_calls(self._request.messages)
+        decided = [call for call in still_open if call.id in self._request.approvals]
+        if session and session.asked and decided:
+            self._go_on(session, still_open)
             return
         if session:
             await session.settle(_CANCEL_TIMEOUT_SECONDS)
@@ -144,14 +149,33 @@ class _AcpCall:
         if session is None:
             session, prompt = await self._connection.create(self._folder), self._all_texts()
         self._session = session
-        if open_call and decision is not None:
+        if decided:
             # The program that asked is gone: tell the new one, which asks again.
-            self._decided = open_call.arguments, decision
-            yield WireToolReturned(call=open_call.id, text="(the agent was restarted before it could use this)")
-            said = "approved" if decision else "did not approve"
+            said = "approved" if self._is_approved(decided) else "did not approve"
+            if len(decided) == 1:
+                self._decided = decided[0].arguments, said == "approved"
+            for call in decided:
+                yield WireToolReturned(call=call.id, text="(the agent was restarted before it could use this)")
             prompt = (*prompt, f"You asked to use a tool and were restarted. The person {said} it. Continue.")
         session.said = _digest(self._request.messages)
         session.prompt(prompt)
+
+    def _go_on(self, session: Session, still_open: Sequence[WireCall]) -> None:
+        """Answer what a session waits for with the decision about that call, and about no other."""
+        self._session = session
+        left = list(still_open)
+        for call, wire in session.announced.items():
+            if stored := next((each for each in left if _same_call(each, wire)), None):
+                left.remove(stored)
+                self._announced[call] = stored.id
+        decided = [each for each in still_open if each.id in self._request.approvals]
+        asked = self._announced.get(session.asked[0].call)
+        meant = [each for each in decided if each.id == asked] if asked else decided
+        self._announced.setdefault(session.asked[0].call, decided[-1].id)
+        session.decide(is_approved=bool(meant) and self._is_approved(meant))
+
+    def _is_approved(self, calls: Sequence[WireCall]) -> bool:
+        return all(self._request.approvals[call.id] for call in calls)
 
     def _known_session(self) -> str | None:
         """Return the agent's session for this conversation, if its memory is that of the transcript."""
@@ -242,11 +266,15 @@ class _AcpCall:
         lines: list[FromAgent] = [] if call in self._announced else [self._announce(call)]
         if status != "in_progress":
             lines.append(WireToolReturned(call=self._announced[call], text=_result(known)))
+            if self._session:
+                self._session.announced.pop(call, None)
         return lines
 
     def _announce(self, call: str) -> WireToolCalled:
         wire = self._wire_call(call, self._calls.get(call, {}))
         self._announced[call] = wire.id
+        if self._session:
+            self._session.announced[call] = wire
         line = WireToolCalled(calls=(wire,), text=self._text, reasoning=self._thought, blob=self._blob())
         self._text = self._thought = ""
         return line
@@ -296,11 +324,15 @@ def _result(known: Mapping[str, Any]) -> str:
     return f"It failed: {text}" if known.get("status") == "failed" else text
 
 
-def _open_call(messages: Sequence[WireMessage]) -> WireCall | None:
-    """Return the last call that has no result."""
+def _same_call(one: WireCall, other: WireCall) -> bool:
+    """Compare without ids: the gateway gives a call a new one if the agent's was used before."""
+    return (one.name, one.arguments) == (other.name, other.arguments)
+
+
+def _open_calls(messages: Sequence[WireMessage]) -> list[WireCall]:
+    """Return the calls that have no result."""
     answered = {message.answers for message in messages if message.answers}
-    calls = [call for message in messages for call in message.calls if call.id not in answered]
-    return calls[-1] if calls else None
+    return [call for message in messages for call in message.calls if call.id not in answered]
 
 
 def _digest(messages: Sequence[WireMessage]) -> str:

@@ -12,7 +12,7 @@ from typing import Any, cast
 from palaver import __version__
 from palaver.agents.external import AgentError, failure_detail
 from palaver.agents.process import Process
-from palaver.agents.wire import ProtocolError
+from palaver.agents.wire import ProtocolError, WireCall
 from palaver.protocols.agent import FailureKind
 
 _PROTOCOL_VERSION = 1
@@ -58,13 +58,18 @@ class Session:
     id: str
     connection: "AcpConnection"
     items: Queue[Item] = field(default_factory=Queue[Item])
-    asked: Asked | None = None
+    asked: list[Asked] = field(default_factory=list[Asked])
+    """The permissions that it waits for; people decide about the first."""
+    calls: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    """What the agent said about the calls of its prompt, by its id for each."""
+    announced: dict[str, WireCall] = field(default_factory=dict[str, WireCall])
+    """Those that the gateway knows, as it got them, by the agent's ids."""
     said: str = ""
     """Identifies what it was told in this run: after an undo it remembers more than the conversation has."""
     _prompting: "asyncio.Task[None] | None" = None
 
     def prompt(self, texts: Sequence[str]) -> None:
-        self.items = Queue()
+        self.items, self.calls, self.announced = Queue(), {}, {}
         blocks = [{"type": "text", "text": text} for text in texts]
         self._prompting = asyncio.create_task(self._prompt(blocks, self.items))
 
@@ -78,20 +83,18 @@ class Session:
             items.put_nowait(error)
 
     def decide(self, *, is_approved: bool) -> None:
-        """Answer the permission that it waits for."""
-        if self.asked is not None:
-            kinds = _ALLOWS if is_approved else _REJECTS
-            chosen = next((each for kind in kinds for each in self.asked.options if each.get("kind") == kind), None)
+        """Answer the first permission that it waits for."""
+        if self.asked:
+            asked, kinds = self.asked.pop(0), _ALLOWS if is_approved else _REJECTS
+            chosen = next((each for kind in kinds for each in asked.options if each.get("kind") == kind), None)
             selected = {"outcome": "selected", "optionId": chosen["optionId"]} if chosen else {"outcome": "cancelled"}
-            self.connection.respond(self.asked.id, {"outcome": selected})
-            self.asked = None
+            self.connection.respond(asked.id, {"outcome": selected})
 
     def cancel(self) -> None:
         """Stop the prompt, and what it asks."""
         self.connection.notify("session/cancel", {"sessionId": self.id})
-        if self.asked is not None:
-            self.connection.respond(self.asked.id, {"outcome": {"outcome": "cancelled"}})
-            self.asked = None
+        while self.asked:
+            self.connection.respond(self.asked.pop(0).id, {"outcome": {"outcome": "cancelled"}})
 
     async def settle(self, within: float) -> None:
         """Wait until an earlier prompt is over; end a program that does not stop."""
@@ -217,13 +220,14 @@ class AcpConnection:
             self.respond(number, {"outcome": {"outcome": "cancelled"}})
             return
         options: Any = asked.get("options")
-        found.asked = Asked(
+        new = Asked(
             id=number,
             call=str(call.get("toolCallId", "")),
             described={name: value for name, value in call.items() if value is not None},
             options=tuple(map(as_object, options)) if isinstance(options, list) else (),  # pyright: ignore[reportUnknownArgumentType]
         )
-        found.items.put_nowait(found.asked)
+        found.asked.append(new)
+        found.items.put_nowait(new)
 
 
 def _settle(answer: Future[dict[str, Any]], message: Mapping[str, Any]) -> None:
