@@ -290,6 +290,20 @@ async def test_bots_and_webhooks_are_no_people(server: Server, world: World) -> 
     assert recorder.trusts == [Trust(is_bot=True)] * 2
 
 
+async def test_who_reacts_is_known_like_who_writes(server: Server, world: World) -> None:
+    world.members[GUILD, "7"] = ["32"]
+    recorder = Recorder()
+    async with running(adapter_of(server, roles=["32"]), recorder):
+        await world.begun.wait()
+        said = world.says(ROOM, ALICE, "hello")
+        world.react(ALICE, said, "👍")
+        world.react(ALICE, said, "👍", removed=True)
+        world.react({**ALICE, "id": "55", "bot": True}, said, "👎")
+        await until(lambda: len(recorder.trusts) == 4)
+    granted = Trust(has_role_grant=True)
+    assert recorder.trusts == [granted, granted, granted, Trust(is_bot=True)]
+
+
 async def test_our_own_role_is_our_name(server: Server, world: World) -> None:
     recorder = Recorder()
     await meet(server, recorder)

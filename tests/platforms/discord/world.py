@@ -164,7 +164,8 @@ class World:
     def react(self, who: Json, message: Json, sign: str, *, removed: bool = False) -> None:
         guild = self.channels[message["channel_id"]].get("guild_id")
         where = {"channel_id": message["channel_id"], "message_id": message["id"], "user_id": who["id"]}
-        member: Json = {"member": {"user": who, "roles": [], "nick": None}} if guild and not removed else {}
+        roles = self.members.get((guild or "", who["id"]), [])
+        member: Json = {"member": {"user": who, "roles": roles, "nick": None}} if guild and not removed else {}
         about: Json = {**where, **({"guild_id": guild} if guild else {}), **member, "emoji": {"id": None, "name": sign}}
         self.emit(f"MESSAGE_REACTION_{'REMOVE' if removed else 'ADD'}", {**about, "type": 0, "burst": False})
 

@@ -285,11 +285,12 @@ class Listener:
         return self._own_roles.get(server, [])
 
     async def _trust(self, data: Payload) -> Trust:
-        author: Payload = data.get("author") or {}
         member: Payload | None = data.get("member")
-        if self._options.roles and member is None and data.get("guild_id") and author.get("id"):
-            # Messages from the history have no member.
-            server, person = str(data["guild_id"]), str(author["id"])
+        author: Payload = data.get("author") or (member or {}).get("user") or {}
+        person = str(author.get("id") or data.get("user_id") or "")
+        if self._options.roles and member is None and data.get("guild_id") and person:
+            # Messages from the history have no member, and neither has a reaction that is taken back.
+            server = str(data["guild_id"])
             member = await self._ask("/guilds/{guild_id}/members/{user_id}", guild_id=server, user_id=person)
         is_bot = bool(author.get("bot") or data.get("webhook_id"))
         return Trust(is_bot=is_bot, has_role_grant=has_role(member, self._options.roles))
