@@ -3,15 +3,19 @@
 import asyncio
 import os
 import sys
+from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from palaver.agents import voice_http
 from palaver.agents.voice import VoiceCommand
 from palaver.agents.voice_http import VoiceServer
 from palaver.model.audio import recording_seconds
+from palaver.model.quotas import Quota, QuotaKind, QuotaRules
 from palaver.model.transcript import Role
 from palaver.protocols.voice import Voice, VoiceFailed, VoiceFormat
 from palaver.store.conversations.blob_store import BlobStore
@@ -85,6 +89,24 @@ async def test_a_crash_does_not_transcribe_twice_and_waiting_blocks_nobody(tmp_p
             await chat.hears(f"You said: {HEARD}", times=2)
             await here.settled()
             assert len(service.transcribed) == asked == 2
+
+
+async def test_nothing_is_transcribed_over_a_limit(tmp_path: Path) -> None:
+    caps = QuotaRules(caps={QuotaKind.PERSON_DAY: Quota(cost_micros=3_000)})
+    async with voicing() as service:
+        voice = Voice(transcriber=server(service), minute_price=0.006)
+        shelf = BlobStore(tmp_path / "files")
+        async with running(tmp_path / "p.db", shelf=shelf, voice=voice, caps=caps) as here:
+            chat = here.world.dm(alice := here.world.person("alice"))
+            await chat.say(alice, "", files=(recording(opus(30)),))
+            await chat.hears(HEARD)
+            await here.settled()
+            await chat.say(alice, "", files=(recording(opus(30)),))
+            await until(lambda: len(chat.shown) == 2)
+            await here.settled()
+            assert len(service.transcribed) == 1
+            said = [entry.text for entry in await here.entries() if entry.role is Role.USER]
+            assert "could not be transcribed: a usage limit is reached" in said[-1]
 
 
 @pytest.mark.parametrize(
@@ -197,11 +219,43 @@ async def test_programs_transcribe_and_speak(tmp_path: Path) -> None:
         await here.settled()
         (sent,) = [file for message in chat.shown for file in message.files]
         assert (sent.name, sent.media_type, sent.content) == ("voice.wav", "audio/wav", wave())
+    voice = Voice(transcriber=program("print('x' * 1_000_000)"))
+    async with running(tmp_path / "q.db", shelf=BlobStore(tmp_path / "more"), voice=voice) as here:
+        chat = here.world.dm(alice := here.world.person("alice"))
+        await chat.say(alice, "", files=(recording(),))
+        await chat.hears("xxx")
+        said = next(entry for entry in await here.entries() if entry.role is Role.USER)
+        assert said.text.count("x") == 100_000
     for code, why in (("import time; time.sleep(60)", "took too long"), ("print('no sound')", "no recording")):
         with pytest.raises(VoiceFailed, match=why):
             await program(code, timeout=2.0).speak("x", VoiceFormat.OPUS)
     with pytest.raises(VoiceFailed, match="does not start"):
         await VoiceCommand(command=("/nowhere",), environ={}, timeout=1.0).speak("x", VoiceFormat.OPUS)
+
+
+async def test_an_answer_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pause: float) -> None:
+        with suppress(ConnectionError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 -\r\ntransfer-encoding: chunked\r\n\r\n")
+            while True:
+                writer.write(b"1\r\nx\r\n")
+                await writer.drain()
+                await asyncio.sleep(pause)
+        with suppress(ConnectionError):
+            writer.close()
+            await writer.wait_closed()
+        ended.set()
+
+    ended = asyncio.Event()
+    monkeypatch.setattr(voice_http, "MAX_RECORDING_BYTES", 1_000)
+    for pause, timeout, why in ((0.0, 60.0, "sent too much"), (0.1, 1.0, "took too long")):
+        async with await asyncio.start_server(partial(pour, pause=pause), "127.0.0.1", 0) as listener:
+            url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+            with pytest.raises(VoiceFailed, match=why):
+                await VoiceServer(url=url, model="small", timeout=timeout).speak("x", VoiceFormat.OPUS)
+            await ended.wait()
+            ended.clear()
 
 
 def test_the_length_of_a_recording() -> None:

@@ -1,7 +1,7 @@
 """Speech over HTTP: any server with OpenAI's audio endpoints."""
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+import asyncio
+import json
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -41,39 +41,42 @@ class VoiceServer:
         if self.language:
             fields["language"] = self.language
         files = {"file": (name, recording.content, recording.media_type)}
-        async with self._posted("audio/transcriptions", data=fields, files=files) as response:
-            try:
-                found: Any = response.json()
-                return str(found["text"]).strip()
-            except (ValueError, KeyError, TypeError) as error:
-                raise VoiceFailed("the service for it gave no text") from error
+        answer = await self._post("audio/transcriptions", data=fields, files=files)
+        try:
+            found: Any = json.loads(answer)
+            return str(found["text"]).strip()
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise VoiceFailed("the service for it gave no text") from error
 
     async def speak(self, text: str, format: VoiceFormat) -> NewFile:  # noqa: A002
         asked = {"model": self.model, "input": text, "voice": self.voice, "response_format": format.value}
-        async with self._posted("audio/speech", json=asked) as response:
-            return recording_of(response.content)
+        return recording_of(await self._post("audio/speech", json=asked))
 
-    @asynccontextmanager
-    async def _posted(self, path: str, **content: Any) -> AsyncGenerator[Response]:  # noqa: ANN401
+    async def _post(self, path: str, **content: Any) -> bytes:  # noqa: ANN401
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         timeout = httpx2.Timeout(self.timeout, connect=_CONNECT_TIMEOUT_SECONDS)
         try:
             async with (
+                asyncio.timeout(self.timeout),  # the client's limit is one for each piece
                 httpx2.AsyncClient(timeout=timeout, headers=headers) as client,
                 client.stream("POST", f"{self.url.rstrip('/')}/{path}", **content) as response,
             ):
-                await _check(response)
-                yield response
+                return await _read(response)
+        except TimeoutError:
+            raise VoiceFailed("it took too long") from None
         except httpx2.HTTPError as error:
             raise VoiceFailed("the service for it did not answer", is_transient=True) from error
 
 
-async def _check(response: Response) -> None:
-    """Read the whole answer, up to a limit. Raises VoiceFailed if it is an error."""
+async def _read(response: Response) -> bytes:
+    """Return the whole answer, up to a limit. Raises VoiceFailed if it is an error."""
     status = response.status_code
     if status != HTTPStatus.OK:
         is_transient = status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR
         raise VoiceFailed(f"the service for it answered with status {status}", is_transient=is_transient)
-    if int(response.headers.get("content-length", 0)) > MAX_RECORDING_BYTES:
-        raise VoiceFailed("the service for it sent too much")
-    await response.aread()
+    answer = bytearray()
+    async for piece in response.aiter_bytes():
+        answer += piece
+        if len(answer) > MAX_RECORDING_BYTES:
+            raise VoiceFailed("the service for it sent too much")
+    return bytes(answer)

@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 
 from palaver.db.transaction import Transaction
 from palaver.engine.context import EngineContext
@@ -43,7 +44,7 @@ class Attachments:
 
     # Incoming
 
-    async def fetch(self, key: SessionKey) -> datetime | None:
+    async def fetch(self, key: SessionKey, is_over_quota: Callable[[Received], Awaitable[bool]]) -> datetime | None:
         """Download the files of waiting messages. Return when to try again if a platform does not answer."""
         for received in await self.ctx.store.read(self.ctx.store.attachments.awaiting_files(key)):
             if self.ctx.options.is_undecided(received.inbound):
@@ -55,7 +56,9 @@ class Attachments:
             skipped = [
                 _fail(file, f"only {self._max_files} are allowed") for file in received.inbound.files[self._max_files :]
             ]
-            heard = await transcribe(self.ctx, files) if self.ctx.voice else NOTHING_HEARD
+            heard = NOTHING_HEARD
+            if self.ctx.voice:
+                heard = await transcribe(self.ctx, files, partial(is_over_quota, received))
             store = self.ctx.store.attachments.set_files(received, [*files, *skipped], heard)
             await retry_until_stored(self.ctx.store, store)
             self.ctx.download_failing_since.pop(received.number, None)

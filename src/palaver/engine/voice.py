@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from palaver.engine import texts
@@ -22,14 +22,21 @@ log = logging.getLogger(__name__)
 _TRIES = 2
 _PAUSE_SECONDS = 1.0
 _MILLION = 1_000_000
+_MAX_CHARACTERS = 100_000
+"""How much of a transcription is kept: more than anybody says in an hour."""
 
 
-async def transcribe(ctx: EngineContext, files: Sequence[Attachment]) -> Heard:
+async def transcribe(
+    ctx: EngineContext, files: Sequence[Attachment], is_over_quota: Callable[[], Awaitable[bool]]
+) -> Heard:
     """Return what is said in stored files that are recordings, or why that is not known."""
     lines, cost = list[str](), 0
     for file in files:
         if file.media_type.startswith("audio/") and ctx.voice and ctx.voice.transcriber:
-            found = await _transcribe_one(ctx, ctx.voice, file)
+            if await is_over_quota():
+                found = Heard(text=texts.not_transcribed("a usage limit is reached"))
+            else:
+                found = await _transcribe_one(ctx, ctx.voice, file)
             lines.append(found.text)
             cost += found.cost_micros
     return Heard(text="\n".join(lines), cost_micros=cost)
@@ -43,7 +50,7 @@ async def _transcribe_one(ctx: EngineContext, voice: Voice, file: Attachment) ->
     if seconds > limit:
         return Heard(text=texts.not_transcribed(f"it is longer than {limit / 60:g} minutes"))
     try:
-        said = await _try(voice, NewFile(file.name.plain(), content, file.media_type))
+        said = (await _try(voice, NewFile(file.name.plain(), content, file.media_type)))[:_MAX_CHARACTERS]
     except VoiceFailed as error:
         log.warning("a voice message was not transcribed: %s", error, extra={"action": "voice.not_transcribed"})
         return Heard(text=texts.not_transcribed(str(error)))

@@ -51,8 +51,10 @@ def begin_within_quota(
 
 
 @transaction
-def quota_reached(last: Received, session: Session, options: Options, now: datetime) -> Statements[QuotaReached | None]:
-    """Return the limit that the sender of the last message has reached, if any."""
+def quota_reached(
+    last: Received, session: Session | None, options: Options, now: datetime
+) -> Statements[QuotaReached | None]:
+    """Return the limit that the sender of the last message has reached, if any; without a session, not one of its."""
     source, caps = last.inbound.source, options.caps.of(last.role)
     zone = options.zones.find(source)
     since = {measure: period_start(measure, now, zone) for measure in caps}
@@ -61,14 +63,14 @@ def quota_reached(last: Received, session: Session, options: Options, now: datet
 
 
 def _load_usage(
-    identity: str | None, session: Session, since: Mapping[QuotaKind, datetime]
+    identity: str | None, session: Session | None, since: Mapping[QuotaKind, datetime]
 ) -> Statements[dict[QuotaKind, UsageTotal]]:
     """Load only the usage that some limit needs."""
     used: dict[QuotaKind, UsageTotal] = {}
     for measure, start in since.items():
         match measure:
             case QuotaKind.SESSION:
-                used[measure] = session.counters
+                used |= {measure: session.counters} if session else {}
             case QuotaKind.DAY:
                 used[measure] = yield from usage.total(start)
             case _ if identity is not None:

@@ -21,7 +21,7 @@ from palaver.engine.turns.agent import AgentRun, Outcome, RequestBuilder, TurnSn
 from palaver.engine.turns.completion import TurnCompletion, turn_event
 from palaver.engine.turns.job_script import JobScript
 from palaver.engine.turns.progress import ToolProgress
-from palaver.engine.turns.quotas import begin_within_quota
+from palaver.engine.turns.quotas import begin_within_quota, quota_reached
 from palaver.engine.turns.running import CompactionRequest, RunningTurn, StopReason, TurnSignals, TypingIndicator
 from palaver.engine.turns.summaries import Compaction, TitleGenerator
 from palaver.engine.turns.tools import NO_TURN_TOOLS, TurnTools, turn_toolbox
@@ -112,12 +112,19 @@ class TurnRunner:
             await self.commands.run(head)
             return None
         if not self.ctx.options.is_undecided(head.inbound):
-            return await Attachments(self.ctx).fetch(head.key)
+            return await Attachments(self.ctx).fetch(head.key, self._is_over_quota)
         until = head.received + self.ctx.options.burst_window
         if self.ctx.clock.now() < until:
             return until
         await self.ctx.store.transact(self.ctx.store.inbox.settle_overheard(head))
         return None
+
+    async def _is_over_quota(self, received: Received) -> bool:
+        """Tell it before the turn, which would say so: a transcription costs something, too."""
+        if not self._has_limits:
+            return False
+        reached = quota_reached(received, None, self.ctx.options, self.ctx.clock.now())
+        return await retry_outage(lambda: self.ctx.store.read(reached)) is not None
 
     # Resume
 
