@@ -152,6 +152,8 @@ async def test_commands_approvals_and_stops(owner: httpx.AsyncClient) -> None:
     other = {"session": (await say(owner, "hello"))["session"]}
     assert (await owner.get("/approvals", params=other)).json() == {"turns": []}
     path, answer = f"/approvals/{waiting['id']}", {"allow": True, "question": waiting["question"]}
+    undecided = await owner.post(path, json={"question": waiting["question"]})
+    assert undecided.status_code == 400, "silence is no approval"
     assert (await owner.post(path, json={**answer, "question": "1-9"})).json() == {"done": False}
     assert (await owner.post(path, json=answer)).json() == {"done": True}
     assert (await owner.get(f"/messages/{told['id']}?wait=20")).json()["answer"] == "You said: this"

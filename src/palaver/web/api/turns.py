@@ -5,7 +5,7 @@ import re
 from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
 from palaver.model.access import AccessRole
-from palaver.model.errors import NotFound
+from palaver.model.errors import BadArgument, NotFound
 from palaver.model.session import Principal
 from palaver.model.transcript import Sender
 from palaver.model.turn import TurnState
@@ -115,7 +115,8 @@ async def stop_turn(request: WebRequest) -> DoneSchema:
 
 
 class DecisionSchema(Schema, frozen=True, kw_only=True):
-    allow: bool = True
+    allow: bool | None = None
+    """Needed unless you give an answer."""
     answer: str | None = None
     """For a question in words: the number or text of a choice, or your own words."""
     question: str
@@ -132,14 +133,17 @@ class DecisionSchema(Schema, frozen=True, kw_only=True):
 async def decide(request: WebRequest, body: DecisionSchema) -> DoneSchema:
     store, now = request.store, request.now
 
+    if body.allow is None and body.answer is None:
+        raise BadArgument("A decision has", found="neither", allowed="allow or answer", example='"allow": true')
+
     @transaction
     def answer(principal: Principal) -> Statements[bool]:
         item = yield from _find(store, principal, request.path["id"])
-        is_answer = body.allow and body.answer is not None
+        is_answer = body.allow is not False and body.answer is not None
         command = "answer" if is_answer else "approve" if body.allow else "deny"
         there = yield from request.check_command(principal, item.turn.session, command)
         sender = None if principal.sees_all else Sender(id=there.source.participant)
-        verdict = Words(body.answer or "", sender) if is_answer else body.allow
+        verdict = Words(body.answer or "", sender) if is_answer else body.allow is True
         decider = Principal.operator() if there.role >= AccessRole.ADMIN else principal
         decided = yield from store.turn_control.answer_question(
             item.turn.key, now, decider, answer=verdict, question=body.question
