@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import psutil
