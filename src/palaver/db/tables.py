@@ -10,7 +10,7 @@ from palaver.db.sqlite import run_statements
 from palaver.model.value import value
 
 _LAST = ("journal", "meta")
-"""Whoever follows the journal reads the rows that it tells of."""
+"""Readers of the journal look for the rows that it names."""
 
 
 @value

@@ -63,7 +63,7 @@ def _newest_within(kind: RetentionClass, size: int) -> Statements[datetime | Non
 
 
 def expired(kind: RetentionClass, cutoff: datetime) -> Filter:
-    """Return the condition for `sessions s` that go. Whatever is still needed stays."""
+    """Return the condition for `sessions s` that go: none that is still needed."""
     time = micros(cutoff)
     return Filter(
         f"s.last_active < ? AND {_OF_KIND[kind].sql} AND NOT EXISTS ({_PINNED}) AND NOT EXISTS ({_NEWER_VERSION})"
