@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
+from palaver.cli.main import main
 from palaver.store.encryption.vault import changing, new_key
 from palaver.store.opening import open_store
 from tests.cli.test_backup import ARCHIVE, Palaver, palaver, sessions
@@ -109,3 +111,13 @@ async def test_files_beside_postgresql_are_not_converted_under_a_gateway(
     assert "Everything is encrypted" in await asyncio.to_thread(palaver, "encryption", "on")
     monkeypatch.delenv("PALAVER_ENCRYPTION__KEY")
     assert "no key is configured" in await asyncio.to_thread(palaver, "sessions", "list", code=1)
+
+
+def test_without_the_extra_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [each for each in sys.modules if each.startswith(("cryptography", "palaver.store.encryption.vault"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    assert main(["encryption", "key"]) == 2
+    assert "pip install 'palaver[encryption]'" in capsys.readouterr().err

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from palaver.agents.plugins import import_extra
 from palaver.cli.export import open_output, open_sealed
 from palaver.cli.output import Progress, confirm, counted, print_facts, print_json, print_line, print_result
 from palaver.cli.shared_options import Force, Json, Yes
@@ -52,16 +53,15 @@ Finish = Annotated[bool, typer.Option("--finish", help="Forget all keys but the 
     "key", help=f"Make a key. Keep a copy where the data is not: without it nothing opens.\n\n{EXAMPLES['key']}"
 )
 def make_key(*, output: Output = "") -> None:
-    from palaver.store.encryption.vault import new_key  # noqa: PLC0415 - an extra
-
+    vault = import_extra("palaver.store.encryption.vault", "Encryption needs", "encryption")
     if not output:
-        print_line(new_key())
+        print_line(vault.new_key())
         return
     path = Path(output).expanduser()
     if path.exists():
         raise BadArgument("This file already exists:", found=output, allowed="a new name", example=EXAMPLES["key"])
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _write_key(path, new_key())
+    _write_key(path, vault.new_key())
     print_line(f"Your key is in {path}. Keep a copy elsewhere: without it nothing can be opened.")
 
 
