@@ -16,6 +16,8 @@ from types import SimpleNamespace
 import pytest
 
 from palaver.cli.main import main
+from palaver.config.writer import replace_file
+from palaver.store.encryption.vault import new_key
 from tests.cli.processes import run_on_full_disk
 from tests.forkserver import start_module
 
@@ -115,6 +117,36 @@ def nobody() -> Generator[None]:
         yield
     finally:
         os.seteuid(0)
+
+
+def test_what_root_makes_belongs_to_the_user_of_the_data_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service could not open what `sudo palaver backup` left in its data directory."""
+    if os.geteuid():
+        pytest.skip("only root makes files for others")
+    place, key, config = tmp_path / "service", tmp_path / "palaver.key", tmp_path / "palaver.yaml"
+    place.mkdir()
+    key.write_text(new_key())
+    config.write_text(f"encryption: {{key_file: {key}}}")
+    for each in (place, key, config):
+        os.chown(each, NOBODY, NOBODY)
+    monkeypatch.setenv("PALAVER_CONFIG", str(config))
+    monkeypatch.setenv("PALAVER_HOME", str(place))
+    monkeypatch.delenv("PALAVER_STORE", raising=False)
+    for command in (
+        f"sessions import {ARCHIVE}",
+        "backup",
+        "doctor --repair",
+        "encryption rotate",
+        "encryption renew",
+        "sessions search shelf",
+    ):
+        assert main(command.split()) == 0, command
+    replace_file(config, config.read_text())
+    made = [key, config, *place.rglob("*")]
+    assert {"palaver.keys", "palaver.db.search", "backups"} <= {each.name for each in made}
+    assert [each for each in made if each.stat().st_uid != NOBODY] == []
 
 
 @pytest.fixture

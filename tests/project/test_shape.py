@@ -135,3 +135,15 @@ def test_versions_are_pinned_exactly() -> None:
     assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.]+", pin) for pin in pins)
     # Constraints do not reach the environment in which pip builds.
     assert set(tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]) <= set(pins)
+
+
+def test_one_module_makes_private_files() -> None:
+    """`db/private_files.py` gives what root makes to the owner of the folder."""
+    mode = re.compile(r"\b0o[67]00\b")
+    rooms = ("db", "store", "tools", "config", "gateway")
+    found = [
+        path
+        for path in modules()
+        if path.relative_to(ROOT / "src/palaver").parts[0] in rooms and mode.search(path.read_text())
+    ]
+    assert [path.name for path in found] == ["private_files.py"]

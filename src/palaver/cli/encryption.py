@@ -18,6 +18,7 @@ from palaver.config.encryption import EncryptionConfig
 from palaver.config.loader import load
 from palaver.config.model import Config
 from palaver.db.cipher import is_plain
+from palaver.db.private_files import make_private_folder
 from palaver.gateway.backups import backup_folder
 from palaver.gateway.vault import keys_file, read_key
 from palaver.model.errors import BadArgument, StoreError
@@ -60,7 +61,7 @@ def make_key(*, output: Output = "") -> None:
     path = Path(output).expanduser()
     if path.exists():
         raise BadArgument("This file already exists:", found=output, allowed="a new name", example=EXAMPLES["key"])
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(path.parent)
     _write_key(path, vault.new_key())
     print_line(f"Your key is in {path}. Keep a copy elsewhere: without it nothing can be opened.")
 

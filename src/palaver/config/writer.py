@@ -10,11 +10,10 @@ from typing import Any, cast
 
 import yaml
 
+from palaver.db.private_files import PRIVATE_FILE, make_private_folder, open_private
 from palaver.model.errors import BadArgument
 
 _COMPOSE: Any = getattr(yaml, "compose")  # noqa: B009 - the types are not ours
-_PRIVATE = 0o600
-_PRIVATE_FOLDER = 0o700
 
 
 def yaml_scalar(value: str) -> str:
@@ -195,11 +194,11 @@ def _end(node: Any) -> int:  # noqa: ANN401 - the types are not ours
 def replace_file(file: Path, content: str, *, private: bool = False) -> None:
     """Write `content` atomically: readers see the old or the new file. A symbolic link stays a link."""
     place = Path(os.path.realpath(file))
-    place.parent.mkdir(parents=True, exist_ok=True, mode=_PRIVATE_FOLDER)
-    mode = _PRIVATE if private or not place.exists() else place.stat().st_mode & 0o777
+    make_private_folder(place.parent)
+    mode = PRIVATE_FILE if private or not place.exists() else place.stat().st_mode & 0o777
     draft = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
     try:
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:
+        with os.fdopen(open_private(draft, os.O_WRONLY | os.O_EXCL, mode, replaces=place), "wb") as stream:
             stream.write(content.encode())
             stream.flush()
             os.fchmod(stream.fileno(), mode)

@@ -12,6 +12,7 @@ from pathlib import Path
 from shlex import quote
 from typing import IO
 
+from palaver.db.private_files import PRIVATE_FILE, open_private
 from palaver.model.errors import StoreError, StoreInUse, StoreUnavailable
 
 _TRANSIENT = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR})
@@ -95,9 +96,9 @@ class FileLock:
 
     def _open(self) -> IO[str]:
         """Open the file for its owner alone: who can read it can lock it, too."""
-        handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        handle = open_private(self._path, os.O_RDWR | os.O_APPEND)
         with suppress(OSError):  # it belongs to another user
-            os.fchmod(handle, 0o600)
+            os.fchmod(handle, PRIVATE_FILE)
         return os.fdopen(handle, "a+")
 
     def release(self) -> None:

@@ -18,6 +18,7 @@ from zlib import crc32
 from palaver.db.cipher import open_file
 from palaver.db.file_lock import FileLock, is_transient, is_writable
 from palaver.db.high_water import MEASURE, HighWater, mark_path, parse_mark
+from palaver.db.private_files import open_private, touch_private
 from palaver.db.transaction import (
     Notifier,
     Notify,
@@ -55,7 +56,7 @@ def connect(path: Path, key: bytes | None = None, *, read_only: bool = False, ne
     """
     name = str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     if new and not read_only and not path.exists():
-        path.touch(mode=0o600)  # only the owner reads it; -wal and -shm get the same mode
+        touch_private(path)  # only the owner reads it; -wal and -shm get the same mode
     mode = "ro" if read_only else "rwc" if new else "rw"
     uri = f"file:{name}?mode={mode}{'&immutable=1' if _is_immutable(path) else ''}"
     db = open_file(uri, key, uri=True)
@@ -209,10 +210,7 @@ class MarkFile:
         self.mark = HighWater()
         self._written = HighWater()
         self._content = b""
-        self._handle = os.open(mark_path(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        with suppress(OSError):  # made by root, for example with sudo, it still belongs to the owner of the database
-            owner = path.stat()
-            os.fchown(self._handle, owner.st_uid, owner.st_gid)
+        self._handle = open_private(mark_path(path), os.O_RDWR)
         self.write(reached)
 
     def write(self, reached: HighWater) -> None:

@@ -8,6 +8,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import NamedTuple
 
+from palaver.db.private_files import make_private_folder, touch_private
 from palaver.gateway.logs import JsonFormat, OutageFilter
 from palaver.model.log_line import LogFilter, LogLine, parse_log_line
 
@@ -27,8 +28,8 @@ class LogFile(RotatingFileHandler):
 
     def _open(self) -> TextIOWrapper:
         file = Path(self.baseFilename)
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file.touch(mode=0o600)
+        make_private_folder(file.parent)
+        touch_private(file)
         return super()._open()
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - its name in logging

@@ -6,6 +6,7 @@ from pathlib import Path
 from palaver.config.model import Config
 from palaver.config.terminal import BackendName, TerminalConfig
 from palaver.config.types import reveal
+from palaver.db.private_files import make_private_folder
 from palaver.processes.backends.apptainer import ApptainerBackend
 from palaver.processes.backends.base import Backend, LocalBackend
 from palaver.processes.backends.docker import DockerBackend
@@ -50,7 +51,7 @@ def make_terminal_tools(config: Config, processes: ProcessManager) -> TerminalTo
     if backend is None:
         return None
     if backend.files is not None:
-        backend.files.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(backend.files)
     return TerminalTools(
         manager=processes,
         backend=backend,

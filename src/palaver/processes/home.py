@@ -8,6 +8,7 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
+from palaver.db.private_files import make_private_folder, open_private
 from palaver.model.value import value
 from palaver.processes.directory import ProcessDirectory
 from palaver.processes.findings import look
@@ -38,9 +39,9 @@ class ProcessHome:
 async def make_home(store: Store, data_dir: Path) -> ProcessHome:
     """Return the directory of a store, made at first use."""
     path = data_dir / "processes" / await store.transact(load_store_id())
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(path)
     token = path / _TOKEN
-    with suppress(FileExistsError), os.fdopen(os.open(token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+    with suppress(FileExistsError), os.fdopen(open_private(token, os.O_WRONLY | os.O_EXCL), "w") as file:
         file.write(secrets.token_hex(8))
     return ProcessHome(path=path, token=token.read_text())
 

@@ -18,6 +18,7 @@ from palaver.db.file_lock import (
     refuse_network_disk,
 )
 from palaver.db.high_water import measure
+from palaver.db.private_files import make_private_folder
 from palaver.db.schema import (
     POSTGRES,
     SQLITE,
@@ -110,7 +111,7 @@ def sqlite_path(url: str) -> Path | None:
 async def _open_sqlite(path: Path, key: bytes | None, *, exclusive: bool, repairs: bool) -> Store:
     ownership = FileLock(path)
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(path.parent)
         refuse_network_disk(path.parent)
         if exclusive:
             _refuse_read_only(path)

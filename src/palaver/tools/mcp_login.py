@@ -17,6 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthMetadata, OAuthToken
 from pydantic import AnyUrl, BaseModel, ValidationError
 
+from palaver.db.private_files import make_private_folder, open_private
 from palaver.model.errors import PalaverError
 from palaver.model.redact import redact
 from palaver.model.text import one_line
@@ -87,10 +88,10 @@ class LoginFile:
 
     def _store(self, login: _Login) -> None:
         self.login = login
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(self._path.parent)
         part = self._path.with_suffix(".part")
         part.unlink(missing_ok=True)
-        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        with os.fdopen(open_private(part, os.O_WRONLY | os.O_EXCL), "w") as file:
             file.write(login.model_dump_json(exclude_none=True))
         part.replace(self._path)
 

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from palaver.db.private_files import PRIVATE_FILE, open_private
 from palaver.model.errors import InvalidInput, StoreInUse
 from palaver.model.value import value
 from palaver.store.encryption.contents import STORED_NAME
@@ -29,7 +30,6 @@ FILES = "files"
 KEYS = "palaver.keys"
 """The wrapped keys of an encrypted store. Its other parts are encrypted."""
 _CHUNK = 1 << 20
-_PRIVATE = 0o600
 
 
 class BadBackup(InvalidInput):
@@ -109,7 +109,7 @@ class ArchiveWriter:
     def add(self, name: str, content: IO[bytes], size: int, at: datetime) -> str:
         """Add a part; return its hash."""
         info = tarfile.TarInfo(name)
-        info.size, info.mtime, info.mode = size, int(at.timestamp()), _PRIVATE
+        info.size, info.mtime, info.mode = size, int(at.timestamp()), PRIVATE_FILE
         hashed = HashedReader(content)
         self._tar.addfile(info, hashed)
         return hashed.digest.hexdigest()
@@ -143,7 +143,7 @@ class HashedReader(io.RawIOBase):
 def appearing(final: Path) -> Generator[IO[bytes]]:
     """Write a file for its owner alone, which appears under its name when it is complete and on disk."""
     part = final.with_name(f".{final.name}.part")
-    handle = os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC, _PRIVATE)
+    handle = open_private(part, os.O_RDWR | os.O_TRUNC, replaces=final)
     try:
         with os.fdopen(handle, "w+b") as stream:
             yield stream

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from palaver import __version__
 from palaver.db.cipher import open_file
+from palaver.db.private_files import make_private_folder, open_private
 from palaver.db.sqlite import connect
 from palaver.model.errors import StoreError
 from palaver.model.value import value
@@ -102,7 +103,7 @@ class Backups:
     @contextmanager
     def _alone(self) -> Generator[None]:
         """Lock the folder, and remove what a killed backup left in it."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(self.folder)
         with locked(self.folder, f"another backup to {self.folder} is running"):
             for part in (*self.folder.glob(".palaver-*.tar*.part"), *(self.folder / FILES).glob("??/.*.part")):
                 part.unlink()
@@ -156,7 +157,7 @@ class Backups:
 
     def _copy_database(self, staged: Path) -> tuple[int, list[str]]:
         """Copy the database as it is at one moment. Return its schema and the files that it refers to."""
-        os.close(os.open(staged, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600))
+        os.close(open_private(staged, os.O_WRONLY | os.O_TRUNC))
         try:
             with (
                 closing(connect(self.database, self._key, read_only=True)) as source,
@@ -204,7 +205,7 @@ class Backups:
     def _copy_file(self, name: str, kept: Path) -> int:
         with self._source(name).open("rb") as content:
             facts = os.fstat(content.fileno())
-            kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private_folder(kept.parent)
             with appearing(kept) as target:
                 copy_hashed(content, target)
                 target.seek(0)

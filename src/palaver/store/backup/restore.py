@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from palaver.db.cipher import open_file
+from palaver.db.private_files import make_private_folder, open_private
 from palaver.model.errors import StoreError
 from palaver.model.value import value
 from palaver.store.backup.archive import (
@@ -47,7 +48,7 @@ def restore(archive: Path, place: Path, key: bytes | None = None, *, progress: P
 
     If this is killed, run it again: it begins anew. Your `key` opens an encrypted backup.
     """
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(place)
     with locked(place, f"another command restores into {place}: wait until it has ended"):
         return _restore(archive, place, key, progress)
 
@@ -62,7 +63,7 @@ def _restore(archive: Path, place: Path, key: bytes | None, progress: Progress) 
         )
     for left in ours:
         _remove(place / left)
-    stage.mkdir(mode=0o700)
+    make_private_folder(stage)
     manifest = _extract(archive, stage, key, progress)
     _open_configuration(stage, key)
     for name in (FILES, *_ADDED, DATABASE):
@@ -159,8 +160,8 @@ def _take_from_pool(archive: Path, name: str, target: Path) -> Member | None:
 
 
 def _write(path: Path, content: IO[bytes], at: datetime) -> Member:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    make_private_folder(path.parent)
+    handle = open_private(path, os.O_WRONLY | os.O_TRUNC)
     with os.fdopen(handle, "wb") as target:
         member = copy_hashed(content, target)
         target.flush()

@@ -13,6 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from palaver.db.private_files import make_private_folder, touch_private
 from palaver.model.attachment import StoredBlob, TooLarge
 from palaver.store.encryption.contents import PLAIN, SHA256, STORED_NAME, PlainContents
 
@@ -115,7 +116,7 @@ class BlobStore:
 
     def _set_aside(self, sha256: str) -> None:
         aside = self._aside(sha256)
-        aside.parent.mkdir(mode=0o700, exist_ok=True)
+        make_private_folder(aside.parent)
         with self._locked():
             self._path(sha256).replace(aside)
 
@@ -148,14 +149,14 @@ class BlobStore:
         return self._contents.hash_of(path.name) or path.name
 
     def _begin(self) -> Path:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(self._folder)
         part = self._folder / f"{secrets.token_hex(16)}{_PARTIAL_SUFFIX}"
-        part.touch(mode=0o600)
+        touch_private(part)
         return part
 
     def _commit(self, part: Path, sha256: str) -> None:
         path = self._path(sha256)
-        path.parent.mkdir(mode=0o700, exist_ok=True)
+        make_private_folder(path.parent)
         with self._locked():
             if path.is_file():
                 os.utime(path)  # It counts as new, so that tidying up keeps it.

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from palaver.db.cipher import open_file
 from palaver.db.high_water import mark_path
+from palaver.db.private_files import open_private
 from palaver.db.sqlite import connect
 from palaver.model.errors import StoreError
 from palaver.store.encryption.contents import STORED_NAME
@@ -68,7 +69,7 @@ def copy_database(path: Path, copy: Path, version: int | None = None, *, key: by
     """
     remove_unfinished_copies(path)
     part = copy.with_name(f"{copy.name}.{os.getpid()}.{threading.get_ident()}")
-    handle = os.open(part, os.O_RDWR | os.O_CREAT, 0o600)
+    handle = open_private(part, os.O_RDWR)
     try:
         # Held, so that nobody takes it for one that a killed process left.
         fcntl.flock(handle, fcntl.LOCK_EX)

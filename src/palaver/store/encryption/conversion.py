@@ -14,6 +14,7 @@ from pathlib import Path
 
 from palaver.db.cipher import open_file, sqlcipher
 from palaver.db.file_lock import FileLock
+from palaver.db.private_files import make_private_folder, open_private
 from palaver.model.errors import StoreError, StoreInUse
 from palaver.store.backup.archive import HashedReader, appearing, flush_folder
 from palaver.store.conversations.blob_store import SET_ASIDE
@@ -79,7 +80,7 @@ def convert_database(path: Path, sources: Sequence[DataKey | None], target: Data
     key = next((each for each in _keys(sources) if _opens(path, each)), _NO_KEY)
     if key is _NO_KEY:
         raise StoreError(f"{path} is damaged, or encrypted with another key: it was not changed")
-    os.close(os.open(new, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600))
+    os.close(open_private(new, os.O_WRONLY | os.O_TRUNC))
     with path.open("r+b") as old:
         with closing(_open_alone(path, key)) as db:  # type: ignore[arg-type]
             _export(db, new, wanted)
@@ -178,7 +179,7 @@ def _convert_file(folder: Path, path: Path, ways: Sequence[PlainContents], wante
             continue
         name = wanted.name_of(sha256)
         new = (path.parent if path.parent.name == SET_ASIDE else folder / name[:2]) / name
-        new.parent.mkdir(mode=0o700, exist_ok=True)
+        make_private_folder(new.parent)
         try:
             if not new.is_file():  # else it is complete, and a conversion was killed before it removed the old one
                 _write_as(path, way, new, wanted)
@@ -192,7 +193,7 @@ def _convert_file(folder: Path, path: Path, ways: Sequence[PlainContents], wante
 
 def _set_aside(path: Path, aside: Path) -> None:
     """Keep content that cannot be opened as it is, where the doctor finds it: it does not stop the others."""
-    aside.parent.mkdir(mode=0o700, exist_ok=True)
+    make_private_folder(aside.parent)
     path.replace(aside)
     flush_folder(aside.parent)
 

@@ -17,6 +17,7 @@ from typing import IO
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, AESSIV
 
+from palaver.db.private_files import make_private_folder
 from palaver.model.errors import StoreError
 from palaver.model.value import value
 from palaver.store.backup.archive import appearing, flush_folder, locked
@@ -191,7 +192,7 @@ class Vault:
 
 def create_vault(path: Path, key: bytes) -> Vault:
     """Make a data key and write its file. If another process is faster, its data key counts for both."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(path.parent)
     made = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     _write(made, [_wrap(DataKey(os.urandom(KEY_BYTES)), key)])
     try:
@@ -206,7 +207,7 @@ def create_vault(path: Path, key: bytes) -> Vault:
 @contextmanager
 def changing(path: Path) -> Generator[None]:
     """Lock the keys before they are read to be changed: of two changes at once, one would forget a key in use."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(path.parent)
     with locked(path.parent, f"another command changes the keys in {path}: wait until it has ended"):
         yield
 

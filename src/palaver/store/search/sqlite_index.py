@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from palaver.db.cipher import open_file
 from palaver.db.file_lock import is_writable
+from palaver.db.private_files import touch_private
 from palaver.db.sqlite import SqliteDatabase, use_write_ahead_log
 from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import StoreUnavailable
@@ -154,7 +155,7 @@ class SqliteIndex:
         self._generation += 1
         self._next_free_second.clear()
         if not self._path.exists() and is_writable(self._path.parent):
-            self._path.touch(mode=0o600)
+            touch_private(self._path)
         # In a read-only folder the index lives in memory.
         can_write = is_writable(self._path) and is_writable(self._path.parent)
         name = self._path if can_write else ":memory:"
