@@ -2,16 +2,19 @@
 
 import asyncio
 import json
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
 from palaver.cli.main import main
-from palaver.store.encryption.vault import changing, new_key
+from palaver.store.conversations.blob_store import BlobStore
+from palaver.store.encryption.vault import changing, create_vault, new_key, parse_key
 from palaver.store.opening import open_store
 from tests.cli.test_backup import ARCHIVE, Palaver, palaver, sessions
 from tests.store.conftest import fresh_database
+from tests.store.test_blob_store import pieces
 
 __all__ = ["palaver"]
 
@@ -111,6 +114,23 @@ async def test_files_beside_postgresql_are_not_converted_under_a_gateway(
     assert "Everything is encrypted" in await asyncio.to_thread(palaver, "encryption", "on")
     monkeypatch.delenv("PALAVER_ENCRYPTION__KEY")
     assert "no key is configured" in await asyncio.to_thread(palaver, "sessions", "list", code=1)
+
+
+def test_lost_keys_of_files_beside_postgresql_are_not_made_anew(
+    palaver: Palaver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New keys would open none of the files, and what came after would not open with the old ones."""
+    monkeypatch.setenv("PALAVER_STORE", "postgresql://nobody@127.0.0.1:1/none")
+    monkeypatch.setenv("PALAVER_ENCRYPTION__KEY", new_key())
+    keys = tmp_path / "place/palaver.keys"
+    vault = create_vault(keys, parse_key(os.environ["PALAVER_ENCRYPTION__KEY"]))
+    asyncio.run(BlobStore(tmp_path / "place/files", vault.current.contents).keep(pieces(b"a picture"), 9))
+    keys.unlink()
+    for command, code in (("sessions list", 1), ("encryption on", 1), ("up", 2)):
+        said = palaver(*command.split(), code=code)
+        assert f"the keys {keys} are missing" in said
+        assert "put back a copy of palaver.keys, or move that folder away" in said
+    assert not keys.exists()
 
 
 def test_without_the_extra_it_says_what_to_install(

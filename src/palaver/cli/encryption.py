@@ -20,7 +20,7 @@ from palaver.config.model import Config
 from palaver.db.cipher import is_plain
 from palaver.db.private_files import make_private_folder
 from palaver.gateway.backups import backup_folder
-from palaver.gateway.vault import keys_file, read_key
+from palaver.gateway.vault import keys_file, open_or_create, read_key
 from palaver.model.errors import BadArgument, StoreError
 from palaver.store.backup.archive import appearing
 from palaver.store.backup.backups import backups_that_hold
@@ -70,10 +70,10 @@ def make_key(*, output: Output = "") -> None:
 def switch_on(*, json: Json = False) -> None:
     config = load(Path(), os.environ)
     key, file = _required_key(config), keys_file(config)
-    from palaver.store.encryption.vault import changing, create_vault, open_vault  # noqa: PLC0415 - an extra
+    from palaver.store.encryption.vault import changing  # noqa: PLC0415 - an extra
 
     with changing(file):
-        vault = open_vault(file, key) if file.exists() else create_vault(file, key)
+        vault = open_or_create(config, key)
         vault.refuse_unfinished()
         count = _convert(config, [None], vault.current)
     print_result({"files": count}, f"Everything is encrypted: the database and {counted(count, 'file')}.", as_json=json)

@@ -12,7 +12,7 @@ from palaver.config.model import Config
 from palaver.config.shared import without_secrets
 from palaver.model.errors import PalaverError, StoreError
 from palaver.protocols.clock import Clock
-from palaver.store.backup.archive import Manifest
+from palaver.store.backup.archive import KEYS, Manifest
 from palaver.store.backup.backups import Backup, Backups
 from palaver.store.opening import sqlite_path
 
@@ -32,7 +32,7 @@ class NotOnPostgres(StoreError):
     def __init__(self, files: Path) -> None:
         super().__init__(
             "this store is on PostgreSQL, so Palaver does not copy it: run pg_dump --format=custom for the database,"
-            f" and copy the folder {files} of each machine after that"
+            f" and copy the folder {files} of each machine after that, with {KEYS} beside it if it is encrypted"
         )
 
 

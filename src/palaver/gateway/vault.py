@@ -8,7 +8,7 @@ from palaver.db.cipher import is_encrypted
 from palaver.model.errors import StoreError
 from palaver.store.backup.archive import KEYS
 from palaver.store.conversations.blob_store import BlobStore
-from palaver.store.encryption.contents import PLAIN
+from palaver.store.encryption.contents import PLAIN, has_sealed
 from palaver.store.opening import refuse_other_encryption, sqlite_path
 
 if TYPE_CHECKING:
@@ -44,18 +44,32 @@ def find_vault(config: Config) -> "Vault | None":
                 " encryption.key_file in the configuration"
             )
         return None
+    if database := sqlite_path(config.store):
+        refuse_other_encryption(database, key)
+    vault = open_or_create(config, key)
+    vault.refuse_unfinished()
+    return vault
+
+
+def open_or_create(config: Config, key: bytes) -> "Vault":
+    """Open the keys, or make them. Raises StoreError if something is encrypted with keys that are lost."""
     from palaver.store.encryption.vault import create_vault, open_vault  # noqa: PLC0415 - an extra
 
-    file, database = keys_file(config), sqlite_path(config.store)
-    if database:
-        refuse_other_encryption(database, key)
+    file, database, files = keys_file(config), sqlite_path(config.store), _files(config)
     if file.exists():
-        vault = open_vault(file, key)
-        vault.refuse_unfinished()
-        return vault
+        return open_vault(file, key)
     if database and is_encrypted(database):
         raise StoreError(f"the keys {file} of the encrypted database are missing: put them back, from any backup")
+    if has_sealed(files):
+        raise StoreError(
+            f"the keys {file} are missing, and files in {files} are encrypted with them: put back a copy of"
+            f" {file.name}, or move that folder away to go on without its files"
+        )
     return create_vault(file, key)
+
+
+def _files(config: Config) -> Path:
+    return config.data_dir / "files"
 
 
 def find_files_vault(config: Config) -> "Vault | None":
@@ -68,4 +82,4 @@ def database_key(vault: "Vault | None") -> bytes | None:
 
 
 def find_blob_store(config: Config, vault: "Vault | None") -> BlobStore:
-    return BlobStore(config.data_dir / "files", vault.current.contents if vault else PLAIN)
+    return BlobStore(_files(config), vault.current.contents if vault else PLAIN)

@@ -18,6 +18,12 @@ SEALED_EXPORT = b"palaver sealed export\n"
 """How a sealed export begins."""
 
 
+def has_sealed(folder: Path) -> bool:
+    """Return whether a folder has contents that are sealed."""
+    names = (each.name for each in folder.glob("??/*"))
+    return any(STORED_NAME.fullmatch(name) and not SHA256.fullmatch(name) for name in names)
+
+
 class ContentWriter(Protocol):
     def write(self, content: bytes, /) -> int: ...
 
