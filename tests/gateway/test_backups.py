@@ -38,3 +38,23 @@ async def test_backups_are_made_when_they_are_due(tmp_path: Path, monkeypatch: p
             clock.at += timedelta(minutes=61)
         serving.cancel()
         await asyncio.wait([serving])
+
+
+async def test_a_backup_from_the_future_does_not_stop_the_schedule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock was wrong for a while: those archives are not the newest, and do not displace new ones."""
+    monkeypatch.setattr(backups, "LOOK_EVERY_SECONDS", 0.01)
+    config = load(Path(), {"PALAVER_HOME": str(tmp_path)})
+    config = config.model_copy(update={"backup": BackupConfig(every=timedelta(hours=1), keep=2)})
+    clock, found = StoppedClock(), find_backups(config)
+    later = clock.at + timedelta(days=4000)
+    async with await open_store(config.store):
+        for hours in range(2):
+            found.make({}, later + timedelta(hours=hours))
+        serving = asyncio.create_task(serve_backups(lambda: config, None, clock))
+        await until(lambda: [each.at for each in found.list_all()] == [later + timedelta(hours=1), clock.at])
+        clock.at += timedelta(minutes=61)
+        await until(lambda: [each.at for each in found.list_all()] == [clock.at, clock.at - timedelta(minutes=61)])
+        serving.cancel()
+        await asyncio.wait([serving])

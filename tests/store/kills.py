@@ -1,13 +1,22 @@
 """Kill a process for real, at the nth step that changes a file."""
 
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-_STEPS = ((os, "fsync"), (os, "utime"), (Path, "replace"), (Path, "rename"), (Path, "unlink"), (Path, "mkdir"))
+_STEPS = (
+    (os, "fsync"),
+    (os, "utime"),
+    (Path, "replace"),
+    (Path, "rename"),
+    (Path, "unlink"),
+    (Path, "mkdir"),
+    (shutil, "rmtree"),
+)
 
 
 def killed_at(step: int, work: Callable[[], object]) -> bool:

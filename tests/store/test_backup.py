@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 import os
+import shutil
 import tarfile
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -237,6 +238,22 @@ async def test_one_backup_at_a_time(backups: Backups) -> None:
     assert len(backups.list_all()) == 1
 
 
+async def test_two_backups_to_one_file_at_once_do_not_mix(backups: Backups, tmp_path: Path) -> None:
+    await fill(backups, CONTENT)
+    target, blocked = tmp_path / "same.tar", list[Exception]()
+
+    def meanwhile(_: int) -> None:
+        try:
+            backups.make_single(target, {}, NOW)
+        except StoreInUse as error:
+            blocked.append(error)
+
+    backups.make_single(target, {}, NOW, progress=meanwhile)
+    assert "another command writes" in str(blocked)
+    restore(target, tmp_path / "place")
+    await holds(tmp_path / "place", CONTENT)
+
+
 async def test_one_restore_at_a_time(backups: Backups, tmp_path: Path) -> None:
     await fill(backups, CONTENT)
     made, _ = backups.make({}, NOW)
@@ -274,13 +291,14 @@ def test_a_killed_backup_leaves_no_half_archive_and_the_next_one_is_complete(bac
 def test_a_killed_restore_leaves_no_database_and_can_be_run_again(backups: Backups, tmp_path: Path) -> None:
     asyncio.run(fill(backups, CONTENT))
     made, _ = backups.make(EXTRA, NOW)
-    place, step = tmp_path / "place", 0
-    while True:
-        step += 1
-        was_killed = killed_at(step, lambda: restore(made.path, place))
+    place, step, complete = tmp_path / "place", 0, 0
+    while killed_at(step := step + 1, lambda: restore(made.path, place)):
         if (place / "palaver.db").exists():
-            break
-        assert was_killed
+            complete += 1
+            shutil.copytree(place, copy := tmp_path / f"place-{step}")
+            restore(made.path, copy)  # what is killed at its very end can be run again, too
+            asyncio.run(holds(copy, CONTENT))
     assert step > 5
+    assert complete
     asyncio.run(holds(place, CONTENT))
     assert json.dumps(sorted(read_manifest(made.path).files)) == json.dumps([digest(CONTENT)])

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,10 +73,10 @@ async def serve_backups(
         if current.backup.every is None:
             continue
         try:
-            newest = next(iter(await asyncio.to_thread(find_backups(current, vault).list_all)), None)
-            if newest and clock.now() - newest.at < current.backup.every:
-                continue
-            made, manifest = await make_backup(current, file, clock.now(), vault)
+            now, found = clock.now(), await asyncio.to_thread(find_backups(current, vault).list_all)
+            if any(timedelta() <= now - backup.at < current.backup.every for backup in found):
+                continue  # one from the future does not count: a clock was wrong
+            made, manifest = await make_backup(current, file, now, vault)
         except NotOnPostgres as error:
             if not warned:
                 log.warning("no backups: %s", error, extra={"action": "backup.not_made"})

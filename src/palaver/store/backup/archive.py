@@ -141,18 +141,38 @@ class HashedReader(io.RawIOBase):
 
 @contextmanager
 def appearing(final: Path) -> Generator[IO[bytes]]:
-    """Write a file for its owner alone, which appears under its name when it is complete and on disk."""
+    """Write a file for its owner alone, which appears under its name when it is complete and on disk.
+
+    Raises StoreInUse if another process writes the same file.
+    """
     part = final.with_name(f".{final.name}.part")
-    handle = open_private(part, os.O_RDWR | os.O_TRUNC, replaces=final)
-    try:
-        with os.fdopen(handle, "w+b") as stream:
+    with os.fdopen(_open_alone(part, final), "w+b") as stream:
+        try:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        part.replace(final)
-        flush_folder(final.parent)
-    finally:
-        part.unlink(missing_ok=True)
+            part.replace(final)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+    flush_folder(final.parent)
+
+
+def _open_alone(part: Path, final: Path) -> int:
+    """Open a file, empty and locked, or take over what a killed process left of it."""
+    while True:
+        handle = open_private(part, os.O_RDWR, replaces=final)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(handle), part.stat()):
+                os.ftruncate(handle, 0)
+                return handle
+        except BlockingIOError:
+            os.close(handle)
+            raise StoreInUse(f"another command writes {final}: wait until it has ended") from None
+        except FileNotFoundError:
+            pass
+        os.close(handle)  # the other process has just ended, and its file has its final name or is gone
 
 
 @contextmanager

@@ -91,7 +91,7 @@ class Backups:
             pool = self.folder / FILES
             manifest = self._write(path, extra, now, lambda _, name: self._pool(pool, name), progress)
             if keep is not None:
-                self._prune(keep)
+                self._prune(keep, now)
         return Backup(path=path, at=manifest.made, size=path.stat().st_size), manifest
 
     def make_single(
@@ -118,35 +118,34 @@ class Backups:
         progress: Progress,
     ) -> Manifest:
         staged = path.with_name(f".{path.name}.db.part")
-        try:
-            schema, names = self._copy_database(staged)
-            with appearing(path) as stream:
-                archive = ArchiveWriter(stream)
+        with appearing(path) as stream:
+            archive = ArchiveWriter(stream)
+            try:
+                schema, names = self._copy_database(staged)
                 with staged.open("rb") as content:
                     archive.add_member(DATABASE, content, staged.stat().st_size, now)
-                staged.unlink()
-                for name, text in self._parts(extra).items():
-                    archive.add_member(name, io.BytesIO(text), len(text), now)
-                files: dict[str, int] = {}
-                missing: list[str] = []
-                for count, name in enumerate(names, 1):
-                    size = keep_file(archive, name)
-                    if size is None:
-                        missing.append(name)
-                    else:
-                        files[name] = size
-                    progress(count)
-                manifest = Manifest(
-                    made=now.astimezone(UTC).replace(microsecond=0),
-                    palaver=__version__,
-                    schema=schema,
-                    members=archive.members,
-                    files=files,
-                    missing=tuple(missing),
-                )
-                archive.finish(manifest)
-        finally:
-            staged.unlink(missing_ok=True)
+            finally:
+                staged.unlink(missing_ok=True)
+            for name, text in self._parts(extra).items():
+                archive.add_member(name, io.BytesIO(text), len(text), now)
+            files: dict[str, int] = {}
+            missing: list[str] = []
+            for count, name in enumerate(names, 1):
+                size = keep_file(archive, name)
+                if size is None:
+                    missing.append(name)
+                else:
+                    files[name] = size
+                progress(count)
+            manifest = Manifest(
+                made=now.astimezone(UTC).replace(microsecond=0),
+                palaver=__version__,
+                schema=schema,
+                members=archive.members,
+                files=files,
+                missing=tuple(missing),
+            )
+            archive.finish(manifest)
         return manifest
 
     def _parts(self, extra: Mapping[str, bytes]) -> Mapping[str, bytes]:
@@ -224,9 +223,12 @@ class Backups:
 
     # Keep some
 
-    def _prune(self, keep: int) -> None:
-        """Remove the oldest archives, and the files that no other needs. What cannot be read keeps its files."""
-        backups = self.list_all()
+    def _prune(self, keep: int, now: datetime) -> None:
+        """Remove the oldest archives, and the files that no other needs. What cannot be read keeps its files.
+
+        Those of a time to come count as the oldest: a clock was wrong, and they would displace every new one.
+        """
+        backups = sorted(self.list_all(), key=lambda backup: backup.at > now)
         for backup in backups[max(keep, 1) :]:
             backup.path.unlink()
         flush_folder(self.folder)

@@ -55,7 +55,8 @@ def restore(archive: Path, place: Path, key: bytes | None = None, *, progress: P
 
 def _restore(archive: Path, place: Path, key: bytes | None, progress: Progress) -> Manifest:
     stage = place / _STAGE
-    ours = (_STAGE, FILES, *_ADDED) if stage.exists() else ()
+    # Nobody has opened the database: that leaves other files beside it.
+    ours = (DATABASE, FILES, *_ADDED, _STAGE) if stage.exists() else ()
     if others := sorted({each.name for each in place.iterdir()}.difference(ours)):
         raise StoreError(
             f"the folder {place} is not empty ({', '.join(others[:3])}): restore into an empty one, for example with"
