@@ -4,30 +4,29 @@ from datetime import timedelta
 
 import pytest
 
-from palaver.db.transaction import Statements, transaction
 from palaver.engine import maintenance
 from palaver.model.retention import RetentionLimit, RetentionRules
 from palaver.store.status.invariants import violations
+from palaver.testkit.platform import LoopClock
 from tests.engine.gateway import running, until
 
 
-@transaction
-def _age() -> Statements[None]:
-    yield "UPDATE sessions SET last_active = last_active - 3000000000000", ()
-
-
-async def test_an_old_conversation_goes_while_another_is_answered(
+async def test_an_old_conversation_goes_soon_after_the_start_while_another_is_answered(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "RETENTION_PAUSE_SECONDS", 0.02)
+    """The next pass is an hour later."""
+    monkeypatch.setattr(maintenance, "RETENTION_START_SECONDS", 0.02)
     rules = RetentionRules(chat=RetentionLimit(age=timedelta(days=30)))
-    async with running(store_url, retention=rules) as here:
-        ann, bob = here.world.person("Ann"), here.world.person("Bob")
-        hers, his = here.world.dm(ann), here.world.dm(bob)
+    async with running(store_url) as here:
+        ann = here.world.person("Ann")
+        hers = here.world.dm(ann)
         await hers.say(ann, "from long ago")
         await hers.hears("You said: from long ago")
         await here.settled()
-        await here.store.transact(_age())
+    month = LoopClock(LoopClock().now() + timedelta(days=31))
+    async with running(store_url, here.world, retention=rules, clock=month) as here:
+        bob = here.world.person("Bob")
+        his = here.world.dm(bob)
         await his.say(bob, "now")
         await his.hears("You said: now")
 

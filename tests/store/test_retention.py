@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from palaver.model.attachment import Attachment
 from palaver.model.label import Label
 from palaver.model.retention import RetentionClass, RetentionLimit, RetentionRules
 from palaver.model.transcript import Role
-from palaver.model.turn import Inbound, Outbound, OutboxState, TurnState
+from palaver.model.turn import Delivery, Inbound, Outbound, OutboxState, TurnState
+from palaver.store.archive.importer import ImportOutcome, import_sessions
 from palaver.store.conversations import attachments, deletion
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.damage.files import check_references
@@ -35,6 +36,7 @@ from tests.store.test_plans import SHORT, plans
 from tests.store.world import LEASE, OPERATOR, World, answer, cause, dm, group, key_of
 
 DAYS = timedelta(days=1)
+EXAMPLE = Path(__file__).parents[2] / "docs/examples/sessions.jsonl"
 NOTHING = RetentionRules(observed=RetentionLimit(), settled=RetentionLimit())
 WORD = "xylophone"
 
@@ -221,7 +223,44 @@ async def test_overheard_talk_by_count_and_size_but_not_during_a_turn(world: Wor
     assert await world.texts(begun.turn.session) == ["word" * 4, "wait"]
 
 
+async def test_imported_overheard_talk_goes_by_its_own_time(world: World) -> None:
+    """Also what belongs to no turn. Imported turns get new numbers, so a number does not tell what is older."""
+    world.now = datetime(2026, 7, 22, 12, tzinfo=UTC)
+    await overhear(world, "recent")
+    lines = EXAMPLE.read_text().splitlines()[:11]  # said in March, in three turns
+    for old, new in (('"turn":1,', ""), ('"role":"user"', '"role":"user","observed":true')):
+        lines[2:10] = [line.replace(old, new) for line in lines[2:10]]
+    archive = [f"{line}\n".encode() for line in lines]
+    assert [each.outcome async for each in import_sessions(world.store.database, archive)] == [ImportOutcome.IMPORTED]
+    world.later(days=10)
+    assert await run(world, RetentionRules()) == {RetentionClass.OBSERVED: 3, RetentionClass.SETTLED: 0}
+    left = await world.store.read(ask("SELECT body FROM entries WHERE observed = 1"))
+    assert [b"recent" in bytes(body) for (body,) in left] == [True]
+
+
 # Inbox and outbox
+
+
+async def fail(world: World) -> Delivery:
+    """Nobody knows whether it arrived."""
+    (sent,) = await world.store.transact(outbox.claim("w", world.now, LEASE, accounts=["telegram:"]))
+    await world.store.transact(outbox.mark_unclear(sent, "w", world.now, safe=False, error="no answer"))
+    return sent
+
+
+async def test_an_unclear_send_keeps_its_content_until_somebody_settled_it(world: World) -> None:
+    await world.exchange(WORD, reply=WORD)
+    await fail(world)
+    sent = await fail(world)  # sent once more, marked
+    world.later(days=91)
+    limit = rules(settled=RetentionRules().settled)
+    retention = Retention(database=world.store.database)
+    assert [each.items for each in await retention.run(limit, world.now)] == [1]
+    unclear = await world.store.read(ask("SELECT body FROM outbox WHERE state = 'unclear'"))
+    assert WORD.encode() in bytes(unclear[0][0])
+    assert await world.store.transact(outbox.settle_unclear(sent.number, OutboxState.DELIVERED, world.now))
+    assert [each.items for each in await retention.run(limit, world.now)] == [1]
+    assert not [row for row in await world.store.read(ask("SELECT body FROM outbox")) if WORD.encode() in bytes(row[0])]
 
 
 async def test_settled_contents_go_and_nothing_is_answered_twice(world: World) -> None:
@@ -426,6 +465,7 @@ async def test_no_step_reads_a_whole_table(tmp_path: Path) -> None:
         later = world.now + 100 * DAYS
         for work in (
             observed.find_page(later, (-1, -1)),
+            observed.find_without_turn(later, -1),
             observed.remove([], later),
             *(settled.empty_page(source, later) for source in settled.SOURCES),
             *(settled.empty_skipped(source, later, 0) for source in settled.SOURCES),

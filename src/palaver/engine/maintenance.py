@@ -37,6 +37,8 @@ FULL_SCAN_EVERY = timedelta(hours=1)
 ERASURE_PAUSE_SECONDS = 1.0
 SCRUB_PAUSE_SECONDS = 60.0
 """Removing traces of deleted rows takes the database long, so do it for many deletions at once."""
+RETENTION_START_SECONDS = 60.0
+"""At most, after a start: a gateway that seldom runs for an hour deletes, too."""
 RETENTION_PAUSE_SECONDS = 3600.0
 RETENTION_STEP_PAUSE_SECONDS = 0.05
 """Between two small transactions of retention, so that turns go first."""
@@ -162,8 +164,10 @@ class Maintenance:
 
         One gateway does it for all, except that every machine has its own files.
         """
+        pause = RETENTION_START_SECONDS * self.ctx.rng.uniform(0.5, 1.0)  # gateways that start together do not all ask
         while True:
-            await asyncio.sleep(RETENTION_PAUSE_SECONDS)
+            await asyncio.sleep(pause)
+            pause = RETENTION_PAUSE_SECONDS
             rules = self.ctx.options.retention
             if not await retry_outage(self._is_sweeper):
                 rules = rules.of_one_machine()

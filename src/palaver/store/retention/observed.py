@@ -11,7 +11,7 @@ from palaver.store.conversations.deletion import remove_entries
 from palaver.store.conversations.sessions import check_not_busy
 from palaver.store.conversations.visibility import get
 from palaver.store.queue.inbox import delete_content
-from palaver.store.records import SELECT_RECEIVED, SEQS, instant, micros, placeholders, readable, received_of
+from palaver.store.records import SELECT_RECEIVED, SEQS, entry_of, instant, micros, placeholders, readable, received_of
 from palaver.store.retention.boundary import first_since
 
 _PAGE = 200
@@ -59,15 +59,24 @@ def _started(turn: int) -> Statements[datetime | None]:
     return instant(rows[0][0]) if rows else None
 
 
-_EXPIRED = "observed = 1 AND turn_no < ?"
+_EXPIRED = "observed = 1 AND turn_no < ? AND EXISTS (SELECT 1 FROM turns t WHERE t.no = turn_no AND t.started < ?)"
+"""Before a turn that is too young: an import gives numbers at the end to turns of long ago."""
 
 
 @transaction
 def measure(cutoff: datetime) -> Statements[tuple[int, int]]:
     """Return how many entries would go, and their bytes."""
     end = yield from first_since("turns", "no", "started", cutoff)
-    rows = yield f"SELECT count(*), coalesce(sum(length(body)), 0) FROM entries WHERE {_EXPIRED}", (end,)
-    return rows[0][0], int(rows[0][1])
+    rows = yield (
+        f"SELECT count(*), coalesce(sum(length(body)), 0) FROM entries WHERE {_EXPIRED}",
+        (end, micros(cutoff)),
+    )
+    items, size, last = rows[0][0], int(rows[0][1]), -1
+    while page := (yield from _read_without_turn(last)):
+        last = page[-1][0]
+        sizes = [len(row[1]) for row in page if _is_expired(row, cutoff)]
+        items, size = items + len(sizes), size + sum(sizes)
+    return items, size
 
 
 @transaction
@@ -75,9 +84,32 @@ def find_page(cutoff: datetime, after: Place) -> Statements[list[Place]]:
     end = yield from first_since("turns", "no", "started", cutoff)
     rows = yield (
         f"SELECT turn_no, id FROM entries WHERE {_EXPIRED} AND (turn_no, id) > (?, ?) ORDER BY turn_no, id LIMIT ?",
-        (end, *after, _PAGE),
+        (end, micros(cutoff), *after, _PAGE),
     )
     return [(turn, id_) for turn, id_ in rows]
+
+
+@transaction
+def find_without_turn(cutoff: datetime, after: int) -> Statements[tuple[list[Place], int] | None]:
+    """Look through imported entries without a turn. Return which of the next go, and the last; None at the end."""
+    page = yield from _read_without_turn(after)
+    return ([(_NO_TURN, row[0]) for row in page if _is_expired(row, cutoff)], page[-1][0]) if page else None
+
+
+_NO_TURN = 0
+
+
+def _read_without_turn(after: int) -> Statements[list[Row]]:
+    return (
+        yield (
+            "SELECT id, body FROM entries WHERE observed = 1 AND turn_no IS NULL AND id > ? ORDER BY id LIMIT ?",
+            (after, _PAGE),
+        )
+    )
+
+
+def _is_expired(row: Row, cutoff: datetime) -> bool:
+    return any(entry.at < cutoff for entry in readable(entry_of, [row]))
 
 
 @transaction

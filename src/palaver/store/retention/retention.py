@@ -93,10 +93,8 @@ class Retention:
         """Carry out one step after the other; yield how many items each deleted."""
         match kind:
             case RetentionClass.OBSERVED:
-                after = (-1, -1)
-                while places := await self.database.read(observed.find_page(cutoff, after)):
-                    after = places[-1]
-                    yield await self.database.transact(observed.remove(places, cutoff))
+                async for items in self._remove_observed(cutoff):
+                    yield items
             case RetentionClass.SETTLED:
                 for source in settled.SOURCES:
                     async for items in self._empty(source, cutoff):
@@ -108,6 +106,15 @@ class Retention:
                 where = conversations.expired(kind, cutoff)
                 async for removed in deletion.prune_steps(self.database, where, now):
                     yield removed.sessions
+
+    async def _remove_observed(self, cutoff: datetime) -> AsyncIterator[int]:
+        last, after = -1, (-1, -1)
+        while found := await self.database.read(observed.find_without_turn(cutoff, last)):
+            places, last = found
+            yield await self.database.transact(observed.remove(places, cutoff))
+        while places := await self.database.read(observed.find_page(cutoff, after)):
+            after = places[-1]
+            yield await self.database.transact(observed.remove(places, cutoff))
 
     async def _empty(self, source: settled.Source, cutoff: datetime) -> AsyncIterator[int]:
         last = -(1 << 62)
