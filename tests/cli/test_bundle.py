@@ -120,6 +120,31 @@ def test_a_database_that_cannot_be_opened_can_be_reported(tmp_path: Path, capsys
         assert json.loads(archive.read("counts.json")) == {}
 
 
+def test_a_configuration_that_does_not_load_can_be_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PALAVER_HOME", str(tmp_path))
+    monkeypatch.setenv("PALAVER_CONFIG", str(file := tmp_path / "own.yaml"))
+    secret = f"sk-{CANARY}"
+    for number, (text, found) in enumerate(
+        (
+            (f"agent:\n  name: model\n  modle: {secret}\n", "a mistake in agent.#, line 3"),
+            (f"profiles:\n  {CANARY}: {{busy: {secret}}}\n", "a mistake in profiles.#.busy, line 2"),
+            (f"agent: {{{secret}", "a mistake in the whole file"),
+        )
+    ):
+        file.write_text(text)
+        report = tmp_path / f"{number}.zip"
+        assert main(["doctor", "--bundle", str(report)]) == 1
+        assert "error configuration: " in capsys.readouterr().out
+        with zipfile.ZipFile(report) as archive:
+            parts = {name: archive.read(name).decode() for name in archive.namelist()}
+        assert not [name for name, part in parts.items() if CANARY in part]
+        assert any(each["found"].startswith(found) for each in json.loads(parts["findings.json"])), parts[
+            "findings.json"
+        ]
+
+
 def test_files_that_others_can_read_are_named_with_the_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,3 +172,5 @@ def test_libraries_that_are_too_old_are_named_with_the_command(monkeypatch: pyte
 def test_a_finding_without_a_fix_cannot_be_made() -> None:
     with pytest.raises(ValueError, match="does not say how to fix"):
         HealthCheck(name="x", ok=False, found="broken")
+    with pytest.raises(ValueError, match="does not say how to fix"):
+        HealthCheck(name="x", ok=True, is_warning=True, found="strange")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from palaver.cli.versions import version_facts
 from palaver.config.model import Config
+from palaver.config.paths import data_directory
 from palaver.config.public_settings import public_settings
 from palaver.gateway.log_file import read_log
 from palaver.model.errors import BadArgument
@@ -40,16 +41,20 @@ No message, name, id of a person or chat, address, path or secret is in it. Look
 
 
 def write_bundle(
-    file: Path, *, config: Config, checks: Sequence[HealthCheck], counts: Mapping[str, object], now: datetime
+    file: Path, *, config: Config | None, checks: Sequence[HealthCheck], counts: Mapping[str, object], now: datetime
 ) -> None:
-    """Write the archive; only its owner can read it. Raise BadArgument if the file exists or cannot be written."""
+    """Write the archive; only its owner can read it. Raise BadArgument if the file exists or cannot be written.
+
+    `config` is None if it cannot be loaded: a finding says why.
+    """
+    folder = config.data_dir if config else data_directory()
     parts = {
         "README.txt": _README,
         "versions.json": _json({"made": now.isoformat(timespec="seconds"), **version_facts()}),
-        "configuration.json": _json(public_settings(config, known_platforms())),
+        "configuration.json": _json(public_settings(config, known_platforms()) if config else {}),
         "findings.json": _json([_finding(check) for check in checks]),
         "counts.json": _json(counts),
-        "log.jsonl": "".join(map(_log_line, read_log(config.data_dir, LogFilter(), _MAX_LINES))),
+        "log.jsonl": "".join(map(_log_line, read_log(folder, LogFilter(), _MAX_LINES))),
     }
     try:
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

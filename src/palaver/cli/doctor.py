@@ -13,16 +13,18 @@ from palaver.cli.export import blob_store
 from palaver.cli.output import FAILED, counted, print_json, print_line, print_note, print_verdict
 from palaver.cli.probe import find_problem
 from palaver.cli.repair import RepairReport, repair_store
-from palaver.cli.shared_options import Json, StoreOption, Yes, ask, database_key, find_zone, local_now, store_url
+from palaver.cli.shared_options import Json, StoreOption, Yes, ask, database_key, find_zone, local_now, now, store_url
 from palaver.cli.versions import check_versions
 from palaver.commands.formatting import format_time
 from palaver.config.agents import AgentConfig
-from palaver.config.errors import MalformedConfig
+from palaver.config.errors import MalformedConfig, Mistake
 from palaver.config.loader import load, load_with_sources
+from palaver.config.public_settings import public_path
 from palaver.gateway.agents import build_agent, configured_agents, cost_warnings, find_unavailable_agents
 from palaver.model.errors import InvalidInput, PalaverError, StoreError
 from palaver.model.problem import ProblemArea, describe_agent_problem, is_agent_problem
 from palaver.model.source import MAIN
+from palaver.model.turn import account_name
 from palaver.platforms.plugins import known_platforms, load_factory
 from palaver.processes.health import check_processes
 from palaver.protocols.agent import FailureKind
@@ -33,7 +35,7 @@ from palaver.store.damage.set_aside import dismiss_set_aside
 from palaver.store.damage.version import check_version
 from palaver.store.opening import sqlite_path
 from palaver.store.status.counts import count_rows
-from palaver.store.status.health import check_all, check_data_directory, unreadable_folder
+from palaver.store.status.health import check_all, check_data_directory, check_served, unreadable_folder
 from palaver.store.status.permissions import check_permissions, data_files
 from palaver.store.store import Store
 from palaver.tools.toolsets import Toolsets
@@ -80,10 +82,14 @@ def doctor(
     no_test: NoTest = False,
     json: Json = False,
 ) -> None:
-    checks = _checked(store, rebuild=rebuild_search, dismiss=dismiss, asks=not no_test and not repair)
-    report = repair_store(store, checks, yes=yes, lists=not json, example=EXAMPLES["doctor"]) if repair else None
-    if report:
-        checks = _checked(store, rebuild=False, asks=not no_test)
+    report = None
+    if checks := _mistakes():
+        checks.append(check_versions())
+    else:
+        checks = _checked(store, rebuild=rebuild_search, dismiss=dismiss, asks=not no_test and not repair)
+        report = repair_store(store, checks, yes=yes, lists=not json, example=EXAMPLES["doctor"]) if repair else None
+        if report:
+            checks = _checked(store, rebuild=False, asks=not no_test)
     if bundle:
         _bundle(Path(bundle), store, checks)
     well = all(check.ok for check in checks)
@@ -110,13 +116,32 @@ def _print(report: RepairReport | None, checks: Sequence[HealthCheck], *, well: 
 
 
 def _bundle(file: Path, store: str | None, checks: Sequence[HealthCheck]) -> None:
-    """Write a bug report; a database that cannot be opened is reported by its check."""
+    """Write a bug report; a configuration or database that cannot be opened is reported by its check."""
     nothing: dict[str, int | dict[str, int]] = {}
     try:
+        config = load(Path(), os.environ)
         counts = ask(store, lambda opened: opened.read(count_rows()), absent=nothing)
+    except MalformedConfig:
+        config, counts = None, nothing
     except StoreError:
-        counts = nothing
-    write_bundle(file, config=load(Path(), os.environ), checks=checks, counts=counts, now=local_now())
+        config, counts = load(Path(), os.environ), nothing
+    write_bundle(file, config=config, checks=checks, counts=counts, now=now())
+
+
+def _mistakes() -> list[HealthCheck]:
+    """Report why the configuration cannot be loaded: then nothing tells which store and agents to check."""
+    try:
+        load(Path(), os.environ)
+    except MalformedConfig as error:
+        return [_mistake(each) for each in error.mistakes]
+    return []
+
+
+def _mistake(mistake: Mistake) -> HealthCheck:
+    public = f"a mistake in {public_path(mistake.field, known_platforms()) or 'the whole file'}"
+    if mistake.position.line:
+        public += f", line {mistake.position.line}"
+    return HealthCheck(name="configuration", ok=False, found=str(mistake), fix=_FIX, public=public)
 
 
 def _checked(store: str | None, *, rebuild: bool, asks: bool, dismiss: bool = False) -> list[HealthCheck]:
@@ -135,6 +160,7 @@ def _checked(store: str | None, *, rebuild: bool, asks: bool, dismiss: bool = Fa
             checks.append(HealthCheck(name="dismissed", ok=True, found=counted(count, "warning")))
         async for check in check_all(opened, local_now(), blob_store()):
             checks.append(check)
+        checks.append(await check_served(opened, local_now(), _configured_accounts()))
         checks.extend([] if asks else await _known_problems(opened))
         if kept := await check_processes(opened, load(Path(), os.environ).data_dir, local_now()):
             checks.append(kept)
@@ -149,6 +175,11 @@ def _checked(store: str | None, *, rebuild: bool, asks: bool, dismiss: bool = Fa
         return ask(store, examine, absent=checks)
     except StoreError as error:
         return [*checks, *_explain_failed_opening(file, error, checks)]
+
+
+def _configured_accounts() -> list[str]:
+    platforms = load(Path(), os.environ).platforms
+    return [account_name(name, account) for name, platform in platforms.items() for account in platform.accounts]
 
 
 def _machine(database: Path | None) -> list[HealthCheck]:
@@ -180,8 +211,14 @@ def _configuration() -> list[HealthCheck]:
     try:
         loaded = load_with_sources(Path(), os.environ, known_platforms(), load_factory)
     except MalformedConfig as error:
-        return [HealthCheck(name="configuration", ok=False, found=str(each), fix=_FIX) for each in error.mistakes]
-    return [HealthCheck(name="configuration", ok=True, found=each, is_warning=True) for each in loaded.warnings]
+        return [_mistake(each) for each in error.mistakes]
+    return [_warn("configuration", each) for each in loaded.warnings]
+
+
+def _warn(name: str, sentences: str) -> HealthCheck:
+    """The first sentence says what is so, the others what to do."""
+    found, _, fix = sentences.partition(". ")
+    return HealthCheck(name=name, ok=True, found=found, is_warning=True, fix=fix or _FIX)
 
 
 def _agents(*, asks: bool) -> list[HealthCheck]:
@@ -189,7 +226,7 @@ def _agents(*, asks: bool) -> list[HealthCheck]:
     config = load(Path(), os.environ)
     refused = [f"{'.'.join(way)}: {refusal}" for way, refusal in find_unavailable_agents(config)]
     checks = [HealthCheck(name="agent", ok=False, found=each, fix=_FIX) for each in refused]
-    checks += [HealthCheck(name="limits", ok=True, found=each, is_warning=True) for each in cost_warnings(config)]
+    checks += [_warn("limits", each) for each in cost_warnings(config)]
     if asks and not refused:
         checks += [_answer(".".join(path), choice) for path, choice in configured_agents(config).items()]
     return checks

@@ -16,6 +16,7 @@ from palaver.store.damage.leftovers import copy_database
 from palaver.store.damage.repair import Repair, repair
 from palaver.store.damage.version import check_version, correct_version
 from palaver.store.opening import open_store, sqlite_path
+from palaver.store.status.permissions import PERMISSIONS, data_files, make_private, readable_by_others
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,16 +42,34 @@ def repair_store(
     store: str | None, checks: Sequence[HealthCheck], *, yes: bool, lists: bool, example: str
 ) -> RepairReport | None:
     """List what was found, ask, copy and repair; None if nothing can be repaired."""
-    broken = [check for check in checks if not check.ok and (check.mends or check.name == "schema version")]
-    if not broken:
-        return None
-    for check in broken if lists else ():
-        print_verdict(check.name, check.found, fix=check.fix, ok=False)
     url = store_url(store)
     file = sqlite_path(url)
+    broken = [check for check in checks if not check.ok and (check.mends or check.name == "schema version")]
+    open_files = readable_by_others(data_files(file.resolve())) if file else []
+    exposed = [check for check in checks if check.is_warning and check.name == PERMISSIONS] if open_files else []
+    if not (broken or exposed):
+        return None
+    for check in (*broken, *exposed) if lists else ():
+        print_verdict(check.name, check.found, fix=check.fix, ok=check.ok, is_warning=check.is_warning)
     backup = "A copy of the database is made first." if file else "Make a backup with pg_dump first."
-    confirm(f"Repair {counted(len(broken), 'finding')}? {backup}", example, yes=yes)
-    return asyncio.run(_repair(url, file and file.resolve(), database_key(url)))
+    question = f"Repair {counted(len(broken) + len(exposed), 'finding')}?"
+    confirm(f"{question} {backup}" if broken else question, example, yes=yes)
+    done = [_make_private(each) for each in open_files]
+    if not broken:
+        return RepairReport(repair=Repair(mended=tuple(done)))
+    report = asyncio.run(_repair(url, file and file.resolve(), database_key(url)))
+    return replace(report, repair=replace(report.repair, mended=(*done, *report.repair.mended)))
+
+
+def _make_private(file: Path) -> str:
+    try:
+        make_private(file)
+    except OSError as error:
+        raise StoreError(
+            f"the permissions of {file} could not be changed ({error.strerror}), so nothing was repaired: run palaver"
+            " doctor --repair as its owner"
+        ) from error
+    return f"{PERMISSIONS}: others can no longer read {file}"
 
 
 async def _repair(url: str, file: Path | None, key: bytes | None) -> RepairReport:

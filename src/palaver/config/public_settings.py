@@ -19,6 +19,18 @@ def public_settings(config: Config, platforms: Collection[str]) -> dict[str, str
     return dict(_section(config, "", known))
 
 
+def public_path(field: str, platforms: Collection[str]) -> str:
+    """Return the path of a setting without the names that you chose."""
+    known = _CHOICES.union(platforms, *(section.model_fields for section in _sections(Section)))
+    return ".".join(part if part in known else "#" for part in field.split(".")) if field else ""
+
+
+def _sections(base: type[Section]) -> Iterator[type[Section]]:
+    for section in base.__subclasses__():
+        yield section
+        yield from _sections(section)
+
+
 def _section(part: Section, path: str, known: Collection[str]) -> Iterator[tuple[str, str | int | float | None]]:
     for name in type(part).model_fields:
         yield from _value(getattr(part, name), f"{path}.{name}" if path else name, known)

@@ -30,7 +30,7 @@ async def check_contents(database: Database, blobs: BlobStore) -> HealthCheck:
         found = f"{counted(counts[Condition.INTACT], 'file', 'files')}, complete and unchanged"
         found += f"; {counted(aside, 'damaged one is', 'damaged ones are')} in files/{SET_ASIDE}" if aside else ""
         found += f"; {counted(orphans, 'other is', 'others are')} not used and removed after a while" if orphans else ""
-        return HealthCheck(name="attachments", ok=True, found=found, is_warning=bool(aside), public=found)
+        return HealthCheck(name="attachments", ok=True, found=found, is_warning=bool(aside), public=found, fix=_RESTORE)
     bad = [name for name, condition in conditions.items() if condition is Condition.DAMAGED]
     is_only_missing = counts[Condition.MISSING] == len(broken)
     # The machines that share a database in PostgreSQL have their own files.

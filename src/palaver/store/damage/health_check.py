@@ -23,7 +23,7 @@ def in_transaction(describe: Callable[[datetime], Transaction[None]]) -> Mend:
 
 @dataclass(frozen=True, kw_only=True)
 class HealthCheck:
-    """What a check found. One that fails says how to fix it: a command or an exact step."""
+    """What a check found. One that fails or warns says how to fix it: a command or an exact step."""
 
     name: str
     ok: bool
@@ -41,7 +41,7 @@ class HealthCheck:
     """What is checked, if the name says what somebody configured."""
 
     def __post_init__(self) -> None:
-        if not (self.ok or self.fix):
+        if not self.fix and (self.is_warning or not self.ok):
             raise ValueError(f"the check {self.topic or self.name} does not say how to fix what it found")
 
 

@@ -88,13 +88,15 @@ async def _check_set_aside(database: Database) -> HealthCheck:
     """Nothing reads these rows, but somebody may miss them."""
     rows = await database.read(list_set_aside())
     named = listed(f"{row.table} {row.row} ({row.reason})" for row in rows)
-    found = (
-        f"{counted(len(rows), 'row was', 'rows were')} set aside, changed or missed by a repair: {named}. Once you have"
-        " read this, palaver doctor --dismiss ends the warning and deletes nothing"
-    )
+    found = f"{counted(len(rows), 'row was', 'rows were')} set aside, changed or missed by a repair: {named}"
     public = counted(len(rows), "row", "rows")
     return HealthCheck(
-        name="set aside", ok=True, is_warning=bool(rows), found=found if rows else "nothing", public=public
+        name="set aside",
+        ok=True,
+        is_warning=bool(rows),
+        found=found if rows else "nothing",
+        public=public,
+        fix="once you have read this, run palaver doctor --dismiss: it ends the warning and deletes nothing",
     )
 
 

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from pathlib import Path
@@ -13,7 +13,7 @@ from palaver.model.errors import StoreError
 from palaver.store import accounts
 from palaver.store.clock import describe_skew, store_time
 from palaver.store.conversations.blob_store import BlobStore
-from palaver.store.damage.health_check import MAX_LISTED, HealthCheck, counted, or_problem
+from palaver.store.damage.health_check import MAX_LISTED, HealthCheck, counted, listed, or_problem
 from palaver.store.damage.repair import find_damage, rule_check, rule_name
 from palaver.store.queue import inbox, outbox
 from palaver.store.records import instant, micros
@@ -134,6 +134,26 @@ async def _accounts(store: Store, now: datetime) -> HealthCheck:
         found="; ".join(errors) or f"{connected} connected, none refused",
         public=f"{connected} connected, {len(refused)} refused",
         fix=f"fix what the error describes, then run: palaver platforms check {refused[0].name if refused else ''}",
+    )
+
+
+async def check_served(store: Store, own: datetime, configured: Collection[str]) -> HealthCheck:
+    """Report configured accounts that no gateway serves: an error while one runs, and else a warning."""
+    now = await store_time(store.database, own)
+    served = {each.name for each in await store.read(accounts.list_health(now)) if each.worker}
+    missing = sorted(set(configured) - served)
+    runs = bool(served)
+    found = f"no gateway serves {listed(missing)}" if runs else f"no gateway runs, so nobody serves {listed(missing)}"
+    return HealthCheck(
+        name="configured accounts",
+        ok=not (missing and runs),
+        is_warning=bool(missing) and not runs,
+        found=found if missing else "each is served",
+        public=f"not served: {len(missing)}",
+        fix="start the gateway again, which reads its accounts when it starts: systemctl restart palaver, or stop it"
+        f" and run palaver up; palaver platforms check {missing[0] if missing else ''} tests the account"
+        if runs
+        else "start one: palaver up, or palaver service install",
     )
 
 

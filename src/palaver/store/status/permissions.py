@@ -5,16 +5,18 @@ import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from palaver.store.backup.archive import KEYS
 from palaver.store.damage.health_check import MAX_LISTED, HealthCheck
 
 _GROUP_AND_OTHERS_BITS = 0o077
-_FOLDERS = ("files", "processes", "output")
+_FOLDERS = ("files", "processes", "output", "backups")
 """Folders of the data directory that hold what was said."""
 
 
 def data_files(database: Path) -> Iterator[Path]:
-    """Yield the database, the files beside it that hold the same content, the logs, and the folders with files."""
+    """Yield the database, the files beside it that hold the same content, keys, logs, and the folders with files."""
     yield from sorted(database.parent.glob(f"{database.name}*"))
+    yield from database.parent.glob(KEYS)
     yield from sorted(database.parent.glob("*.log*"))
     yield from (folder for name in _FOLDERS if (folder := database.parent / name).is_dir())
 
@@ -24,24 +26,33 @@ def check_permissions(files: Iterable[Path]) -> HealthCheck:
     unusable = [each for each in found if not os.access(each, os.R_OK | os.W_OK, effective_ids=True)]
     if unusable:
         return HealthCheck(
-            name=_NAME,
+            name=PERMISSIONS,
             ok=False,
             found=f"this user cannot read and write {_shown(unusable)}",
             public=f"files that this user cannot use: {len(unusable)}",
             fix=f"make them yours: sudo chown {_user()} {_shown(unusable)}",
         )
-    readable = [each for each in found if each.stat().st_mode & _GROUP_AND_OTHERS_BITS]
+    readable = readable_by_others(found)
     return HealthCheck(
-        name=_NAME,
+        name=PERMISSIONS,
         ok=True,
         is_warning=bool(readable),
         found=f"others on this machine can read {_shown(readable)}" if readable else "only this user reads the files",
         public=f"files that others can read: {len(readable)}",
-        fix=f"take that right away: chmod go-rwx {_shown(readable)}" if readable else "",
+        fix=f"run palaver doctor --repair, or: chmod go-rwx {shlex.join(map(str, readable))}",
     )
 
 
-_NAME = "permissions"
+def readable_by_others(files: Iterable[Path]) -> list[Path]:
+    return [each for each in files if each.exists() and each.stat().st_mode & _GROUP_AND_OTHERS_BITS]
+
+
+def make_private(file: Path) -> None:
+    """Take from others what they can do with a file."""
+    file.chmod(file.stat().st_mode & ~_GROUP_AND_OTHERS_BITS)
+
+
+PERMISSIONS = "permissions"
 
 
 def _shown(files: list[Path]) -> str:
