@@ -13,7 +13,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
 SCRATCH ?= $(shell df -k /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 8000000 {print "/dev/shm"}')
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check site crash signal soak bench sbom fmt clean
+.PHONY: help run test check site crash signal soak bench sbom audit fmt clean
 
 help: ## show what can be done
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
@@ -49,6 +49,9 @@ bench: $(VENV)/.dev $(VENV)/.node ## measure, side by side with the bare operati
 
 sbom: $(VENV)/.dev ## the bill of materials, as sbom.json
 	@$(BIN)/python -m tests.project.supply_chain sbom.json
+
+audit: ## known vulnerabilities of the pinned packages, with pip-audit
+	@.ci/audit
 
 fmt: $(VENV)/.dev ## format and mend what can be mended by itself
 	$(BIN)/ruff format .

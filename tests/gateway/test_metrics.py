@@ -10,11 +10,12 @@ from urllib.request import urlopen
 import pytest
 
 from palaver import __version__
-from palaver.engine.hooks import Count, Level, NoMeter, Step
+from palaver.engine.hooks import Count, Level, NoMeter, Step, count_usage
 from palaver.gateway.metrics import open_meter
 from palaver.gateway.prometheus import COUNTS, LEVELS, PrometheusMeter, serve_metrics
 from palaver.model.access import AccessRole, Grant
 from palaver.model.errors import BadArgument
+from palaver.model.turn import Usage
 from palaver.protocols.hooks import GatewayEvent
 from palaver.testkit.faults import Faults, SendFault
 from palaver.testkit.platform import FakePlatform
@@ -66,6 +67,15 @@ async def test_what_waits_is_measured(tmp_path: Path) -> None:
 
 
 _SHORT = timedelta(seconds=0.3)
+
+
+def test_tokens_and_cost_are_counted_in_all() -> None:
+    meter = PrometheusMeter()
+    for _ in range(2):
+        count_usage(meter, Usage(input_tokens=7, output_tokens=5, cached_tokens=3, cost_micros=11, unpriced_tokens=2))
+    for name, total in (("input", 14), ("output", 10), ("cached", 6), ("unpriced", 4)):
+        assert f"palaver_{name}_tokens_total {total}.0".encode() in meter.exposed()
+    assert b"palaver_cost_micros_total 22.0" in meter.exposed()
 
 
 def test_everything_that_can_be_counted_is_there_from_the_start() -> None:

@@ -101,8 +101,11 @@ async def test_spans_are_sent_over_otlp(tmp_path: Path) -> None:
         (resource,) = [each for request in got for each in request.resource_spans]
         facts = {each.key: each.value.string_value for each in resource.resource.attributes}
         assert facts["service.name"] == "palaver"
-        names = {span.name for scope in resource.scope_spans for span in scope.spans}
-        assert names == {"message", "turn", "agent", "settle", "send"}
+        spans = [span for scope in resource.scope_spans for span in scope.spans]
+        assert len({span.trace_id for span in spans}) == 1
+        names = {span.span_id: span.name for span in spans}
+        found = {span.name: names.get(span.parent_span_id) for span in spans}
+        assert found == {"message": None, "turn": "message", "agent": "turn", "settle": "turn", "send": "message"}
 
 
 def test_figures_are_still_exposed() -> None:

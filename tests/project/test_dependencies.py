@@ -1,7 +1,9 @@
 """Every third-party import of the package is declared, in the extra that installs it."""
 
 import ast
+import os
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -160,3 +162,29 @@ def test_every_pin_is_exact_and_covers_the_declarations() -> None:
     lines = [line for line in (_ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
     assert all("==" in line for line in lines)
     assert set().union(*_declared().values()) <= {_normal(line.partition("==")[0]) for line in lines}
+
+
+def test_the_audit_fails_only_for_known_vulnerabilities(tmp_path: Path) -> None:
+    """Offline, or where pip-audit is missing, it says that nothing was checked."""
+    stub = tmp_path / "pip-audit"
+    for script, code, said in (
+        (None, 0, "Nothing was checked: pip-audit is not installed."),
+        ("exit 0", 0, "No known vulnerability"),
+        (
+            "echo 'ConnectionError' >&2; exit 1",
+            0,
+            "Nothing was checked: no database of vulnerabilities can be reached.",
+        ),
+        ("echo 'Name Version ID'; echo 'dove 1.0 PYSEC-1'; exit 1", 1, "dove 1.0 PYSEC-1"),
+    ):
+        if script:
+            stub.write_text(f"#!/bin/sh\n{script}\n")
+            stub.chmod(0o755)
+        done = subprocess.run(
+            [_ROOT / ".ci/audit"],
+            env={**os.environ, "PIP_AUDIT": str(stub)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, said in done.stdout) == (code, True), (script, done)

@@ -58,6 +58,22 @@ def test_every_metric_and_label_exists() -> None:
             assert pairs.get("step", "turn") in get_args(Step), expression
 
 
+def test_the_dashboard_shows_tokens_cost_ages_lag_and_version() -> None:
+    shown = {name for panel in panels() for target in panel["targets"] for name, _ in _METRIC.findall(target["expr"])}
+    wanted = (
+        "input_tokens_total output_tokens_total cached_tokens_total cost_micros_total inbox_oldest_seconds"
+        " outbox_oldest_seconds delivery_lag_seconds_bucket build_info"
+    )
+    assert {f"palaver_{name}" for name in wanted.split()} <= shown & exposed().keys()
+
+
+def test_every_alert_fires_in_a_test() -> None:
+    """`promtool test rules` runs it where there is one."""
+    tests = yaml.safe_load((DEPLOY / "prometheus-alerts-test.yaml").read_text())
+    fired = {each["alertname"] for test in tests["tests"] for each in test["alert_rule_test"] if each.get("exp_alerts")}
+    assert fired == {rule["alert"] for rule in alerts()}
+
+
 def test_counters_are_read_as_rates_and_the_rest_is_not() -> None:
     for expression in expressions():
         for name, _ in _METRIC.findall(expression):
