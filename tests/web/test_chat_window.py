@@ -228,14 +228,14 @@ async def test_undo_retry_edit_and_branch_show_in_every_tab_what_the_model_sees(
         await answered(other, "You said: one")
         await tab.get_by_label("Answer again").click()
         for each in (tab, other):
-            await expect(each.locator(".pager span")).to_have_text("2/2")
+            await expect(each.locator(".message.answer .pager span")).to_have_text("2/2")
             await expect(each.locator(".message.answer:not(.running)")).to_have_count(1)
         await other.get_by_label("Edit and send again").click()
         await other.get_by_label("Edited message").fill("uno")
         await other.keyboard.press("Enter")
         for each in (tab, other):
             await answered(each, "You said: uno")
-            await expect(each.locator(".pager span")).to_have_text("3/3")
+            await expect(each.locator(".message.mine .pager span")).to_have_text("3/3")
         await tab.get_by_label("Previous version").click()
         for each in (tab, other):
             await expect(each.locator(".pager span")).to_have_text("2/3")

@@ -7,6 +7,7 @@ from palaver.model.source import Source
 from palaver.model.tools import NOT_APPROVED
 from palaver.model.transcript import Entry, Role, ToolCall
 from palaver.model.turn import Turn, TurnState
+from palaver.model.versions import Choice
 from palaver.store.status.chat_list import AnswerFacts
 from palaver.store.status.overview import OpenTurn
 from palaver.store.status.webchat_log import WebchatMessage
@@ -110,4 +111,17 @@ def test_what_a_job_sent_and_noted_is_shown_once() -> None:
     numbers = range(1, 3)
     sent = [WebchatMessage(name=f"out-{no}", id=f"r{no}", at=NOON, text="Water!", is_mine=False) for no in numbers]
     noted = [said(no, "Water!", turn=None, message_id=f"r{no}") for no in numbers]
-    assert [(item.kind, len(item.parts)) for item in arrange(noted, None, Around(asides=sent))] == [("answer", 2)]
+    shown = arrange(noted, None, Around(asides=sent))
+    assert [(item.kind, len(item.parts)) for item in shown] == [("answer", 1), ("answer", 1)], "each is a message"
+    used = [said(1, "", turn=None, calls=(CALL,)), said(2, "ok", Role.TOOL, turn=None, answers="c1")]
+    (answer,) = arrange([*used, said(3, "Paid.", turn=None)], None, Around())
+    assert len(answer.parts) == 2, "an imported answer with its tools is one"
+
+
+def test_a_pager_stands_where_versions_part() -> None:
+    entries = [said(1, "uno", Role.USER), said(2, "Said: uno")]
+    again = Choice(seq=0, position=2, sessions=("v1", "v2"))
+    edited = Choice(seq=0, position=2, sessions=("v1", "v2"), is_edit=True)
+    for choice, kind in ((again, "answer"), (edited, "user")):
+        shown = arrange(entries, None, Around(choices={0: choice}))
+        assert [item.kind for item in shown if item.choice] == [kind]

@@ -31,6 +31,8 @@ class Choice:
     """Which one is shown, from 1 on."""
     sessions: tuple[str, ...]
     """The session to open for each of them."""
+    is_edit: bool = False
+    """The message was said in other words, not only answered again."""
 
     @property
     def previous(self) -> str | None:

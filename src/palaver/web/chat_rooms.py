@@ -209,10 +209,11 @@ async def read_window(request: WebRequest, room: Room, *, before: int | None = N
         # A message can be older than the session that it opened.
         since = entries[0].at if earlier else min((entry.at for entry in entries), default=_FIRST_TIME)
         asides = yield from _asides(request, room, person, since, entries[-1].at if before and entries else None)
+        versions = choices((yield from store.chat_list.list_versions(session)), session.id)
         around = Around(
             facts=facts,
             failures=(yield from store.webchat_log.failure_notices(failed)),
-            choices=choices((yield from store.chat_list.list_versions(session)), session.id),
+            choices=(yield from store.chat_list.mark_edits(versions)),
             asides=asides,
             open_turn=open_turns[0] if open_turns else None,
             growing=hub.growing(session.id),

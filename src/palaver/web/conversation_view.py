@@ -140,7 +140,7 @@ def _groups(entries: Iterable[Entry]) -> Iterable[list[Entry]]:
     group: list[Entry] = []
     for entry in entries:
         is_agent = entry.role in {Role.ASSISTANT, Role.TOOL}
-        if group and is_agent and group[0].turn == entry.turn:
+        if group and is_agent and _continues(group, entry):
             group.append(entry)
             continue
         if group:
@@ -150,6 +150,16 @@ def _groups(entries: Iterable[Entry]) -> Iterable[list[Entry]]:
             yield [entry]
     if group:
         yield group
+
+
+def _continues(group: Sequence[Entry], entry: Entry) -> bool:
+    """Return whether an entry of the agent belongs to its last answer.
+
+    Without a turn, as after an import, only a tool belongs to what was said before it: two reminders are two messages.
+    """
+    if entry.turn is not None:
+        return group[0].turn == entry.turn
+    return group[0].turn is None and Role.TOOL in {entry.role, group[-1].role}
 
 
 def _user(entry: Entry, session: Session | None, around: Around) -> Item:
@@ -268,13 +278,13 @@ def _with_stops(items: list[Item], around: Around) -> list[Item]:
 
 
 def _with_choices(items: list[Item], around: Around) -> list[Item]:
-    """Put each choice at the answer, or else at the message, that comes first where versions part."""
+    """Put each choice where versions part: at the message if it was edited, and else at its answer."""
     for seq, choice in around.choices.items():
         first = next((each for each in items if each.kind == "user" and each.seq > seq), None)
         if first is None:
             continue
-        place = next((at for at, each in enumerate(items) if each.kind == "answer" and each.turn == first.turn), None)
-        place = items.index(first) if place is None else place
+        answers = [at for at, each in enumerate(items) if each.kind == "answer" and each.turn == first.turn]
+        place = answers[0] if answers and not choice.is_edit else items.index(first)
         items[place] = replace(items[place], choice=choice)
     return items
 

@@ -1,19 +1,20 @@
 """The conversations of a person as the web chat lists them: named, marked, and one line for all versions of each."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
-from palaver.db.transaction import Statements, Value, transaction
+from palaver.db.transaction import Row, Statements, Value, transaction
 from palaver.model.feedback import Feedback, format_ratings
 from palaver.model.problem import is_agent_problem
 from palaver.model.redact import redact
 from palaver.model.session import Principal, Session
 from palaver.model.value import value
-from palaver.model.versions import Version
+from palaver.model.versions import Choice, Version
 from palaver.store.conversations.feedback import list_feedback
 from palaver.store.conversations.visibility import get_visible, select_sessions, visible_to
 from palaver.store.queue.inbox import OPEN_TURN
-from palaver.store.records import micros, placeholders
+from palaver.store.records import SEQS, entry_of, micros, placeholders, readable
 from palaver.store.status.session_list import CONVERSATIONS, first_said, list_sessions
 
 _MAX_PINNED = 50
@@ -156,6 +157,22 @@ def list_versions(session: Session) -> Statements[list[Version]]:
         for no, id_, parent, seq, active in rows
     ]
     return versions if len(versions) > 1 else []
+
+
+@transaction
+def mark_edits(choices: Mapping[int, Choice]) -> Statements[dict[int, Choice]]:
+    """Return the choices with what they are about: another message, or only another answer to it."""
+    marked: dict[int, Choice] = {}
+    for seq, choice in choices.items():
+        rows: list[Row] = yield (
+            "SELECT s.id, (SELECT e.body FROM entries e WHERE e.role = 'user'"
+            f" AND e.id > s.no * {SEQS} + ? AND e.id < (s.no + 1) * {SEQS} ORDER BY e.id LIMIT 1)"
+            f" FROM sessions s WHERE s.id IN ({placeholders(choice.sessions)})",
+            (seq, *choice.sessions),
+        )
+        said = {entry.text for entry in readable(entry_of, [row for row in rows if row[1] is not None])}
+        marked[seq] = replace(choice, is_edit=len(said) > 1)
+    return marked
 
 
 @transaction
