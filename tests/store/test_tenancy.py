@@ -103,6 +103,35 @@ async def test_a_gateway_that_was_cut_off_and_finds_a_newer_schema_ends_and_says
         await connection.close()
 
 
+async def test_gateways_are_upgraded_one_after_the_other(
+    url: str,
+    tmp_path: Path,
+    upgrade: Callable[[], None],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As docs/install.md says: side by side with the same schema, and never with another one."""
+    caplog.set_level("INFO")
+    config = Config(data_dir=tmp_path, store=url)
+    old, beside = Gateway(config), Gateway(config)
+    serving = [asyncio.create_task(each.serve()) for each in (old, beside)]
+    await until(lambda: caplog.text.count("the gateway is up") == 2)
+    upgrade()
+    with pytest.raises(StoreInUse, match="gateways still use it"):
+        await Gateway(config).serve()
+    for each in (old, beside):
+        each.stop()
+    assert await asyncio.gather(*serving) == [True, True]
+    new = Gateway(config)
+    started = asyncio.create_task(new.serve())
+    await until(lambda: caplog.text.count("the gateway is up") == 3)
+    monkeypatch.undo()
+    with pytest.raises(NewerSchema):
+        await Gateway(config).serve()
+    new.stop()
+    assert await started
+
+
 async def _is_waited_for(connection: Any) -> bool:
     return bool(await connection.fetch("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"))
 
