@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from palaver.cli.main import main
+from palaver.gateway import vault
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.encryption.vault import changing, create_vault, new_key, parse_key
 from palaver.store.opening import open_store
@@ -81,6 +82,27 @@ def test_encrypt_rotate_back_up_restore_export_and_decrypt(
     assert sessions(palaver) == before
 
 
+def test_a_key_that_changes_between_two_looks_opens_the_store(
+    palaver: Palaver, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = config.with_name("a.key")
+    palaver("encryption", "key", "-o", str(key))
+    config.write_text(f"encryption: {{key_file: {key.name}}}\n")
+    palaver("sessions", "import", str(ARCHIVE))
+    before, first = sessions(palaver), key.read_text()
+
+    def rotate(database: Path, key: bytes | None) -> None:  # your key was read, the keys that it opens were not
+        monkeypatch.undo()
+        monkeypatch.setenv("PALAVER_CONFIG", str(config))
+        monkeypatch.setenv("PALAVER_HOME", str(database.parent))
+        palaver("encryption", "rotate")
+        vault.refuse_other_encryption(database, key)
+
+    monkeypatch.setattr(vault, "refuse_other_encryption", rotate)
+    assert sessions(palaver) == before
+    assert key.read_text() != first
+
+
 def test_a_key_from_the_keyring(palaver: Palaver, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entries: dict[tuple[str, str], str] = {}
 
@@ -123,8 +145,8 @@ def test_lost_keys_of_files_beside_postgresql_are_not_made_anew(
     monkeypatch.setenv("PALAVER_STORE", "postgresql://nobody@127.0.0.1:1/none")
     monkeypatch.setenv("PALAVER_ENCRYPTION__KEY", new_key())
     keys = tmp_path / "place/palaver.keys"
-    vault = create_vault(keys, parse_key(os.environ["PALAVER_ENCRYPTION__KEY"]))
-    asyncio.run(BlobStore(tmp_path / "place/files", vault.current.contents).keep(pieces(b"a picture"), 9))
+    made = create_vault(keys, parse_key(os.environ["PALAVER_ENCRYPTION__KEY"]))
+    asyncio.run(BlobStore(tmp_path / "place/files", made.current.contents).keep(pieces(b"a picture"), 9))
     keys.unlink()
     for command, code in (("sessions list", 1), ("encryption on", 1), ("up", 2)):
         said = palaver(*command.split(), code=code)

@@ -53,11 +53,11 @@ def find_vault(config: Config) -> "Vault | None":
 
 def open_or_create(config: Config, key: bytes) -> "Vault":
     """Open the keys, or make them. Raises StoreError if something is encrypted with keys that are lost."""
-    from palaver.store.encryption.vault import create_vault, open_vault  # noqa: PLC0415 - an extra
+    from palaver.store.encryption.vault import create_vault  # noqa: PLC0415 - an extra
 
     file, database, files = keys_file(config), sqlite_path(config.store), _files(config)
     if file.exists():
-        return open_vault(file, key)
+        return _open_keys(config, key)
     if database and is_encrypted(database):
         raise StoreError(f"the keys {file} of the encrypted database are missing: put them back, from any backup")
     if has_sealed(files):
@@ -70,6 +70,20 @@ def open_or_create(config: Config, key: bytes) -> "Vault":
 
 def _files(config: Config) -> Path:
     return config.data_dir / "files"
+
+
+def _open_keys(config: Config, key: bytes) -> "Vault":
+    """Open the keys of a store. A rotation can replace your key after it was read: then the new one opens them."""
+    from palaver.store.encryption.vault import BadKey, open_vault  # noqa: PLC0415 - an extra
+
+    while True:
+        try:
+            return open_vault(keys_file(config), key)
+        except BadKey:
+            found = read_key(config)
+            if found is None or found == key:
+                raise
+            key = found
 
 
 def find_files_vault(config: Config) -> "Vault | None":
