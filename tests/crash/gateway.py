@@ -21,9 +21,11 @@ from typing import Any
 
 from palaver.agents.echo import EchoAgent
 from palaver.commands.builtin import builtin_commands
+from palaver.config.loader import load
 from palaver.db import postgres
 from palaver.engine.engine import Engine
 from palaver.engine.options import Options
+from palaver.gateway.vault import database_key, find_vault
 from palaver.model.access import AccessRole, Grant
 from palaver.model.command_policy import CommandPolicy
 from palaver.model.errors import StoreInUse, StoreUnavailable
@@ -34,7 +36,7 @@ from palaver.processes.manager import ProcessManager
 from palaver.protocols.adapter import Adapter
 from palaver.protocols.clock import SystemClock
 from palaver.store.clock import StoreClock
-from palaver.store.opening import open_store
+from palaver.store.opening import open_store, sqlite_path
 from palaver.store.processes import Keeper
 from palaver.store.store import Store
 from palaver.testkit.adapter import FAKE, FakeAdapter
@@ -45,7 +47,7 @@ from tests.crash.background import make_home
 from tests.crash.fuse import Fuse, FusedAgent, FusedStore, fuse_adapter
 from tests.forkserver import start_module
 
-__all__ = ["ACCOUNT", "Gateway", "Order", "Slot", "slots"]
+__all__ = ["ACCOUNT", "Gateway", "Order", "Slot", "open_keyed", "slots"]
 
 ACCOUNT = "helper"
 """What our account is called on platforms that are no fake."""
@@ -64,6 +66,8 @@ class Order:
     lease: float = 1.0
     home: str | None = None
     """Where its processes live, if it runs any."""
+    key_file: str | None = None
+    """Where the key of an encrypted store is."""
     step: str | None = None
     length: int = 1
     signal: int = signal.SIGKILL
@@ -107,6 +111,15 @@ def _background(order: Order, store: Store) -> dict[str, Any]:
     return {"toolsets": [terminal], "loops": {"processes": manager.serve}}
 
 
+async def open_keyed(url: str, key_file: str | None, *, exclusive: bool = False) -> Store:
+    """Open a store as `palaver up` does, with the key that is in its file now."""
+    path = sqlite_path(url)
+    if path is None or key_file is None:
+        return await open_store(url, exclusive=exclusive)
+    environment = {"PALAVER_HOME": str(path.parent), "PALAVER_STORE": url, "PALAVER_ENCRYPTION__KEY_FILE": key_file}
+    return await open_store(url, key=database_key(find_vault(load(path.parent, environment))), exclusive=exclusive)
+
+
 async def _open(order: Order) -> Store:
     """Try again, as a service manager does: what a killed gateway was just starting holds its lock until it runs.
 
@@ -114,7 +127,7 @@ async def _open(order: Order) -> Store:
     """
     while True:
         try:
-            return await open_store(order.url, exclusive=order.alone)
+            return await open_keyed(order.url, order.key_file, exclusive=order.alone)
         except (StoreInUse, StoreUnavailable) as error:
             logging.getLogger("palaver").warning("%s", error, extra={"action": "store.in_use"})
             await asyncio.sleep(0.02)

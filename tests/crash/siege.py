@@ -15,7 +15,7 @@ from palaver.store.opening import open_store
 from palaver.store.store import Store
 from tests.crash.background import Background
 from tests.crash.fuse import BACKGROUND, STEPS
-from tests.crash.gateway import Gateway, Order, Slot, slots
+from tests.crash.gateway import Gateway, Order, Slot, open_keyed, slots
 from tests.crash.square import FakeSquare, Forgetful, Square, fake_square
 from tests.crash.trouble import Trouble
 from tests.crash.verdict import Verdict, judge, quiet
@@ -42,6 +42,8 @@ class Town:
     lease: float = 1.0
     background: Background | None = None
     """Processes and jobs, if there are to be any."""
+    key_file: Path | None = None
+    """Where the key of an encrypted store is."""
     _spoken: "count[int]" = field(default_factory=lambda: count(1))
     _lives: "count[int]" = field(default_factory=lambda: count(1))
 
@@ -72,6 +74,7 @@ class Town:
             alone=len(self.places) == 1,
             lease=self.lease,
             home=str(self.background.folder) if self.background else None,
+            key_file=str(self.key_file) if self.key_file else None,
             **changed,  # pyright: ignore[reportArgumentType]
         )
         return await self.places[place].start(order)
@@ -94,7 +97,7 @@ class Town:
 
     async def conclude(self) -> Verdict:
         """Wait until there is nothing left to do, or nothing is done any more, and look at everything."""
-        async with await open_store(self.url) as store:
+        async with await open_keyed(self.url, str(self.key_file) if self.key_file else None) as store:
             signs, patience = await store.read(_signs()), _PATIENCE
             while patience > 0 and not await self._is_quiet(store):
                 await asyncio.sleep(0.05)
