@@ -176,7 +176,8 @@ After=network-online.target postgresql.service
 [Service]
 Type=notify
 ExecStart={_quote(place.program)}
-ExecReload=/bin/kill -HUP $MAINPID
+# By the shell: a small Debian has no /bin/kill.
+ExecReload=/bin/sh -c "kill -HUP ${{MAINPID}}"
 WorkingDirectory={_plain(str(place.folder))}
 {"".join(f"Environment={_quote([each])}{chr(10)}" for each in environment)}\
 Restart=always
