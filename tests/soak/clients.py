@@ -33,6 +33,8 @@ class ApiTalk:
     """Where a gateway listens at the moment."""
     token: str
     chance: random.Random
+    pause: tuple[float, float] = (1.0, 4.0)
+    """Seconds between an answer and the next message, at least and at most."""
     accepted: dict[str, str] = field(default_factory=dict[str, str])
     """The id of each word that was accepted."""
     answered: dict[str, str | None] = field(default_factory=dict[str, "str | None"])
@@ -47,7 +49,7 @@ class ApiTalk:
             while not over.is_set():
                 spoken += 1
                 await self._exchange(client, f"talk{number}", f"k{number}-{spoken}")
-                await asyncio.sleep(self.chance.uniform(1.0, 4.0))
+                await asyncio.sleep(self.chance.uniform(*self.pause))
 
     async def _exchange(self, client: httpx.AsyncClient, conversation: str, word: str) -> None:
         began = time.time()
