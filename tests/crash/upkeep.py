@@ -46,7 +46,6 @@ _SESSION = "01kmjz3d80ann0h011day00000"
 _STEPS = tuple(step for step in STEPS if not step.endswith((*BACKGROUND, "save_position")))
 _BACKLOG = 100
 _BUSY = 75
-_NO_SESSION = "There is no session"
 _PATIENCE = 120.0
 
 
@@ -151,12 +150,16 @@ class Upkeep:
         ending = asyncio.create_task(asyncio.to_thread(process.communicate))
         await asyncio.wait({ending}, timeout=_PATIENCE if lasts is None else lasts)
         if not ending.done():
-            os.kill(process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has just ended
+                os.kill(process.pid, signal.SIGKILL)
         out, complaints = await ending
         return process.wait(), out + complaints
 
-    async def insist(self, *words: str, kills: int = 3) -> None:
-        """Run a command until it has done its work, and kill it up to so many times before that."""
+    async def insist(self, *words: str, kills: int = 3, complete: str = "\0") -> None:
+        """Run a command until it has done its work, and kill it up to so many times before that.
+
+        If it was killed when its work was done, it says so in these words.
+        """
         name, last = " ".join(words[:2]).partition("://")[0], self.town.chance.randint(0, kills)
         for attempt in count():
             usual = self._usual.get(name, 0.5)
@@ -170,7 +173,7 @@ class Upkeep:
             elif code == _BUSY:
                 self.done["busy"] += 1  # what was killed is not yet gone from the server
                 await asyncio.sleep(0.1)
-            elif code and not (attempt and _NO_SESSION in said):
+            elif code and not (attempt and complete in said):
                 raise AssertionError(f"{name} failed with {code}: {said}")
             else:
                 self._usual[name] = time.monotonic() - began
@@ -191,7 +194,7 @@ class Upkeep:
         await self.insist("sessions", "import", str(archive), kills=0)
         archive.unlink()
         if number % 2:
-            await self.insist("sessions", "delete", session, "--yes")
+            await self.insist("sessions", "delete", session, "--yes", complete="There is no session")
             self.gone.append(word)
         else:
             self.kept.append(word)
@@ -226,7 +229,7 @@ class Migration(Upkeep):
             new = f"sqlite:///{self.folder}/moved{next(self._moves)}.db"
         else:
             new = await fresh_database(self.server)
-        await self.insist("migrate", new)
+        await self.insist("migrate", new, complete="that copy is complete")
         self.town.url = new
         if old_path:
             for path in self.folder.glob(f"{old_path.name}*"):
@@ -307,7 +310,7 @@ class Rotation(Upkeep):
         """Decrypt all: what was deleted is in no file, and not in a new backup."""
         await self.insist("backup", "verify", str(max((self.folder / "backups").glob("*.tar"))), kills=0)
         shutil.rmtree(self.folder / "backups")  # those from before hold what was deleted later
-        await self.insist("encryption", "off", "--yes")
+        await self.insist("encryption", "off", "--yes", complete="palaver.keys cannot be read")
         self.town.key_file = None
         await self.insist("backup", "-o", str(self.folder / "plain.tar"), "--force")
         if {path.read_bytes() for path in (self.folder / "files").glob("??/*")} != self.files:
