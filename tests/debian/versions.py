@@ -51,7 +51,7 @@ def build_wheel(revision: str | None, folder: Path) -> Path:
 
 def collect_wheels(wheels: list[Path], python: str, folder: Path) -> None:
     """Download what they need with the extra `web`, for a Python of that version."""
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "download", "--only-binary=:all:"]
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-qq", "download", "--only-binary=:all:"]
     for wheel in wheels:
         command = [*pip, "--python-version", python, "-c", "constraints.txt", "-d", str(folder), f"{wheel}[web]"]
         subprocess.run(command, cwd=ROOT, check=True)
