@@ -10,9 +10,11 @@ from pydantic_ai.exceptions import UserError
 from pydantic_ai.models import Model, infer_model
 from pydantic_ai.models.openai import OpenAIResponsesModel
 from pydantic_ai.providers import Provider, infer_provider_class
+from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 from pydantic_ai.settings import ModelSettings
 
+from palaver.agents.model.openai_client import DirectOpenAI
 from palaver.agents.model.options import ModelOptions
 from palaver.model.errors import InvalidInput
 from palaver.model.session import ModelOverride
@@ -108,9 +110,8 @@ def _model(name: str, options: ModelOptions, client: httpx2.AsyncClient) -> Mode
             example=options.model,
         )
     if options.base_url and provider in _COMPATIBLE:
-        compatible = OpenAICompatibleProvider(
-            "openai-compatible", base_url=options.base_url, api_key=options.key or _NO_KEY, http_client=client
-        )
+        direct = DirectOpenAI(base_url=options.base_url, api_key=options.key or _NO_KEY, http_client=client)
+        compatible = OpenAICompatibleProvider("openai-compatible", openai_client=direct)
         return _inferred(f"{_CHAT}:{name.partition(':')[2]}", lambda _: compatible)
     return _inferred(name, lambda provider: _provider(provider, options, client))
 
@@ -156,5 +157,7 @@ def _provider(name: str, options: ModelOptions, client: httpx2.AsyncClient) -> P
         )
     # Never from the environment: a key there need not be meant for this address.
     given = {"api_key": options.key or _NO_KEY, "base_url": options.base_url, "http_client": client}
-    arguments = {name: value for name, value in given.items() if name in accepted and value is not None}
+    arguments: dict[str, Any] = {name: value for name, value in given.items() if name in accepted and value is not None}
+    if provider_class is OpenAIProvider:
+        arguments = {"openai_client": DirectOpenAI(**arguments)}
     return provider_class(**arguments)
