@@ -155,6 +155,7 @@ def test_every_option_of_the_engine_can_be_configured() -> None:
         "questions",
         "reset_notices",
         "progress",
+        "quotes",
         "revisions",
         "attention",
         "pairing",

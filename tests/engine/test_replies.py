@@ -8,15 +8,18 @@ from typing import Any
 
 import pytest
 
+from palaver.agents.echo import EchoAgent
 from palaver.engine import texts
 from palaver.engine.delivery.replies import Replies
+from palaver.engine.options import Agents
 from palaver.engine.retry import Timeouts
 from palaver.engine.turns.agent import AgentRun
 from palaver.model.errors import BadArgument
+from palaver.model.key import ChatSelector, ScopedSetting
 from palaver.model.source import Source
 from palaver.model.split import CUT, Unit
 from palaver.model.transcript import Entry
-from palaver.model.turn import Outbound
+from palaver.model.turn import Outbound, QuoteMode
 from palaver.protocols.adapter import Limits
 from palaver.protocols.agent import Event, Final, Request, TextDelta
 from palaver.store.conversations.blob_store import BlobStore
@@ -24,7 +27,7 @@ from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.platform import FakePlatform, LoopClock
 from tests.agents.helpers import asked
 from tests.engine.agents import Scripted, Slow, heard
-from tests.engine.gateway import running, until
+from tests.engine.gateway import options, running, until
 
 LONG = "nine char\n" * 1100
 
@@ -186,3 +189,20 @@ async def test_a_turn_ends_even_if_it_cannot_be_reported(tmp_path: Path, monkeyp
     async with running(tmp_path / "p.db", world, agent=agent, worker="w2", attempts=1) as here:
         await here.settled()
         assert await here.rows("SELECT state FROM turns") == [("failed",)]
+
+
+async def test_a_chat_can_do_without_replies_and_the_setting_can_change(tmp_path: Path) -> None:
+    world = FakePlatform()
+    alice = world.person("alice")
+    quiet, other = world.dm(alice), world.group("Dev", alice)
+    selector = ChatSelector(platform="fake", chat_id=quiet.id)
+    quotes = ScopedSetting(default=QuoteMode.GROUPS, chats={selector: QuoteMode.NEVER})
+    async with running(tmp_path / "p.db", world, quotes=quotes) as here:
+        for chat in (quiet, other):
+            await chat.say(alice, "hello")
+            await chat.hears("hello")
+        here.engine.reload(options(quotes=ScopedSetting(default=QuoteMode.ALWAYS)), Agents(EchoAgent()))
+        await quiet.say(alice, "again")
+        await quiet.hears("again")
+    assert [each.reply_to for each in quiet.shown] == [None, quiet.said[1].id]
+    assert [each.reply_to for each in other.shown] == [other.said[0].id]

@@ -40,7 +40,7 @@ from palaver.model.log_line import LogLevel
 from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.model.revision import RevisionPolicy
 from palaver.model.tools import ALL_TOOLS
-from palaver.model.turn import BusyMode, QuestionMode
+from palaver.model.turn import BusyMode, QuestionMode, QuoteMode
 from palaver.model.value import FieldPath
 
 T = TypeVar("T")
@@ -136,6 +136,9 @@ class ChatConfig(Section):
     reset: ResetConfig = Field(default=ResetConfig(), description="When conversations reset.")
     reset_notices: bool = Field(default=True, description="Whether to tell a chat that its conversation was reset.")
     progress: bool = Field(default=True, description="Whether the chat shows which tools run, until the answer comes.")
+    quotes: QuoteMode = Field(
+        default=QuoteMode.GROUPS, description="Where an answer is a reply to the message that it answers."
+    )
     revisions: RevisionPolicy = Field(
         default=RevisionPolicy.NOTE, description="What to do when somebody edits or deletes a message."
     )
@@ -226,6 +229,7 @@ class Config(ChatConfig):
             questions=self._layers("questions", lambda place: place.questions),
             reset_notices=self._layers("reset_notices", lambda place: place.reset_notices),
             progress=self._layers("progress", lambda place: place.progress),
+            quotes=self._layers("quotes", lambda place: place.quotes),
             revisions=self._layers("revisions", lambda place: place.revisions),
             attention=self._layers("attention", lambda place: replace(self._attention(), **_chosen(place.attention))),
             pairing=self._layers("pairing", lambda place: place.pairing),

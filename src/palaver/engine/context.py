@@ -67,6 +67,7 @@ class EngineContext:
 
     def set_options(self, options: Options) -> None:
         self.options = follow_moves(options, self.chat_moves)
+        self.replies.set_quotes(self.options.quotes)
 
     def follow_moves(self, moves: ChatMoves) -> None:
         """Apply the settings of a moved chat under its new id too."""

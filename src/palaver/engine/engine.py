@@ -87,7 +87,7 @@ class Engine:
             options=options,
             agents=agent if isinstance(agent, Agents) else Agents(agent),
             clock=clock,
-            replies=Replies(accounts, commands.table),
+            replies=Replies(accounts, commands.table, options.quotes),
             worker=worker,
             alone=alone,
             subscriptions=tuple(adapter.subscription() for adapter in adapters if supports(adapter, EventSubscriber)),

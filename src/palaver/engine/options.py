@@ -14,7 +14,7 @@ from palaver.model.retention import RetentionRules
 from palaver.model.revision import RevisionPolicy
 from palaver.model.source import Source, decode_id
 from palaver.model.tools import ToolRules
-from palaver.model.turn import account_text
+from palaver.model.turn import QuoteMode, account_text
 from palaver.model.value import FieldPath, value
 from palaver.protocols.agent import Agent
 
@@ -27,6 +27,7 @@ class Options(ConversationRules):
     # Rules of conversations
     scopes: ScopedSetting[Scope] = field(default_factory=lambda: ScopedSetting(default=Scope()))
     revisions: ScopedSetting[RevisionPolicy] = field(default_factory=lambda: ScopedSetting(default=RevisionPolicy.NOTE))
+    quotes: ScopedSetting[QuoteMode] = field(default_factory=lambda: ScopedSetting(default=QuoteMode.GROUPS))
     pairing: ScopedSetting[bool] = field(default_factory=lambda: ScopedSetting(default=True))
     """Whether strangers in direct chats get a code with which the owner can approve them."""
     profiles: tuple[ProfileRule, ...] = ()

@@ -8,10 +8,11 @@ from enum import Enum
 
 from palaver.model.command import with_bang
 from palaver.model.errors import BadArgument
+from palaver.model.key import ScopedSetting
 from palaver.model.markup import Block, Markup
 from palaver.model.source import Source
 from palaver.model.text import can_cut, last_cut
-from palaver.model.turn import Choice, Outbound, account_text, outbound_to
+from palaver.model.turn import Choice, Outbound, QuoteMode, account_text, outbound_to
 from palaver.model.value import value
 
 _PARAGRAPH = re.compile(r"\n\s*\n")
@@ -261,6 +262,7 @@ class ReplyPlace:
     """Each paragraph is a message of its own."""
     bang_commands: Collection[str] = ()
     """The names of commands, where people type `!new` for `/new`."""
+    quotes: QuoteMode = QuoteMode.GROUPS
 
     def notices(
         self, text: str, *, question: str = "", draft: str | None = None, choices: tuple[Choice, ...] = ()
@@ -277,8 +279,9 @@ class ReplyPlace:
         if not text.strip():
             return []
         first, *rest = self._pieces(text)
+        answer = outbound_to(self.source, first, reply_to=self.source.message_id, edits=draft)
         messages = [
-            outbound_to(self.source, first, reply_to=self.source.message_id, edits=draft),
+            answer if self.quotes is answer.quotes else replace(answer, quotes=self.quotes),
             *(outbound_to(self.source, piece) for piece in rest),
         ]
         if choices:
@@ -322,7 +325,7 @@ class ReplyAccount:
     bang_commands: Collection[str] = ()
     forwards_to: tuple[ReplyPlace, ...] = ()
 
-    def place(self, source: Source) -> ReplyPlace:
+    def place(self, source: Source, quotes: QuoteMode = QuoteMode.GROUPS) -> ReplyPlace:
         """Return a place at this account."""
         return ReplyPlace(
             source=source,
@@ -331,6 +334,7 @@ class ReplyAccount:
             one_line=self.one_line,
             one_paragraph=self.one_paragraph,
             bang_commands=self.bang_commands,
+            quotes=quotes,
         )
 
 
@@ -343,6 +347,7 @@ class ReplyRoutes:
 
     accounts: Mapping[str, ReplyAccount] = field(default_factory=dict[str, ReplyAccount])
     """Our accounts by the text of each."""
+    quotes: ScopedSetting[QuoteMode] = field(default_factory=lambda: ScopedSetting(default=QuoteMode.GROUPS))
 
     def account(self, source: Source) -> ReplyAccount:
         return self.accounts.get(account_text(source.platform, source.account), _UNKNOWN_ACCOUNT)
@@ -362,7 +367,7 @@ class ReplyRoutes:
         account = self.account(source)
         if self.is_forwarded(source):
             return account.forwards_to
-        return (account.place(source),)
+        return (account.place(source, self.quotes.find(source)),)
 
     def notices(
         self,

@@ -360,6 +360,14 @@ class Choice(NamedTuple):
     """The text that choosing it sends, such as `/approve 7`. At most 64 bytes."""
 
 
+class QuoteMode(StrEnum):
+    """Where an answer is a reply to the message that it answers."""
+
+    NEVER = "never"
+    GROUPS = "groups"
+    ALWAYS = "always"
+
+
 @value
 class Outbound:
     """A message to send: where to, the text or file, and what follows once it is delivered."""
@@ -374,6 +382,8 @@ class Outbound:
     """The server or workspace of the chat, on platforms where a chat id is only unique inside one."""
     thread_id: str | None = None
     reply_to: str | None = None
+    """The message that it answers."""
+    quotes: QuoteMode = QuoteMode.GROUPS
     file: Attachment | None = None
     """The file to send, with the text as its caption."""
     edits: str | None = None
@@ -388,6 +398,11 @@ class Outbound:
     """The operation that moves a conversation to where this is delivered."""
     is_news: bool = False
     """It reports an event; its own delivery is not reported as one."""
+
+    def quoted(self, *, in_group: bool) -> str | None:
+        """Return the message to reply to, so that people see which one is answered; None if they need not."""
+        is_wanted = self.quotes is QuoteMode.ALWAYS or (self.quotes is QuoteMode.GROUPS and in_group)
+        return self.reply_to if is_wanted else None
 
     def without_content(self) -> "Outbound":
         """Return only where it went, to record that it was sent."""

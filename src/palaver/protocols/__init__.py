@@ -9,7 +9,7 @@ from palaver.model.split import Unit
 from palaver.model.target import Place
 from palaver.model.text import one_line
 from palaver.model.transcript import Quote
-from palaver.model.turn import Choice, Inbound, Outbound, Reaction, Revision, account_text
+from palaver.model.turn import Choice, Inbound, Outbound, QuoteMode, Reaction, Revision, account_text
 from palaver.model.value import value
 from palaver.protocols.adapter import (
     Adapter,
@@ -102,6 +102,7 @@ __all__ = [
     "PlatformError",
     "PlatformRefused",
     "Quote",
+    "QuoteMode",
     "Reaction",
     "Receiver",
     "Revision",

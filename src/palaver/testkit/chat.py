@@ -155,7 +155,7 @@ class Chat:
             text=outbound.text,
             at=self.clock.now(),
             thread=outbound.thread_id,
-            reply_to=outbound.reply_to,
+            reply_to=outbound.quoted(in_group=True),
             key=key,
             files=(file,) if file else (),
             choices=outbound.choices,

@@ -57,6 +57,8 @@ class Feishu(Loopback):
     closed: ClassVar[No] = No({"code": 230002, "msg": "Bot/User can NOT be out of the chat."}, 400)
     wrong: ClassVar[No] = No({"code": 10014, "msg": "app secret invalid"})
     uuids: dict[str, str] = field(default_factory=dict[str, str])
+    quoted: list[str] = field(default_factory=list[str])
+    """The message that each of ours is a reply to, if it is one."""
     events: list[tuple[bytes, str]] = field(default_factory=list[tuple[bytes, str]])
     """What the long connection brings, and the sender's name, until it is acknowledged."""
     lines: list[web.WebSocketResponse] = field(default_factory=list[web.WebSocketResponse])
@@ -104,8 +106,9 @@ class Feishu(Loopback):
                 return await self._post(request, asked["receive_id"], asked)
             case "POST", ["im", "v1", "messages", root, "reply"]:
                 asked = await request.json()
-                assert asked["reply_in_thread"] is True
-                return await self._post(request, GROUP_CHAT, asked, root)
+                if "reply_in_thread" in asked:
+                    return await self._post(request, GROUP_CHAT, asked, root)
+                return await self._post(request, "", asked, quoted=root)
             case _:
                 raise No({"code": 99992402, "msg": "field validation failed"}, 400)
 
@@ -163,7 +166,9 @@ class Feishu(Loopback):
         assert form.get("image_type") == "message" or form["file_name"] == name
         return {"code": 0, "data": {"image_key" if kind == "images" else "file_key": self.keep(NewFile(name, content))}}
 
-    async def _post(self, request: web.Request, chat: str, asked: Json, thread: str | None = None) -> Json:
+    async def _post(
+        self, request: web.Request, chat: str, asked: Json, thread: str | None = None, quoted: str = ""
+    ) -> Json:
         assert len(asked["uuid"]) <= 50
         if asked["uuid"] in self.uuids:
             return {"code": 0, "data": {"message_id": self.uuids[asked["uuid"]]}}
@@ -175,6 +180,7 @@ class Feishu(Loopback):
         sent = Sent(chat, text, message, content, thread, self.files[handle] if handle else None)
         self.uuids[asked["uuid"]] = message
         await self.show(request, sent)
+        self.quoted.append(quoted)
         return {"code": 0, "data": {"message_id": message, "chat_id": chat}}
 
 

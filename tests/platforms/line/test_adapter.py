@@ -1,5 +1,6 @@
 """LINE's signature, free replies and pushes, and what its events and answers mean."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from palaver.protocols import (
     PlatformBusy,
     PlatformError,
     PlatformRefused,
+    QuoteMode,
     SendRefused,
     SendUnclear,
     TargetGone,
@@ -86,6 +88,26 @@ async def test_the_first_answer_is_a_free_reply_and_the_others_are_pushes_shown_
         await adapter.typing(TO)
         await adapter.typing(Outbound(platform="line", chat_id=GROUP_ID, text=""))
         assert server.typed == [ALICE], "LINE shows it only alone with somebody"
+
+
+async def test_an_answer_quotes_the_message_in_a_group_or_where_it_is_wanted() -> None:
+    async with serve(Line()) as server:
+        adapter = LineAdapter.make(ACCOUNT, options_of(server.url))
+        for number, group in (("1", ""), ("2", GROUP_ID)):
+            message = {"id": number, "type": "text", "text": "hi", "quoteToken": f"q{number}"}
+            await adapter.handle_callback(call(event_of("message", group=group, message=message)), Recorder())
+        alone, there = replace(TO, reply_to="1"), replace(TO, chat_id=GROUP_ID, reply_to="2")
+        for number, answer in enumerate(
+            (
+                alone,
+                replace(alone, quotes=QuoteMode.ALWAYS),
+                there,
+                replace(there, quotes=QuoteMode.NEVER),
+                replace(there, reply_to="from before a restart"),
+            )
+        ):
+            await adapter.send(answer, idempotency_key=str(number))
+    assert [each.raw.get("quoteToken") for each in server.sent] == [None, "q1", "q2", None, None]
 
 
 async def test_each_answer_means_something() -> None:

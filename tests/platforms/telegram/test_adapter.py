@@ -12,7 +12,7 @@ from aiohttp import ClientSession
 
 from palaver.model.attachment import Attachment
 from palaver.model.label import Label
-from palaver.model.turn import Choice, Outbound
+from palaver.model.turn import Choice, Outbound, QuoteMode
 from palaver.protocols.adapter import (
     ChatMoved,
     PlatformBusy,
@@ -430,6 +430,10 @@ async def test_what_is_answered_is_shown_where_several_people_talk(server: Serve
         await adapter.send(to(chat, "yes", reply_to=reply_to), idempotency_key="1")
     replies = [asked.get("reply_parameters") for asked in server.world.asked("sendmessage")]
     assert replies == [{"message_id": 12, "allow_sending_without_reply": True}, None, None]
+    for chat, quotes in ((7, QuoteMode.ALWAYS), (-5, QuoteMode.NEVER)):
+        await adapter.send(to(chat, "yes", reply_to="12", quotes=quotes), idempotency_key="2")
+    replies = [asked.get("reply_parameters") for asked in server.world.asked("sendmessage")][3:]
+    assert replies == [{"message_id": 12, "allow_sending_without_reply": True}, None]
 
 
 async def test_the_general_topic_takes_no_number(server: Server) -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from palaver.model.attachment import Attachment
 from palaver.model.label import Label
-from palaver.model.turn import Outbound
+from palaver.model.turn import Outbound, QuoteMode
 from palaver.protocols.adapter import PlatformBusy, PlatformDown, PlatformRefused, SendRefused, SendUnclear, TargetGone
 from palaver.testkit.recorder import Recorder, running
 from tests.engine.gateway import until
@@ -200,10 +200,12 @@ async def test_sends_are_shown_once_under_one_key_and_errors_mean_something(fold
     content.write_bytes(b"bytes")
     async with started(folder, tmp_path / "data") as bridge:
         await bridge.opens()
-        adapter = at(bridge, quotes="always")
+        adapter = at(bridge)
         async with running(adapter, Recorder()):
             await bridge.says({"conversation": "hello"})
-            receipts = [await _send(adapter, to("**hi**", reply_to="3A1"), "k") for _ in range(2)]
+            receipts = [
+                await _send(adapter, to("**hi**", reply_to="3A1", quotes=QuoteMode.ALWAYS), "k") for _ in range(2)
+            ]
             picture = to("see", file=Attachment(Label("x.png"), "image/png"))
             await adapter.send_file(picture, content, idempotency_key="f")
             await adapter.typing(to())

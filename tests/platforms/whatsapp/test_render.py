@@ -1,10 +1,12 @@
 """What goes out: WhatsApp's marks, addresses, buttons, files and templates."""
 
+from dataclasses import replace
+
 import pytest
 
 from palaver.model.attachment import Attachment
 from palaver.model.label import Label
-from palaver.model.turn import Choice, Outbound
+from palaver.model.turn import Choice, Outbound, QuoteMode
 from palaver.platforms.whatsapp.render import MAX_TEXT, media_of, render, render_file, render_template, render_text
 from palaver.protocols.adapter import SendRefused
 from tests.platforms.whatsapp.fakes import ALICE, GROUP_ID
@@ -48,7 +50,7 @@ def test_each_kind_of_chat_has_its_address() -> None:
 def test_an_answer_quotes_in_groups_and_elsewhere_if_wanted() -> None:
     answer = to(reply_to="wamid.1")
     assert "context" not in render(answer)
-    assert render(answer, quotes=True)["context"] == {"message_id": "wamid.1"}
+    assert render(replace(answer, quotes=QuoteMode.ALWAYS))["context"] == {"message_id": "wamid.1"}
     assert render(to(GROUP_ID, reply_to="wamid.1"))["context"] == {"message_id": "wamid.1"}
 
 

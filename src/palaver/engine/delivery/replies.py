@@ -8,10 +8,11 @@ from functools import cached_property
 from palaver.engine import texts
 from palaver.engine.delivery.targets import TargetRules
 from palaver.model.attachment import Attachment
+from palaver.model.key import ScopedSetting
 from palaver.model.platform import Platform
 from palaver.model.source import MAIN, Source
 from palaver.model.split import ReplyAccount, ReplyPlace, ReplyRoutes, split
-from palaver.model.turn import Outbound, account_text, outbound_to
+from palaver.model.turn import Outbound, QuoteMode, account_text, outbound_to
 from palaver.protocols.adapter import Adapter, Limits
 from palaver.protocols.capabilities import Forwarding, Uploading, supports
 
@@ -26,10 +27,16 @@ PREVIEW_CHARACTERS = 600
 
 
 class Replies:
-    def __init__(self, adapters: Mapping[str, Adapter], commands: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        adapters: Mapping[str, Adapter],
+        commands: Collection[str] = (),
+        quotes: ScopedSetting[QuoteMode] = ScopedSetting(default=QuoteMode.GROUPS),  # noqa: B008
+    ) -> None:
         self.adapters = adapters
         """Every adapter under the text of its account."""
         self._commands = commands
+        self._quotes = quotes
 
     def adapter_for(self, platform: str, account: str | None) -> Adapter | None:
         return self.adapters.get(account_text(platform, account))
@@ -45,7 +52,14 @@ class Replies:
     @cached_property
     def routes(self) -> ReplyRoutes:
         """How to reply to any source, as a value for transactions."""
-        return ReplyRoutes(accounts={name: self._route(adapter) for name, adapter in self.adapters.items()})
+        accounts = {name: self._route(adapter) for name, adapter in self.adapters.items()}
+        return ReplyRoutes(accounts=accounts, quotes=self._quotes)
+
+    def set_quotes(self, quotes: ScopedSetting[QuoteMode]) -> None:
+        """Use another setting from now on."""
+        if quotes != self._quotes:
+            self._quotes = quotes
+            self.__dict__.pop("routes", None)
 
     def _route(self, adapter: Adapter) -> ReplyAccount:
         limits, platform = adapter.limits, adapter.platform

@@ -61,9 +61,9 @@ def message(outbound: Outbound, *, key: str | None = None) -> dict[str, Any]:
 
 
 def _reference(outbound: Outbound) -> dict[str, Any]:
-    """Leave out a reply in a direct chat, to a pressed button, and to the message at which the thread was opened."""
-    answered = outbound.reply_to
-    if not (outbound.scope_id and answered and is_id(answered) and answered != outbound.thread_id):
+    """Leave out a reply to a pressed button, and to the message at which the thread was opened."""
+    answered = outbound.quoted(in_group=bool(outbound.scope_id))
+    if not (answered and is_id(answered) and answered != outbound.thread_id):
         return {}
     return {"message_reference": {"message_id": answered, "fail_if_not_exists": False}}
 

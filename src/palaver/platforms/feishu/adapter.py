@@ -29,7 +29,9 @@ from palaver.protocols import (
     PlatformBusy,
     PlatformDown,
     PlatformRefused,
+    QuoteMode,
     Receiver,
+    SendRefused,
     SendUnclear,
     TargetGone,
     file_to_send,
@@ -218,12 +220,21 @@ class FeishuAdapter:
         return receipt
 
     async def _post(self, outbound: Outbound, kind: str, content: str, key: str) -> str:
-        """Send to a chat or person, or into a topic: as a reply to its first message. A key is known for an hour."""
+        """Send to a chat or person, or into a topic: as a reply to its first message. A key is known for an hour.
+
+        A message that is gone cannot be replied to: then it is sent without a quote.
+        """
         uuid = hashlib.sha256(key.encode()).hexdigest()[:40]
         message: dict[str, Any] = {"msg_type": kind, "content": content, "uuid": uuid}
         if outbound.thread_id:
             path = f"/im/v1/messages/{quote(outbound.thread_id, safe='')}/reply"
             sent = await self._api.call("POST", path, sending=True, json={**message, "reply_in_thread": True})
+        elif quoted := await self._quoted(outbound):
+            path = f"/im/v1/messages/{quote(quoted, safe='')}/reply"
+            try:
+                sent = await self._api.call("POST", path, sending=True, json=message)
+            except SendRefused:
+                return await self._post(replace(outbound, reply_to=None), kind, content, f"{key}:plain")
         else:
             to = {"receive_id_type": _ID_TYPES.get(outbound.chat_id[:3], "chat_id")}
             message["receive_id"] = outbound.chat_id
@@ -232,6 +243,12 @@ class FeishuAdapter:
             return str(sent["data"]["message_id"])
         except (KeyError, TypeError) as error:
             raise SendUnclear("Feishu did not say which message was sent.") from error
+
+    async def _quoted(self, outbound: Outbound) -> str | None:
+        if outbound.quotes is not QuoteMode.GROUPS or not (outbound.reply_to or "").startswith("om_"):
+            return outbound.quoted(in_group=False)
+        kind = await self._chats.get(outbound.chat_id) if outbound.chat_id.startswith("oc_") else None
+        return outbound.quoted(in_group=kind is not None and kind.plain() != "p2p")
 
 
 def _json_response(found: Mapping[str, str]) -> HttpResponse:

@@ -222,11 +222,11 @@ class IMessageAdapter:
             await self._api.call("POST", _chat_path(_guid(outbound), "typing"))
 
     async def _where(self, outbound: Outbound) -> dict[str, str]:
-        """Return the chat and how to send there. In a group, reply to the message that is answered."""
+        """Return the chat and how to send there, as a reply if that is wanted."""
         guid, is_private = _guid(outbound), await self._has_private_api()
         where = {"chatGuid": guid, "method": "private-api" if is_private else "apple-script"}
-        if is_private and outbound.reply_to and ";+;" in guid:
-            where["selectedMessageGuid"] = outbound.reply_to
+        if is_private and (quoted := outbound.quoted(in_group=";+;" in guid)):
+            where["selectedMessageGuid"] = quoted
         return where
 
     async def _has_private_api(self) -> bool:

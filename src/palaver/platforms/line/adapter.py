@@ -37,7 +37,7 @@ from palaver.protocols import (
     parse_or_skip,
     take_json,
 )
-from palaver.protocols.recent import Names, ReplyWindows
+from palaver.protocols.recent import Names, ReplyWindows, shrink
 from palaver.protocols.rest import RestApi
 from palaver.protocols.tokens import keep_checking
 
@@ -65,6 +65,8 @@ class LineAdapter:
         self._data = RestApi("LINE", options.data_url, headers=headers, fix=_WRONG_TOKEN)
         self._people = Names(self._fetch_name)
         self._replies = ReplyWindows(1)
+        self._quote_tokens: dict[str, str] = {}
+        """What LINE wants to see when an answer quotes one of the last messages."""
         self._sent: dict[str, None] = {}
         """Our last messages: LINE does not tell the author of what somebody quotes."""
 
@@ -99,6 +101,9 @@ class LineAdapter:
         name = await self._people.get(f"{place}/{source.user_id}") if source.user_id else None
         is_ours = inbound.mentions_us or inbound.reply_to in self._sent
         await receiver.receive(replace(inbound, labels=Labels(user=name), mentions_us=is_ours), Trust())
+        if event.quote_token and source.message_id:
+            self._quote_tokens[source.message_id] = event.quote_token
+            shrink(self._quote_tokens)
         if event.reply_token:
             self._replies.open(source.chat_id or "", event.reply_token, _REPLY_SECONDS)
 
@@ -114,7 +119,8 @@ class LineAdapter:
 
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
         """Reply, which is free, or push, which counts. A push that is repeated is shown once, a reply is not."""
-        messages = [render(outbound)]
+        quoted = outbound.quoted(in_group=not outbound.chat_id.startswith("U"))
+        messages = [render(outbound, self._quote_tokens.get(quoted or ""))]
         token = self._replies.take(outbound.chat_id)
         if token is not None:
             try:

@@ -14,6 +14,8 @@ _FILES = {"image": "image.jpg", "video": "video.mp4", "audio": "voice.m4a", "fil
 class Event(NamedTuple):
     inbound: Inbound
     reply_token: str | None = None
+    quote_token: str | None = None
+    """With it, an answer can quote the message. It does not expire."""
 
 
 def parse(event: Json, account: str) -> Event | None:
@@ -25,7 +27,7 @@ def parse(event: Json, account: str) -> Event | None:
     at = datetime.fromtimestamp(int(event["timestamp"]) / 1000, UTC)
     token = event.get("replyToken")
     if kind == "message":
-        return Event(_message(event["message"], place, at), token)
+        return Event(_message(event["message"], place, at), token, event["message"].get("quoteToken"))
     if kind == "unsend":
         source = Source(**place, message_id=str(event["unsend"]["messageId"]))
         return Event(Inbound(source=source, text="", at=at, revision=Revision(version="unsent", deleted=True)))

@@ -17,8 +17,10 @@ def plain_text(text: str) -> str:
     return shown if shown and Unit.UTF16.measure(shown) <= MAX_TEXT else text
 
 
-def render(outbound: Outbound) -> dict[str, Any]:
+def render(outbound: Outbound, quote_token: str | None = None) -> dict[str, Any]:
     message: dict[str, Any] = {"type": "text", "text": plain_text(outbound.text)}
+    if quote_token:
+        message["quoteToken"] = quote_token
     if outbound.choices:
         items = [
             {

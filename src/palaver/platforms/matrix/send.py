@@ -118,9 +118,10 @@ class MessageSender:
         return parse_event(found)
 
     def _with_reply(self, room_id: str, outbound: Outbound) -> Outbound:
-        """In a direct chat, leave out the reply: it is clear what an answer is to."""
+        """Leave out a reply that is not wanted: in a direct chat it is clear what an answer is to."""
         room = self._client.rooms.get(room_id)
-        return replace(outbound, reply_to=None) if room and self._direct_chats.is_direct(room) else outbound
+        in_group = not (room and self._direct_chats.is_direct(room))
+        return replace(outbound, reply_to=outbound.quoted(in_group=in_group))
 
     async def _send(self, room_id: str, content: Content, key: str | None) -> str:
         await self._is_encrypted(room_id)

@@ -38,8 +38,10 @@ def render(outbound: Outbound) -> Json:
     text, spans = (shown.text, shown.spans) if shown.text.strip() else (outbound.text, ())
     styles = [f"{span.offset}:{span.length}:{_STYLES[span.kind]}" for span in spans if span.length]
     parts = {"message": text, "textStyle": styles, **target(outbound)}
-    if "groupId" in parts:
-        parts |= {"mention": _mentions(text), **_quote(outbound.reply_to)}
+    is_group = "groupId" in parts
+    parts |= _quote(outbound.quoted(in_group=is_group))
+    if is_group:
+        parts |= {"mention": _mentions(text)}
     return {name: value for name, value in parts.items() if value != []}
 
 
@@ -51,6 +53,6 @@ def _mentions(text: str) -> list[str]:
 
 
 def _quote(message_id: str | None) -> Json:
-    """Quote a person's message. Only groups need it; clients look up the text themselves."""
+    """Quote a person's message. Clients look up the text themselves."""
     timestamp, author = split_message_id(message_id or "")
     return {"quoteTimestamp": timestamp, "quoteAuthor": author} if timestamp and author else {}

@@ -131,8 +131,8 @@ def _text_options(shown: Rendered, outbound: Outbound) -> dict[str, Any]:
 
 
 def _place(outbound: Outbound) -> dict[str, Any]:
-    """Return the destination. In a private chat, leave out the reply; ids of groups and channels are negative."""
-    answered = _parse_id(outbound.reply_to) if outbound.chat_id.startswith("-") else None
+    """Return the destination. Ids of groups and channels are negative."""
+    answered = _parse_id(outbound.quoted(in_group=outbound.chat_id.startswith("-")))
     reply = ReplyParameters(answered, allow_sending_without_reply=True) if answered else None
     return {"chat_id": outbound.chat_id, "message_thread_id": thread(outbound), "reply_parameters": reply}
 

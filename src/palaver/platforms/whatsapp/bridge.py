@@ -163,8 +163,8 @@ class BridgeAdapter:
         line = self._line
         if line is None:
             raise PlatformDown(_NOT_OPEN)
-        is_quoted = outbound.reply_to and (self._options.quotes == "always" or outbound.chat_id.endswith(_GROUP))
-        reply = {"reply_to": outbound.reply_to} if is_quoted else {}
+        quoted = outbound.quoted(in_group=outbound.chat_id.endswith(_GROUP))
+        reply = {"reply_to": quoted} if quoted else {}
         result = await self._ask(line, {"type": "send", "key": key, "to": outbound.chat_id, **content, **reply})
         if error := error_of(result):
             raise error

@@ -177,7 +177,7 @@ class CloudAdapter:
         """The Cloud API has no idempotency keys."""
         del idempotency_key
         try:
-            receipt = await self._post(render(outbound, quotes=self._options.quotes == "always"))
+            receipt = await self._post(render(outbound))
         except OutsideWindow:
             if not self._options.template:
                 raise

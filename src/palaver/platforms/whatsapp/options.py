@@ -2,7 +2,7 @@
 
 import re
 import secrets
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
@@ -103,9 +103,6 @@ class WhatsAppOptions(BaseModel):
     api_url: Url = Field(default="https://graph.facebook.com/v25.0", description="The Graph API, with its version.")
     bridge_url: Url | None = Field(default=None, description="For a personal number: the address of its bridge.")
     bridge_secret: SecretStr = Field(default=_NONE, description="The secret that the bridge asks for.")
-    quotes: Literal["groups", "always"] = Field(
-        default="groups", description="Where an answer quotes the message that it answers."
-    )
     read_receipts: bool = Field(default=True, description="Whether to mark messages as read.")
 
     @model_validator(mode="after")

@@ -59,17 +59,18 @@ def is_group(chat_id: str) -> bool:
     return not (_NUMBER.fullmatch(chat_id) or _USER_ID.fullmatch(chat_id))
 
 
-def _address(outbound: Outbound, *, quotes: bool) -> dict[str, Any]:
+def _address(outbound: Outbound) -> dict[str, Any]:
     """A number goes into `to`, the id of somebody who hides their number into `recipient`."""
     chat = outbound.chat_id
     where = {"recipient" if _USER_ID.fullmatch(chat) else "to": chat}
-    reply = {"context": {"message_id": outbound.reply_to}} if outbound.reply_to and (quotes or is_group(chat)) else {}
+    quoted = outbound.quoted(in_group=is_group(chat))
+    reply = {"context": {"message_id": quoted}} if quoted else {}
     kind = "group" if is_group(chat) else "individual"
     return {"messaging_product": "whatsapp", "recipient_type": kind, **where, **reply}
 
 
-def render(outbound: Outbound, *, quotes: bool = False) -> dict[str, Any]:
-    address, text = _address(outbound, quotes=quotes), render_text(outbound.text)
+def render(outbound: Outbound) -> dict[str, Any]:
+    address, text = _address(outbound), render_text(outbound.text)
     if buttons := _buttons(outbound, text):
         body: dict[str, Any] = {"type": "button", "body": {"text": text}, "action": {"buttons": buttons}}
         return {**address, "type": "interactive", "interactive": body}
@@ -93,7 +94,7 @@ def render_template(outbound: Outbound, name: str, language: str) -> dict[str, A
     text = one_line(" ".join(outbound.text.split()), _MAX_TEMPLATE_TEXT)
     body = {"type": "body", "parameters": [{"type": "text", "text": text or "…"}]}
     template = {"name": name, "language": {"code": language}, "components": [body]}
-    return {**_address(outbound, quotes=False), "type": "template", "template": template}
+    return {**_address(outbound), "type": "template", "template": template}
 
 
 def media_of(file: Attachment, size: int, *, has_text: bool = False) -> tuple[str, str]:
@@ -115,4 +116,4 @@ def render_file(outbound: Outbound, kind: str, media_id: str, name: str) -> Mapp
     media = {"id": media_id, **({"caption": caption} if caption else {})}
     if kind == "document":
         media["filename"] = name
-    return {**_address(outbound, quotes=False), "type": kind, kind: media}
+    return {**_address(outbound), "type": kind, kind: media}

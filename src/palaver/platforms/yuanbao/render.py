@@ -41,7 +41,7 @@ def render(outbound: Outbound, body: list[bytes], *, us: str, key: str, met_in: 
         group = outbound.chat_id.removeprefix(GROUP_PREFIX)
         parts = [(6, part) for part in body]
         head = ((1, message_id), (2, group), (3, us), (5, str(random)))
-        return "send_group_message", encode(*head, *parts, (7, outbound.reply_to or ""))
+        return "send_group_message", encode(*head, *parts, (7, outbound.quoted(in_group=True) or ""))
     parts = [(5, part) for part in body]
     return "send_c2c_message", encode((1, message_id), (2, outbound.chat_id), (3, us), (4, random), *parts, (6, met_in))
 

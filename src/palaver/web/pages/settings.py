@@ -34,6 +34,7 @@ _GENERAL = {
     "reset.at_hour": "Reset at this hour",
     "reset_notices": "Tell a chat of a reset",
     "progress": "Show which tools run",
+    "quotes": "Answer as a reply",
     "revisions": "Edited messages",
     "privacy.pseudonyms": "Pseudonyms",
 }
