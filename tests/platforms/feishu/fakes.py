@@ -95,8 +95,9 @@ class Feishu(Loopback):
             case "GET", ["im", "v1", "messages", _, "resources", key]:
                 return self.files[key]
             case "GET", ["im", "v1", "messages", message]:
-                author = APP_ID if self._find(message) else ALICE
-                return {"code": 0, "data": {"items": [{"message_id": message, "sender": {"id": author}}]}}
+                ours = self._find(message)
+                about = {"chat_id": ours.chat, "sender": {"id": APP_ID}} if ours else {"sender": {"id": ALICE}}
+                return {"code": 0, "data": {"items": [{"message_id": message, **about}]}}
             case "PATCH", ["im", "v1", "messages", message]:
                 return self._update(message, await request.json())
             case "POST", ["im", "v1", ("images" | "files") as kind]:
@@ -244,6 +245,18 @@ class FakeFeishu(CalledChat):
             "context": {"open_message_id": self.server.sent[-1].id, "open_chat_id": self.chat_id},
         }
         self._tell(event_of("card.action.trigger", event, next(self.server.numbers)))
+        return self.source("", user_id_alt=UNION)
+
+    async def react(self, receipt: str, sign: str, *, removed: bool = False) -> Source:
+        event = {
+            "message_id": receipt,
+            "reaction_type": {"emoji_type": {"👍": "THUMBSUP", "👎": "ThumbsDown"}[sign]},
+            "operator_type": "user",
+            "user_id": {"open_id": ALICE, "union_id": UNION, "user_id": "e33"},
+            "action_time": "1609073151345",
+        }
+        kind = "deleted" if removed else "created"
+        self._tell(event_of(f"im.message.reaction.{kind}_v1", event, next(self.server.numbers)))
         return self.source("", user_id_alt=UNION)
 
     def _buttons(self) -> list[Json]:

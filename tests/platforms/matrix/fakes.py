@@ -250,6 +250,14 @@ class FakeMatrix:
         relation = {"m.in_reply_to": {"event_id": receipt}}
         return self.source(await self.person.says(self.chat_id, text, **{"m.relates_to": relation}))
 
+    async def react(self, receipt: str, sign: str, *, removed: bool = False) -> Source:
+        if removed:
+            await self.person.redacts(self.chat_id, self._reaction)
+        else:
+            relation = {"rel_type": "m.annotation", "event_id": receipt, "key": f"{sign}\ufe0f"}
+            self._reaction = await self.person.sends(self.chat_id, {"m.relates_to": relation}, "m.reaction")
+        return self.source(receipt)
+
     async def edit(self, said: Source, text: str) -> None:
         content = {
             "msgtype": "m.text",

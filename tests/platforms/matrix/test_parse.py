@@ -181,7 +181,8 @@ def test_a_notice_is_of_a_bot() -> None:
     [
         event({"body": "no type"}),
         event({"msgtype": "m.key.verification.request", "body": "verify"}),
-        event({"m.relates_to": {"rel_type": "m.annotation", "event_id": "$x", "key": "👍"}}, "m.reaction"),
+        event({"m.relates_to": {"rel_type": "m.annotation", "event_id": "$x"}}, "m.reaction"),
+        event({"m.relates_to": {"rel_type": "m.thread", "event_id": "$x", "key": "👍"}}, "m.reaction"),
         event({"membership": "join"}, "m.room.member", state_key="@alice:example.org"),
         event("nothing"),
         {"type": "m.room.message"},

@@ -37,6 +37,7 @@ class Mattermost(Loopback):
     """The numbered events of the connection that can be resumed."""
     connection: int = 0
     lines: list[web.WebSocketResponse] = field(default_factory=list[web.WebSocketResponse])
+    bots: set[str] = field(default_factory=set[str])
     typed: list[str] = field(default_factory=list[str])
     asked: list[str] = field(default_factory=list[str])
     last: int = 0
@@ -63,7 +64,8 @@ class Mattermost(Loopback):
                 latest = {each: max([0, *(p["create_at"] for p in self._of(each))]) for each in CHANNELS}
                 found = [{**channel, "last_post_at": latest[key]} for key, channel in CHANNELS.items()]
             case ["users", _]:
-                found = {"nickname": self.names.pop(0) if self.names else "alice", "username": "alice"}
+                is_bot = {"is_bot": True} if parts[1] in self.bots else {}
+                found = {"nickname": self.names.pop(0) if self.names else "alice", "username": "alice", **is_bot}
             case ["channels", channel]:
                 found = CHANNELS.get(channel)
             case ["channels", channel, "posts"]:

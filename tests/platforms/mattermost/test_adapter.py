@@ -131,3 +131,13 @@ async def test_each_answer_means_something() -> None:
         server.trouble = server.wrong
         with pytest.raises(PlatformRefused, match="access token"):
             await adapter.check()
+
+
+async def test_a_reaction_of_another_bot_is_a_bots() -> None:
+    async with serve(Mattermost()) as server:
+        fake = FakeChannel(server)
+        async with run_adapter(fake) as (_, recorder):
+            server.bots.add(ALICE)
+            await fake.react("p1", "👎")
+            await recorder.has(1)
+    assert [trust.is_bot for trust in recorder.trusts] == [True]

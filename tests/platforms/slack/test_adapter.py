@@ -269,6 +269,17 @@ async def test_nothing_of_a_message_or_token_is_logged(
 # Names, chats and buttons
 
 
+async def test_a_reaction_of_another_app_is_a_bots(server: Server, world: World) -> None:
+    async with connected(server) as (adapter, recorder):
+        world.users["U0APP"] = {**world.users[ALICE], "id": "U0APP", "is_bot": True}
+        await adapter.send(Outbound(platform="slack", chat_id="C0DEV", text="May I?"), idempotency_key="k")
+        for user in ("U0APP", ALICE, "U0APP"):
+            world.react("C0DEV", user, world.sent()[-1], "-1")
+        await recorder.has(3)
+    assert [trust.is_bot for trust in recorder.trusts] == [True, False, True]
+    assert len(world.asked("users.info")) == 4, "twice for each: the name, and what it is"
+
+
 async def test_names_are_looked_up_once_and_kept_up_to_date(server: Server, world: World) -> None:
     async with connected(server) as (_, recorder):
         for text in ("one", "two"):

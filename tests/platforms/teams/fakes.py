@@ -148,6 +148,11 @@ class FakeTeams(CalledChat):
         data = next(action["data"] for action in self._actions() if action["title"] == label)
         return self._push(next(self.server.numbers), value=data, replyToId=self.server.sent[-1].id)
 
+    async def react(self, receipt: str, sign: str, *, removed: bool = False) -> Source:
+        kind = {"👍": "like"}.get(sign, "1f44e_no-tone2")
+        given: Json = {"reactionsRemoved" if removed else "reactionsAdded": [{"type": kind}]}
+        return self._push(f"f:{next(self.server.numbers)}", kind="messageReaction", replyToId=receipt, **given)
+
     def _actions(self) -> list[Json]:
         return [each for card in self.server.sent[-1].raw.get("attachments", ()) for each in card["content"]["actions"]]
 

@@ -76,6 +76,10 @@ class FakeBridged:
         frame = {"type": "change", "id": said_before.message_id, "version": version, **changed}
         await self.bridge.say({**said(changed["text"], **self.place), **frame})
 
+    async def react(self, receipt: str, sign: str, *, removed: bool = False) -> Source:
+        frame = {"type": "reaction", "id": receipt, "emoji": "" if removed else sign}
+        return await self._say({**said("", **self.place), **frame})
+
     async def say_with(self, text: str, files: Sequence[NewFile]) -> Source:
         about: list[dict[str, Any]] = []
         for file in files:

@@ -92,6 +92,7 @@ class FeishuAdapter:
         self._people = Names(self._fetch_name)
         self._chats = Names(self._fetch_chat_kind)
         self._ours = Names(self._fetch_author)
+        self._places = Names(self._fetch_place)
 
     @classmethod
     def make(cls, account: str, options: FeishuOptions) -> "FeishuAdapter":
@@ -154,8 +155,15 @@ class FeishuAdapter:
         if not self._us:
             await self.check()
         found = parse_or_skip(self.platform.name, lambda: parse(event, self.account, self._us))
-        if found is not None:
-            await receiver.receive((await self._complete(found)).inbound, found.trust)
+        if found is None:
+            return
+        if found.inbound.reaction is not None:
+            place = await self._places.get(found.inbound.reply_to or "")
+            if place is None:
+                return
+            source = replace(found.inbound.source, chat_id=place.plain())
+            found = found._replace(inbound=replace(found.inbound, source=source))
+        await receiver.receive((await self._complete(found)).inbound, found.trust)
 
     def _is_authentic(self, request: HttpRequest, event: Json, *, is_encrypted: bool) -> bool:
         """Feishu does not sign the question that it asks when you enter the address; it encrypts it."""
@@ -186,8 +194,15 @@ class FeishuAdapter:
         return (await self._api.call("GET", f"/im/v1/chats/{quote(chat, safe='')}"))["data"]["chat_mode"]
 
     async def _fetch_author(self, message: str) -> object:
-        found = await self._api.call("GET", f"/im/v1/messages/{quote(message, safe='')}")
-        return found["data"]["items"][0]["sender"]["id"]
+        return (await self._fetch_message(message))["sender"]["id"]
+
+    async def _fetch_place(self, message: str) -> object:
+        """Return the chat of one of our messages."""
+        found = await self._fetch_message(message)
+        return found["chat_id"] if found["sender"]["id"] == self._options.app_id else None
+
+    async def _fetch_message(self, message: str) -> Json:
+        return (await self._api.call("GET", f"/im/v1/messages/{quote(message, safe='')}"))["data"]["items"][0]
 
     def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
         message, kind, key = (quote(part, safe="") for part in (file.handle or "//").split("/", 2))

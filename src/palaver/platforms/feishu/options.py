@@ -33,7 +33,8 @@ GUIDE = SetupGuide(
     after=(
         "Start the gateway. Under Events & Callbacks, enter https://YOUR-ADDRESS/in/feishu/{account} as the request "
         "URL of the events and of the callbacks; for the mode stream, choose the long connection for both. Add the "
-        "events im.message.receive_v1 and im.message.recalled_v1 and the callback card.action.trigger, and publish "
+        "events im.message.receive_v1, im.message.recalled_v1, im.message.reaction.created_v1 and "
+        "im.message.reaction.deleted_v1 and the callback card.action.trigger, and publish "
         "another version."
     ),
     owner_prompt="Your own Feishu id, ou_… or alt:on_…? You can leave it out and pair later:",

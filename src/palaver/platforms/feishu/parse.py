@@ -1,4 +1,4 @@
-"""Parse Feishu's events: messages, recalled messages and pressed buttons."""
+"""Parse Feishu's events: messages, recalled messages, reactions and pressed buttons."""
 
 import json
 import mimetypes
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, cast
 
-from palaver.protocols import DM, GROUP, UNKNOWN_TYPE, Attachment, Inbound, Label, Revision, Source, Trust
+from palaver.protocols import DM, GROUP, UNKNOWN_TYPE, Attachment, Inbound, Label, Reaction, Revision, Source, Trust
 
 Json = Mapping[str, Any]
 _RESOURCES = {"image": "image", "file": "file", "audio": "file", "media": "file"}
@@ -36,6 +36,8 @@ def parse(event: Json, account: str, us: str) -> Event | None:
             return _message(event["event"], account, us)
         case "im.message.recalled_v1":
             return _recalled(event["event"], account)
+        case ("im.message.reaction.created_v1" | "im.message.reaction.deleted_v1") as kind:
+            return _reaction(event["event"], account, removed="deleted" in kind)
         case "card.action.trigger":
             return _pressed(event, account)
         case _:
@@ -75,6 +77,20 @@ def _recalled(event: Json, account: str) -> Event:
     at = _time(event["recall_time"])
     source = Source(platform="feishu", chat_kind=GROUP, **place)
     return Event(Inbound(source=source, text="", at=at, revision=Revision(version="recalled", deleted=True)))
+
+
+def _reaction(event: Json, account: str, *, removed: bool) -> Event | None:
+    """Feishu does not say in which chat, and has no open id of an app that reacts."""
+    if event.get("operator_type") != "user":
+        return None
+    said = Inbound(
+        source=Source(platform="feishu", account=account, chat_kind=GROUP, **_person(event["user_id"])),
+        text="",
+        at=_time(event["action_time"]),
+        reply_to=str(event["message_id"]),
+        reaction=Reaction(emoji=str(event["reaction_type"]["emoji_type"]), removed=removed),
+    )
+    return Event(said, kind_is_known=False)
 
 
 def _pressed(event: Json, account: str) -> Event:

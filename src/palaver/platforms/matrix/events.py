@@ -17,6 +17,8 @@ class ReplyTarget(msgspec.Struct, frozen=True):
 class Relation(msgspec.Struct, frozen=True):
     rel_type: str = ""
     event_id: str = ""
+    key: str = ""
+    """The emoji of a reaction."""
     in_reply_to: ReplyTarget | None = msgspec.field(name="m.in_reply_to", default=None)
     is_falling_back: bool = False
 

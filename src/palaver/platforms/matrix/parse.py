@@ -16,6 +16,7 @@ from palaver.protocols import (
     Inbound,
     Label,
     Labels,
+    Reaction,
     Revision,
     Source,
     Trust,
@@ -51,10 +52,12 @@ def trust_of(event: Event) -> Trust:
 
 
 def parse(event: Event, context: EventContext) -> Inbound | None:
-    """Return the message; None for reactions, state changes and other events."""
+    """Return the message or reaction; None for state changes and other events."""
     if event.type == "m.room.redaction":
         return _deletion(event, context)
     content = event.content
+    if event.type == "m.reaction":
+        return _reaction(event, context)
     if event.type == "m.sticker":
         return _message(event, content, context, files=_files(content))
     if event.type != "m.room.message" or not content.msgtype or content.msgtype.startswith("m.key.verification"):
@@ -94,9 +97,37 @@ def _edit(event: Event, context: EventContext) -> Inbound | None:
     )
 
 
+def _reaction(event: Event, context: EventContext) -> Inbound | None:
+    relation = event.content.relates_to
+    target = _id(relation.event_id) if relation.rel_type == "m.annotation" else None
+    if target is None or not relation.key:
+        return None
+    return Inbound(
+        source=replace(_source(event, context, event.event_id, None), message_id=None),
+        text="",
+        at=_time_of(event),
+        labels=_labels(context),
+        reply_to=target,
+        reaction=Reaction(emoji=relation.key),
+    )
+
+
+def take_back(redaction: Event, reaction: Event, context: EventContext) -> Inbound | None:
+    """Return that a reaction was taken back, which a moderator can do too: nobody thinks so any more."""
+    given = _reaction(reaction, context)
+    if given is None or given.reaction is None:
+        return None
+    return replace(given, at=_time_of(redaction), reaction=replace(given.reaction, removed=True))
+
+
+def redacted_id(event: Event) -> str | None:
+    """Newer rooms have the redacted id in the content."""
+    return _id(event.content.redacts or event.redacts) if event.type == "m.room.redaction" else None
+
+
 def _deletion(event: Event, context: EventContext) -> Inbound | None:
-    """Newer rooms have the redacted id in the content. The homeserver has checked the permission."""
-    redacted = _id(event.content.redacts or event.redacts)
+    """The homeserver has checked the permission."""
+    redacted = redacted_id(event)
     if redacted is None:
         return None
     return Inbound(

@@ -11,15 +11,17 @@ from palaver.platforms.matrix.client import Client, Invitation, Invitations, dec
 from palaver.platforms.matrix.events import Event, is_valid_id
 from palaver.platforms.matrix.keys import UndecryptableNotices, maintain_keys
 from palaver.platforms.matrix.options import Options
-from palaver.platforms.matrix.parse import parse, text_of, trust_of
+from palaver.platforms.matrix.parse import parse, redacted_id, take_back, text_of, trust_of
 from palaver.platforms.matrix.rooms import DirectChats, answer_invitation, predecessor_of
 from palaver.platforms.matrix.send import MessageSender, RoomSender
 from palaver.platforms.matrix.sync import Batch, RoomEvent, SyncReader, Undecrypted
 from palaver.protocols import BackgroundTasks, Inbound, Quote, Receiver, SystemClock, account_text, identity_of
+from palaver.protocols.recent import shrink
 
 JOIN_TIMEOUT_SECONDS = 10.0
 """How long a sync waits for joins; after that they continue in the background."""
 _MAX_INVITATIONS = 100
+_MAX_REACTIONS = 1000
 
 
 class SyncSession:
@@ -45,6 +47,7 @@ class SyncSession:
         self._notices = UndecryptableNotices(client, sender, SystemClock())
         self._position: str | None = None
         self._invitations: Invitations = {}
+        self._reactions: dict[str, Event] = {}
         self._saved_position: str | None = None
         self._next: Batch
         self.sender = MessageSender(client, self._direct_chats, sender)
@@ -109,11 +112,24 @@ class SyncSession:
         if room_event.undecrypted:
             self.tasks.run(self._notices.notify(room_event, room_event.undecrypted))
             return False
-        inbound = parse(event, room_event.context)
-        if inbound:
+        inbound = self._parse(room_event)
+        if inbound and inbound.reaction:
+            await self._receiver.receive(inbound, trust_of(event))
+        elif inbound:
             await self._receiver.receive(await self._with_quote(inbound, room_id), trust_of(event))
         self._undecrypted.pop(event.event_id, None)
         return inbound is not None
+
+    def _parse(self, room_event: RoomEvent) -> Inbound | None:
+        """Parse an event. The redaction of a reaction has only its id, so the last reactions are remembered."""
+        event, context = room_event.event, room_event.context
+        if reaction := self._reactions.get(redacted_id(event) or ""):
+            return take_back(event, reaction, context)
+        inbound = parse(event, context)
+        if inbound and inbound.reaction:
+            self._reactions[event.event_id] = event
+            shrink(self._reactions, _MAX_REACTIONS)
+        return inbound
 
     async def _with_quote(self, inbound: Inbound, room_id: str) -> Inbound:
         """Add what a message replies to. A reply to our message counts as a mention."""

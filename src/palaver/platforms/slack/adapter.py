@@ -106,6 +106,8 @@ class SlackAdapter:
         """Store the event, or ignore it."""
         match event:
             case NewMessage(inbound, trust):
+                if inbound.reaction and await names.is_bot(inbound.source.user_id):
+                    trust = Trust(is_bot=True)
                 await receiver.receive(await names.add_to(inbound), trust)
             case ButtonPress(inbound) as press:
                 await receiver.receive(await names.add_to(inbound), Trust())

@@ -35,6 +35,7 @@ class Names:
         self._us = us
         self._people: dict[str, str | None] = {}
         self._chats: dict[str, _Chat | None] = {}
+        self._bots: dict[str, bool | None] = {}
         self._is_ours: dict[str, bool | None] = {}
         """By chat and thread."""
 
@@ -58,6 +59,13 @@ class Names:
             labels=labels,
             mentions_us=inbound.mentions_us or await self._is_in_our_thread(source),
         )
+
+    async def is_bot(self, user: str | None) -> bool:
+        """Return whether it is an app's user. Messages of apps say so, reactions do not."""
+        return bool(await _look_up(self._bots, user, self._fetch_is_bot))
+
+    async def _fetch_is_bot(self, user: str) -> bool:
+        return bool((await self._web.users_info(user=user))["user"].get("is_bot"))
 
     async def _is_in_our_thread(self, source: Source) -> bool:
         """Return whether it is in a thread that we began, by answering a message for us there."""

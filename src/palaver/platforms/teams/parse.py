@@ -1,9 +1,12 @@
 """Parse the activities of the Bot Framework, as Teams sends them."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
+from palaver.model.feedback import rating_of
 from palaver.protocols import (
     CHANNEL,
     DM,
@@ -13,6 +16,7 @@ from palaver.protocols import (
     Inbound,
     Label,
     Labels,
+    Reaction,
     Revision,
     Source,
     Trust,
@@ -31,6 +35,7 @@ _CHANGES = {
     ("messageDelete", "softDeleteMessage"): "delete",
 }
 _BOT = "28:"
+_EMOJI_NUMBER = re.compile(r"(1f[0-9a-f]{3})(?:_|$)")
 _DOWNLOAD = "application/vnd.microsoft.teams.file.download.info"
 
 
@@ -41,6 +46,8 @@ class Activity(NamedTuple):
 
 def parse(activity: Json, account: str) -> Activity | None:
     """Parse an activity; None if nobody says anything."""
+    if activity["type"] == "messageReaction":
+        return _reaction(activity, account)
     kind, event = str(activity["type"]), _object(activity, "channelData").get("eventType") or ""
     change = _CHANGES.get((kind, event if kind != "message" else ""))
     if change is None:
@@ -60,6 +67,31 @@ def parse(activity: Json, account: str) -> Activity | None:
         revision=_revision(change, at, text),
     )
     return Activity(checked(inbound), Trust(is_bot=str(sender["id"]).startswith(_BOT)))
+
+
+def _reaction(activity: Json, account: str) -> Activity | None:
+    """Return the first reaction that counts: somebody can change one for another, which adds and removes at once."""
+    given = [(each, False) for each in activity.get("reactionsAdded") or ()]
+    given += [(each, True) for each in activity.get("reactionsRemoved") or ()]
+    signs = [(_emoji(str(each["type"])), removed) for each, removed in given]
+    counts = next((sign for sign in signs if rating_of(sign[0])), None)
+    if counts is None or not activity.get("replyToId"):
+        return None
+    inbound = Inbound(
+        source=replace(_source(activity, account), message_id=None),
+        text="",
+        at=datetime.fromisoformat(activity["timestamp"]),
+        labels=Labels(user=_label(activity["from"].get("name"))),
+        reply_to=str(activity["replyToId"]),
+        reaction=Reaction(emoji=counts[0], removed=counts[1]),
+    )
+    return Activity(checked(inbound), Trust(is_bot=str(activity["from"]["id"]).startswith(_BOT)))
+
+
+def _emoji(kind: str) -> str:
+    """Return the character: `like` is the oldest name, and newer ones begin with its number, as `1f44e_thumbsdown`."""
+    number = _EMOJI_NUMBER.match(kind)
+    return chr(int(number[1], 16)) if number else {"like": "👍", "dislike": "👎"}.get(kind, kind)
 
 
 def _source(activity: Json, account: str) -> Source:

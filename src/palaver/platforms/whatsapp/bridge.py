@@ -104,7 +104,7 @@ class BridgeAdapter:
         match frame.get("type"):
             case "state":
                 await self._change_state(frame, line, receiver)
-            case "message" | "change":
+            case "message" | "change" | "reaction":
                 await self._receive(frame, line, receiver)
             case "alias":
                 await self._link(frame, receiver)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,6 +20,7 @@ from palaver.protocols import (
     PlatformDown,
     PlatformError,
     Quote,
+    Reaction,
     Revision,
     SendRefused,
     SendUnclear,
@@ -52,10 +54,12 @@ def aliases_of(*forms: str | None) -> list[tuple[str, str]]:
 
 
 def parse_frame(frame: Frame, account: str, ours: AbstractSet[str]) -> NewMessage | None:
-    """Parse a `message` or a `change`; None if we wrote it. `ours` has the canonical ids of our own number."""
+    """Parse a message, change or reaction; None if we wrote it. `ours` has the canonical ids of our own number."""
     source = _source(frame, account)
     if canonical_form(source.user_id or "") in ours:
         return None
+    if frame["type"] == "reaction":
+        return NewMessage(inbound=_reaction(frame, source), aliases=aliases_of(source.user_id, frame.get("from_alt")))
     text, is_named = _addressed(str(frame.get("text") or ""), ours)
     mentions = {canonical_form(str(each)) for each in frame.get("mentions") or ()}
     quote = _quote(frame, source, ours)
@@ -73,6 +77,19 @@ def parse_frame(frame: Frame, account: str, ours: AbstractSet[str]) -> NewMessag
         else None,
     )
     return NewMessage(inbound=inbound, aliases=aliases_of(source.user_id, frame.get("from_alt")))
+
+
+def _reaction(frame: Frame, source: Source) -> Inbound:
+    """`id` names the message; without an emoji the reaction is taken back."""
+    emoji = str(frame.get("emoji") or "")
+    return Inbound(
+        source=replace(source, message_id=None),
+        text="",
+        at=datetime.fromtimestamp(float(frame["at"]), UTC),
+        labels=Labels(user=_label(frame.get("name")), chat=_label(frame.get("group_name"))),
+        reply_to=source.message_id,
+        reaction=Reaction(emoji=emoji, removed=not emoji),
+    )
 
 
 def _source(frame: Frame, account: str) -> Source:
