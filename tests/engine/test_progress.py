@@ -102,6 +102,32 @@ async def test_it_stands_below_what_was_said_and_the_answer_grows_in_the_same_me
         assert only.text == "It rains."
 
 
+async def test_a_tool_that_was_approved_is_shown_when_it_runs(tmp_path: Path) -> None:
+    go = asyncio.Event()
+
+    class Asking:
+        async def answer(self, request: Request) -> AsyncGenerator[Event]:
+            if not request.approvals:
+                yield ToolCalled(calls=(CALL,))
+                yield ApprovalNeeded(call=CALL, question="May I?")
+                return
+            await go.wait()
+            yield ToolReturned(call="c", text="looked")
+            yield Final(text="It rains.")
+
+    async with running(tmp_path / "p.db", agent=Asking(), limits=QUICK) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "weather?")
+        await chat.hears("May I?")
+        await chat.say(alice, "/approve")
+        await chat.hears("Using `look` (0 s)")
+        go.set()
+        await chat.hears("It rains.")
+        await here.settled()
+        assert not any("Using" in message.text for message in chat.shown)
+
+
 async def test_a_crash_leaves_nothing_behind(tmp_path: Path) -> None:
     """Whether the turn goes on or is given up."""
     world = FakePlatform()

@@ -334,6 +334,8 @@ class AgentRun:
         self.text = ""
         self._form = request.form
         self._open_calls = {call.id: call for call in open_calls(request.messages)}
+        if request.approvals:  # What was not denied runs now, and nothing more is said of it.
+            self.work([call.name for call in self._open_calls.values() if request.approvals.get(call.id, True)])
         try:
             with contain_cancellation():
                 return _cut(await self._run(request), request.form)
