@@ -15,8 +15,8 @@ from palaver.model.attachment import Attachment, describe_attachment
 from palaver.model.label import Label, marker
 from palaver.model.transcript import Role, ToolCall
 from palaver.model.view import Message
-from palaver.protocols.agent import Final
-from tests.agents.fake_provider import Call, Provider, Says, Step, providing
+from palaver.protocols.agent import Failure, FailureKind, Final
+from tests.agents.fake_provider import Call, Provider, Refuses, Says, Step, providing
 from tests.agents.model_helpers import KEY, Box, asked, events, request
 from tests.agents.test_model_memory import PNG, picture, read_file
 
@@ -107,3 +107,18 @@ async def test_what_a_model_cannot_see_is_named_with_the_reason() -> None:
     )
     assert provider.bodies[0] == provider.bodies[1]
     assert SHOWN not in provider.bodies[0]
+
+
+async def test_llama_cpp_rejects_images_with_a_status_that_means_something_else() -> None:
+    """In one turn: another one would fail likewise, since the image stays in the conversation."""
+    words = "image input is not supported - hint: if this is unexpected, you may need to provide the mmproj"
+    async with asked(Refuses(status=500, message=words), Says(text="fine")) as (agent, provider):
+        happened = await events(agent, request(f"what is this {picture(1)}", read_file=read_file))
+    assert isinstance(happened[-1], Final)
+    assert [body.count(SHOWN) for body in provider.bodies] == [1, 0]
+    assert "this model cannot see images" in provider.requests[1]["messages"][-1]["content"]
+    async with asked(Refuses(status=500, message="out of memory")) as (agent, provider):
+        (only,) = await events(agent, request(f"what is this {picture(1)}", read_file=read_file))
+    assert isinstance(only, Failure)
+    assert only.kind is FailureKind.TRANSIENT
+    assert len(provider.bodies) == 1

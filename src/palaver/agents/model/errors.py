@@ -79,6 +79,8 @@ _TOO_LONG = re.compile(
     r"context (?:length|size|window|limit)|prompt is too long|too many (?:input )?tokens", re.IGNORECASE
 )
 """How servers without a code for it say so, such as llama.cpp."""
+_NOT_TAKEN = re.compile(r"(?:image|audio|video) input is not supported|not support multimodal", re.IGNORECASE)
+"""How llama.cpp rejects a file, with status 500, as if asking again could help."""
 _DELAY = re.compile(r"([0-9]{1,6}(?:\.[0-9]+)?)s", re.ASCII)
 _MAX_DETAIL_LENGTH = 300
 
@@ -119,7 +121,7 @@ def _part(body: object, name: str) -> object:
     return cast("Mapping[str, object]", body).get(name) if isinstance(body, Mapping) else None
 
 
-def is_about_content(error: ModelRequestRejectedError) -> bool:
+def is_about_content(error: ModelRequestRejectedError | ModelServerError) -> bool:
     """Return whether the provider might accept less content. "Not found" can mean something the request refers to."""
     return _kind(error) in {FailureKind.FATAL, FailureKind.REJECTED, FailureKind.UNKNOWN_MODEL}
 
@@ -127,12 +129,15 @@ def is_about_content(error: ModelRequestRejectedError) -> bool:
 def _kind(error: AgentRunError) -> FailureKind:
     if setup := _setup_kind(error):
         return setup
-    is_rejected = isinstance(error, ModelRequestRejectedError)
+    is_not_taken = isinstance(error, ModelServerError) and bool(_NOT_TAKEN.search(_said(error)))
+    is_rejected = is_not_taken or isinstance(error, ModelRequestRejectedError)
     if isinstance(error, ModelContextWindowExceededError) or (is_rejected and _TOO_LONG.search(str(error))):
         return FailureKind.OVERFLOW
     status = error.status_code if isinstance(error, ModelHTTPError) else 0
     if isinstance(error, ModelRateLimitError) or status == HTTPStatus.TOO_MANY_REQUESTS:
         return FailureKind.RATE_LIMITED
+    if is_not_taken:
+        return FailureKind.REJECTED
     if isinstance(error, _TRANSIENT_ERRORS) or type(error) is ModelAPIError:  # an unreadable answer
         return FailureKind.TRANSIENT
     if is_rejected:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import cast
 
-from pydantic_ai.exceptions import ModelRequestRejectedError
+from pydantic_ai.exceptions import ModelRequestRejectedError, ModelServerError
 from pydantic_ai.messages import (
     InstructionPart,
     ModelMessage,
@@ -210,7 +210,7 @@ class AnswerLoop:
     async def _stream_text(self, call: ModelCall) -> AsyncGenerator[str]:
         """Call the model, again with less content if the provider rejects it, and remember what it accepted."""
         view = self.rejected.without(repair(self.messages))
-        rejection: ModelRequestRejectedError | None = None
+        rejection: ModelRequestRejectedError | ModelServerError | None = None
         files = await self.files.load(view)
         hidden = await self.files.without_files().load(view) if files else files
         for messages, remember in self._attempts(view, files, hidden):
@@ -218,7 +218,7 @@ class AnswerLoop:
                 async with aclosing(call.stream_text(messages)) as texts:
                     async for text in texts:
                         yield text
-            except ModelRequestRejectedError as error:
+            except (ModelRequestRejectedError, ModelServerError) as error:
                 if not is_about_content(error):
                     raise
                 rejection = error
