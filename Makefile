@@ -13,7 +13,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
 SCRATCH ?= $(shell df -k /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 8000000 {print "/dev/shm"}')
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check site crash signal soak debian bench sbom audit fmt clean
+.PHONY: help run test check site crash signal soak debian demo bench sbom audit fmt clean
 
 help: ## show what can be done
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
@@ -46,6 +46,9 @@ soak: $(VENV)/.dev ## an hour of whole gateways with all trouble at once; ARGS="
 
 debian: $(VENV)/.dev ## install, upgrade, lose and restore a service on a fresh Debian; as root
 	@$(BIN)/python -m tests.debian $(ARGS)
+
+demo: $(VENV)/.dev ## a conversation with the small local model over two platforms, printed
+	@$(BIN)/python -m tests.demonstration
 
 bench: $(VENV)/.dev $(VENV)/.node ## measure, side by side with the bare operation
 	@$(BIN)/python -m bench
