@@ -136,12 +136,10 @@ def _kind(error: AgentRunError) -> FailureKind:
     status = error.status_code if isinstance(error, ModelHTTPError) else 0
     if isinstance(error, ModelRateLimitError) or status == HTTPStatus.TOO_MANY_REQUESTS:
         return FailureKind.RATE_LIMITED
-    if is_not_taken:
+    if is_rejected:
         return FailureKind.REJECTED
     if isinstance(error, _TRANSIENT_ERRORS) or type(error) is ModelAPIError:  # an unreadable answer
         return FailureKind.TRANSIENT
-    if is_rejected:
-        return FailureKind.REJECTED
     is_transient = status >= _FIRST_SERVER_ERROR or status in _TRANSIENT_STATUSES
     return FailureKind.TRANSIENT if is_transient else FailureKind.FATAL
 
