@@ -77,7 +77,7 @@ def test_encrypt_rotate_back_up_restore_export_and_decrypt(
     assert "Only the configured key" in palaver("encryption", "rotate", "--finish")
     assert sessions(palaver) == before
     assert "you replace it yourself" in palaver("encryption", "rotate", code=2)
-    assert "Nothing is encrypted" in palaver("encryption", "off", "--yes")
+    assert "Everything is decrypted" in palaver("encryption", "off", "--yes")
     config.write_text("timezone: UTC\n")
     assert sessions(palaver) == before
 
@@ -133,7 +133,8 @@ async def test_files_beside_postgresql_are_not_converted_under_a_gateway(
     monkeypatch.setenv("PALAVER_ENCRYPTION__KEY", new_key())
     async with await open_store(server, exclusive=True):
         assert "gateway" in await asyncio.to_thread(palaver, "encryption", "on", code=75)
-    assert "Everything is encrypted" in await asyncio.to_thread(palaver, "encryption", "on")
+    said = await asyncio.to_thread(palaver, "encryption", "on")
+    assert "The files on this machine are encrypted: 0. PostgreSQL is as before" in said
     monkeypatch.delenv("PALAVER_ENCRYPTION__KEY")
     assert "no key is configured" in await asyncio.to_thread(palaver, "sessions", "list", code=1)
 

@@ -27,9 +27,11 @@ def test_a_store_moves_to_postgresql_and_back(
     said = capsys.readouterr().out
     assert "and compared each" in said
     assert "Remove it when you no longer need it" in said
-    assert main(["migrate", str(tmp_path / "b.db"), "--from", server, "--json"]) == 0
+    monkeypatch.chdir(tmp_path)
+    assert main(["migrate", "sqlite:///b.db", "--from", server, "--json"]) == 0
     moved = json.loads(capsys.readouterr().out)
     assert moved["rows"] > 12
+    assert moved["to"] == str(tmp_path / "b.db"), "in the configuration a relative path is another one"
     for place in (server, str(tmp_path / "b.db"), str(tmp_path / "palaver.db")):
         assert main(["sessions", "search", "shelf", "--store", place, "--json"]) == 0
         assert "oak shelf" in capsys.readouterr().out

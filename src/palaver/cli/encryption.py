@@ -76,7 +76,7 @@ def switch_on(*, json: Json = False) -> None:
         vault = open_or_create(config, key)
         vault.refuse_unfinished()
         count = _convert(config, [None], vault.current)
-    print_result({"files": count}, f"Everything is encrypted: the database and {counted(count, 'file')}.", as_json=json)
+    print_result({"files": count}, _done(config, count, "encrypted"), as_json=json)
     if not json and (old := len(backups_that_hold(backup_folder(config)))):
         print_line(
             f"Backups from before can still be read by anybody: {counted(old, 'backup')} in {backup_folder(config)}."
@@ -90,11 +90,8 @@ def switch_off(*, yes: Yes = False, json: Json = False) -> None:
         confirm("Decrypt everything that is stored?", EXAMPLES["off"], yes=yes)
         count = _convert(config, vault.data, None)
         vault.path.unlink()
-    done = (
-        f"Nothing is encrypted any more, neither the database nor {counted(count, 'file')}. Now remove encryption from"
-    )
-    done += " the configuration."
-    print_result({"files": count}, done, as_json=json)
+    done = _done(config, count, "decrypted")
+    print_result({"files": count}, f"{done} Now remove encryption from the configuration.", as_json=json)
 
 
 @app.command(
@@ -106,8 +103,7 @@ def renew(*, json: Json = False) -> None:
         renewed = vault.add_data_key() if len(vault.data) == 1 else vault
         count = _convert(config, renewed.data[1:], renewed.current)
         renewed.keep_only_current()
-    done = f"Everything is encrypted with a new data key: the database and {counted(count, 'file')}."
-    print_result({"files": count}, done, as_json=json)
+    print_result({"files": count}, _done(config, count, "encrypted with a new data key"), as_json=json)
 
 
 @app.command("rotate", help=f"Change your key, also while a gateway runs.\n\n{EXAMPLES['rotate']}")
@@ -161,6 +157,14 @@ def open_export(
 ) -> None:
     with file.open("rb") as sealed, open_output(output, force=force, example=EXAMPLES["open"]) as target:
         shutil.copyfileobj(open_sealed(sealed), target)
+
+
+def _done(config: Config, count: int, how: str) -> str:
+    if sqlite_path(config.store) is None:
+        return (
+            f"The files on this machine are {how}: {count}. The database in PostgreSQL is as before: encrypt its disk."
+        )
+    return f"Everything is {how}: the database and {counted(count, 'file')}."
 
 
 def _condition(database: Path) -> str:

@@ -26,6 +26,8 @@ def migrate(to: Target, *, source: Source = "", restart: Restart = False, json: 
     old = source or store_url(None)
     check_url(to)
     _refuse(old, to)
+    if file := sqlite_path(to):
+        to = str(file.absolute())  # a relative path means another file in the configuration
     shown_old, shown_new = mask_secrets(old), mask_secrets(to)
     copied = asyncio.run(transfer(old, to, shown_old, restart=restart, key=_key(old, to), progress=_Shown().show))
     print_result(
