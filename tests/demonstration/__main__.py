@@ -11,7 +11,7 @@ from tests.demonstration.stage import Line, home, staged
 
 
 def show(line: Line) -> None:
-    print(f"{line.place:8}  {line.who:9} ", line.text.replace("\n", "\n" + " " * 22), flush=True)  # noqa: T201
+    print(f"{line.place:8}  {line.who:9} ", line.text.replace("\n", "\n" + " " * 21), flush=True)  # noqa: T201
 
 
 async def main() -> None:

@@ -52,6 +52,7 @@ async def remember(stage: Stage) -> None:
 
 async def ask_and_paint(stage: Stage) -> None:
     """Asked on Telegram, she answers on Slack; then she approves the tool, sees it at work, and gets the picture."""
+    before = len(stage.telegram.uploads)
     stage.say(stage.telegram, "Paint a circle. Ask me for the color.", ASK_USER, PAINT, SEND_FILE)
     question = await stage.hears(stage.telegram, "1. ")
     chosen = re.findall(r"^1\. (.+)$", question, re.MULTILINE)[0]
@@ -64,7 +65,7 @@ async def ask_and_paint(stage: Stage) -> None:
     stage.note(stage.telegram, "Palaver", await _progress(stage))
     stage.dry.touch()
     await stage.answered(stage.telegram)
-    await until(lambda: bool(stage.telegram.uploads))
+    await until(lambda: len(stage.telegram.uploads) > before)
     stage.read()
     colour = next(written.strip() for name, written in stage.models.written if name == PAINT)
     assert stage.telegram.uploads[-1][::2] == ("photo", circle(COLOURS[colour]))
@@ -85,11 +86,13 @@ async def listen_and_speak(stage: Stage) -> None:
     stage.say(stage.telegram, "/voice on")
     await stage.hears(stage.telegram, "spoken")
     stage.note(stage.telegram, "Alice", f"(voice message) {_SPOKEN}")
+    before = len(stage.telegram.uploads)
     stage.telegram.send_voice(recording(_SPOKEN))
     answer = await stage.answered(stage.telegram)
-    await stage.hears(stage.telegram, "(voice")
-    heard = _last_words(stage.models.asked[-1])
-    stage.note(stage.telegram, "Moonshine", heard[heard.index(_TRANSCRIBED) :])
+    await until(lambda: len(stage.telegram.uploads) > before)
+    stage.read()
+    heard = next(line for line in _last_words(stage.models.asked[-1]).splitlines() if _TRANSCRIBED in line)
+    stage.note(stage.telegram, "Transcript", heard[heard.index(_TRANSCRIBED) :])
     assert {"capital", "spain"} <= set(re.findall("[a-z]+", heard.lower())), heard
     kind, _, spoken = stage.telegram.uploads[-1]
     assert kind == "voice"
