@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
+from pathlib import Path
 from typing import cast
 
 from aiohttp import ClientSession, web
@@ -121,7 +122,11 @@ async def _stream(request: web.Request, delta: Json, reason: str) -> web.StreamR
 async def serving_models() -> AsyncGenerator[ModelServer]:
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.demonstration.llama", stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL
+        *(sys.executable, "-m", "tests.demonstration.llama"),
+        cwd=Path(__file__).parents[2],
+        stdin=pipe,
+        stdout=pipe,
+        stderr=asyncio.subprocess.DEVNULL,
     )
     assert process.stdin
     assert process.stdout

@@ -97,11 +97,6 @@ class SlackPhone:
     def say(self, text: str) -> None:
         self.server.world.says(self._chat, SLACK_ALICE, escaped(text))
 
-    def react(self, to: str, sign: str) -> None:
-        """React to the newest message with these words."""
-        message = next(each for each in reversed(self.server.world.sent(self._chat)) if to in each["text"])
-        self.server.world.react(self._chat, SLACK_ALICE, message, sign)
-
     def shown(self) -> Sequence[str]:
         return [
             seen(message["text"]) or f"({', '.join(file['title'] for file in message['files'])})"
