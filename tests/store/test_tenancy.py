@@ -16,6 +16,7 @@ from palaver.db.transaction import Row, Statements, transaction
 from palaver.gateway.gateway import Gateway
 from palaver.model.errors import NewerSchema, StoreInUse, StoreUnavailable
 from palaver.store import opening
+from palaver.store.damage.schema import check_schema
 from palaver.store.opening import open_store
 from palaver.store.store import Store
 from tests.engine.gateway import until
@@ -24,6 +25,7 @@ from tests.store.conftest import DRIVER, fresh_store
 OLDER = known_migrations()
 NEWEST = OLDER[-1].number
 NEXT = Migration(NEWEST + 1, "next", "CREATE TABLE moods (no @counter) @strict;")
+ADDITIVE = NEXT._replace(sql=f"-- additive\n{NEXT.sql}")
 
 
 @transaction
@@ -110,7 +112,7 @@ async def test_gateways_are_upgraded_one_after_the_other(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As docs/install.md says: side by side with the same schema, and never with another one."""
+    """As docs/install.md says: side by side with the same schema, and alone where a migration changes it."""
     caplog.set_level("INFO")
     config = Config(data_dir=tmp_path, store=url)
     old, beside = Gateway(config), Gateway(config)
@@ -130,6 +132,41 @@ async def test_gateways_are_upgraded_one_after_the_other(
         await Gateway(config).serve()
     new.stop()
     assert await started
+
+
+async def test_gateways_go_on_beside_one_that_only_adds_to_the_schema(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with await open_store(url, exclusive=True) as old:
+        with monkeypatch.context() as newer:
+            newer.setattr(opening, "known_migrations", lambda: [*OLDER, ADDITIVE])
+            async with await open_store(url, exclusive=True) as new:
+                assert await new.read(_schema()) == await old.read(_schema()) == [(str(NEXT.number),)]
+        connection = await DRIVER.connect(url)
+        await connection.execute(_CUT)  # who comes back looks at the schema again
+        await connection.close()
+        await until(lambda: _answers(old))
+        async with await open_store(url, exclusive=True) as again:
+            found = await check_schema(again)
+            assert found.ok
+            assert f"added to the schema {NEWEST}" in found.found
+        with pytest.raises(NewerSchema, match=f"schema {NEXT.number}"):
+            await open_store(url)  # a command could miss what was added
+        last = NEXT._replace(number=NEXT.number + 1, sql=NEXT.sql.replace("moods", "tastes"))
+        monkeypatch.setattr(opening, "known_migrations", lambda: [*OLDER, ADDITIVE, last])
+        with pytest.raises(StoreInUse, match="gateways still use it"):
+            await open_store(url)
+    async with await open_store(url):
+        monkeypatch.undo()
+        with pytest.raises(NewerSchema):
+            await open_store(url, exclusive=True)
+
+
+async def _answers(store: Store) -> bool:
+    try:
+        return bool(await store.read(_schema()))
+    except StoreUnavailable:
+        return False
 
 
 async def _is_waited_for(connection: Any) -> bool:

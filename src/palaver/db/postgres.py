@@ -12,7 +12,7 @@ import asyncpg
 from palaver.db.postgres_batch import BEGIN_BATCH, Batch, Batcher, Member, RunAlone, Text
 from palaver.db.postgres_servers import parse_servers, refuse_transaction_pooler
 from palaver.db.postgres_statements import LOCK, LOST, ROLLED_BACK, TRY_LOCK, is_transient, to_postgres
-from palaver.db.schema import HOLD_SCHEMA, connection_name, refuse_running_gateways
+from palaver.db.schema import HOLD_SCHEMA, READ_SCHEMA, check_schema, connection_name, refuse_running_gateways
 from palaver.db.transaction import (
     KeyedTransaction,
     Lock,
@@ -332,8 +332,11 @@ class PostgresDatabase(Notifier):
     async def _hold(self, connection: Connection, version: int) -> None:
         """Hold the schema, and refuse all work if it was migrated while the connection was lost."""
         await connection.execute(HOLD_SCHEMA)
-        found = int(await connection.fetchval("SELECT value FROM meta WHERE name = 'schema'") or 0)
-        self._newer = NewerSchema(found, version) if found > version else None
+        self._newer = None
+        try:
+            check_schema(await connection.fetch(READ_SCHEMA), version, serves=True)
+        except NewerSchema as newer:
+            self._newer = newer
         self._held.set()
 
 

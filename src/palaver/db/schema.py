@@ -5,7 +5,7 @@ import socket
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from palaver.db.conversions import CONVERSIONS
 from palaver.db.transaction import Lock, Statements, Transaction, transaction
@@ -17,6 +17,20 @@ HOLD_SCHEMA = f"SELECT pg_advisory_lock_shared({_NAME})"
 _MAX_NAMED_GATEWAYS = 5
 _CONVERT = "@convert "
 """In a migration, what is done in Python."""
+_ADDITIVE = "-- additive"
+"""How a migration begins if gateways of the schema before can go on beside it.
+
+It only adds: tables, indexes, columns with a default. Nothing in it is about people, since older gateways would not
+erase that.
+"""
+READ_SCHEMA = "SELECT name, value FROM meta WHERE name IN ('schema', 'schema_needed')"
+_WRITE_SCHEMA = (
+    "INSERT INTO meta (name, value) VALUES ('schema', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+)
+_KEEP_NEEDED = (
+    "INSERT INTO meta (name, value) SELECT 'schema_needed', value FROM meta WHERE name = 'schema'"
+    " ON CONFLICT (name) DO NOTHING"
+)
 
 
 def connection_name(version: int) -> str:
@@ -69,6 +83,10 @@ class Migration(NamedTuple):
     name: str
     sql: str
 
+    @property
+    def is_additive(self) -> bool:
+        return self.sql.startswith(_ADDITIVE)
+
 
 @cache
 def known_migrations() -> tuple[Migration, ...]:
@@ -86,17 +104,26 @@ def translate(sql: str, words: Mapping[str, str]) -> list[str]:
     return [statement.strip() for statement in text.split(";") if statement.strip()]
 
 
+def check_schema(found: Iterable[Sequence[Any]], known: int, *, serves: bool) -> int:
+    """Return the version of a database, from its rows. Raise NewerSchema if a newer Palaver has changed it.
+
+    A gateway goes on if all that was changed is additive.
+    """
+    versions = {name: int(value) for name, value in found}
+    version = versions.get("schema", 0)
+    if (versions.get("schema_needed", version) if serves else version) > known:
+        raise NewerSchema(version, known)
+    return version
+
+
 @transaction
-def pending_migrations(migrations: Iterable[Migration], version_table: str) -> Statements[list[Migration]]:
+def pending_migrations(
+    migrations: Iterable[Migration], version_table: str, *, serves: bool = False
+) -> Statements[list[Migration]]:
     """Return the migrations still to run. Raise NewerSchema for a database of a newer Palaver."""
     rows = yield version_table, ()
-    version = 0
-    if rows:
-        found = yield "SELECT value FROM meta WHERE name = 'schema'", ()
-        version = int(found[0][0]) if found else 0
     known = list(migrations)
-    if version > known[-1].number:
-        raise NewerSchema(version, known[-1].number)
+    version = check_schema((yield READ_SCHEMA, ()) if rows else (), known[-1].number, serves=serves)
     return [migration for migration in known if migration.number > version]
 
 
@@ -118,18 +145,14 @@ def migrate_step(
 ) -> Statements[None]:
     """Run migrations and record their numbers, unless another process was faster.
 
-    `alone` raises while a gateway uses the schema.
+    `alone` raises while a gateway uses the schema. Those that only add run all the same.
     """
     yield Lock("schema")
-    missing = yield from waiting
-    if missing and alone:
+    waiting_now = yield from waiting
+    due = [migration for migration in migrations if migration in waiting_now]
+    if alone and not all(migration.is_additive for migration in due):
         yield from alone
-    for migration in migrations:
-        if migration not in missing:
-            continue
+    for migration in due:
         yield from run_migration(migration, words)
-        yield (
-            "INSERT INTO meta (name, value) VALUES ('schema', ?)"
-            " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-            (str(migration.number),),
-        )
+        yield (_KEEP_NEEDED if migration.is_additive else "DELETE FROM meta WHERE name = 'schema_needed'"), ()
+        yield _WRITE_SCHEMA, (str(migration.number),)

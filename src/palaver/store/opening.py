@@ -210,7 +210,7 @@ async def _open_postgres(url: str, *, serves: bool) -> Store:
         ) from error
     database = PostgresDatabase(url)
     await database.open()
-    store = await _ready(database, _POSTGRES_TABLE, POSTGRES, run_step=database.migrate)
+    store = await _ready(database, _POSTGRES_TABLE, POSTGRES, run_step=database.migrate, serves=serves)
     if serves:
         try:
             await database.serve(known_migrations()[-1].number)
@@ -227,9 +227,10 @@ async def _ready(
     ownership: FileLock | None = None,
     *,
     run_step: Callable[[Transaction[None]], Awaitable[None]],
+    serves: bool = False,
 ) -> Store:
     try:
-        await _migrate(database, version_table, words, ownership, run_step)
+        await _migrate(database, version_table, words, ownership, run_step, serves=serves)
         return Store(database, await open_search(database))
     except BaseException:
         await database.close()
@@ -242,9 +243,11 @@ async def _migrate(
     words: Mapping[str, str],
     ownership: FileLock | None,
     run_step: Callable[[Transaction[None]], Awaitable[None]],
+    *,
+    serves: bool,
 ) -> None:
     """Migrate the schema, unless a running gateway uses the older one."""
-    waiting = pending_migrations(known_migrations(), version_table)
+    waiting = pending_migrations(known_migrations(), version_table, serves=serves)
 
     def run(step: Sequence[Migration]) -> Awaitable[None]:
         alone = None if ownership else refuse_running_gateways()
