@@ -3,13 +3,17 @@
 import json
 import os
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any, ClassVar, cast
 
 import psutil
+import pytest
 
+from palaver.agents import acp_connection
 from palaver.agents.acp import AcpTransport
+from palaver.agents.acp_connection import AcpConnection, Session, Updated
 from palaver.agents.external import ExternalAgent
 from palaver.model.transcript import Role
 from palaver.testkit.platform import FakePlatform
@@ -152,3 +156,33 @@ async def test_stopping_and_crashing(tmp_path: Path) -> None:
 
 def _agents() -> list[psutil.Process]:
     return children_running("acp_agent.py")
+
+
+async def test_sessions_and_what_nobody_reads_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acp_connection, "_MAX_SESSIONS", 2)
+    async with talking(tmp_path) as here:
+        people = [here.world.person(name) for name in ("alice", "bob", "carol")]
+        chats = [here.world.dm(person) for person in people]
+        for chat, person in zip(chats, people, strict=True):
+            await chat.say(person, "one")
+            await chat.hears("heard 1: ")
+        await here.settled()
+        await chats[0].say(people[0], "two")  # dropped, and loaded again
+        heard = await chats[0].hears("heard 2: ")
+        assert heard.text.endswith("two")
+        await here.settled()
+    monkeypatch.setattr(acp_connection, "_MAX_ITEMS", 3)
+    told: list[str] = []
+
+    class Silent:
+        sessions: ClassVar[dict[str, Session]] = {}
+
+        def notify(self, method: str, params: Mapping[str, Any]) -> None:
+            told.append(f"{method} {params['sessionId']}")
+
+    session = Session(id="s1", connection=cast("AcpConnection", Silent()))
+    for _ in range(10):
+        session.add(Updated(update={}))
+    items = [session.items.get_nowait() for _ in range(session.items.qsize())]
+    assert [type(item).__name__ for item in items] == ["Updated"] * 3 + ["ProtocolError"]
+    assert told == ["session/cancel s1"]

@@ -118,6 +118,25 @@ async def test_a_conversation_that_is_too_long_goes_to_a_larger_model_only() -> 
         assert await both.ask() == ["answer 2"], "after it was summarised, the first is asked again"
 
 
+async def test_a_model_in_between_that_is_no_larger_is_not_asked() -> None:
+    too_long = Refuses(status=400, code="context_length_exceeded")
+    async with AsyncExitStack() as stack:
+        providers = [await stack.enter_async_context(providing(*each)) for each in ((too_long,), (too_long,), ())]
+        options = [
+            ModelOptions(model=f"openai:{window}", key=KEY, base_url=each.openai, context_window=window)
+            for each, window in zip(providers, (4_000, 1_000, 8_000), strict=True)
+        ]
+        agent = make_model_agent(replace(options[0], fallback=tuple(options[1:])))
+        *_, last = await events(agent, request(turn=1))
+        assert isinstance(last, Failure)
+        assert (last.model, last.instead) == ("openai:4000", "openai:8000")
+        *_, last = await events(agent, request(turn=1))
+        assert isinstance(last, Final)
+        assert [len(each.requests) for each in providers] == [1, 0, 1]
+        assert isinstance(agent, FallbackAgent)
+        await agent.close()
+
+
 async def test_when_all_fail_each_is_asked_once() -> None:
     async with two(DOWN) as both:
         both.second.then(Refuses(status=401, message=f"Incorrect API key provided: {KEY} other"))

@@ -4,13 +4,17 @@ import json
 import re
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
+from palaver.db.transaction import Lock
 from palaver.model.key import GroupScope, Scope, ScopedSetting
+from palaver.model.memory import MemoryLimits, MemoryScope
 from palaver.model.transcript import ToolCall
 from palaver.protocols.agent import Event, Final, Request, ToolCalled, ToolReturned
 from palaver.store.conversations import deletion
 from palaver.store.conversations.transcript import SEQS
+from palaver.store.people import memory
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
 from palaver.testkit.chat import Chat
@@ -176,3 +180,10 @@ async def test_a_note_changes_only_the_end_of_the_prompt_and_outlives_its_conver
         await two.here.store.transact(deletion.delete(session, OPERATOR, MovableClock().now()))
         assert "likes tea" in await two.ask(one, alice, "hello")
         assert not await two.here.store.read(violations())
+
+
+def test_an_edit_waits_for_others_who_write_notes() -> None:
+    """Together they must not exceed the limits, and none is lost."""
+    scope = MemoryScope(profile="main", identity="fake:alice")
+    steps = iter(memory.edit(1, "tea", scope, MemoryLimits(), datetime(2026, 1, 1, tzinfo=UTC)))
+    assert next(steps) == Lock("memory")

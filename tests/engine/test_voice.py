@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -14,9 +15,15 @@ import pytest
 from palaver.agents import voice_http
 from palaver.agents.voice import VoiceCommand
 from palaver.agents.voice_http import VoiceServer
+from palaver.model.attachment import Attachment
 from palaver.model.audio import recording_seconds
+from palaver.model.key import ScopedSetting
+from palaver.model.label import Label
 from palaver.model.quotas import Quota, QuotaKind, QuotaRules
+from palaver.model.revision import RevisionPolicy
+from palaver.model.source import Source, Trust
 from palaver.model.transcript import Role
+from palaver.model.turn import Inbound
 from palaver.protocols.voice import Voice, VoiceFailed, VoiceFormat
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.testkit.adapter import FakeAdapter
@@ -24,6 +31,7 @@ from palaver.testkit.platform import FakePlatform
 from palaver.testkit.updates import File
 from palaver.tools.voice import VoiceTools
 from tests.agents.fake_voice import VoiceService, opus, voicing, wave
+from tests.engine.agents import Slow
 from tests.engine.gateway import running, until
 from tests.engine.test_tools import use
 
@@ -261,10 +269,53 @@ async def test_an_answer_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPa
 def test_the_length_of_a_recording() -> None:
     assert recording_seconds(wave(2.5)) == 2.5
     assert recording_seconds(opus(90)) == 90
-    vorbis = b"OggS\0\2" + b"\0" * 21 + b"\1\x1e\x01vorbis\0\0\0\0\1\x44\xac\0\0" + opus(1)[45:]
+    head = b"\x01vorbis\0\0\0\0\1\x44\xac\0\0"
+    vorbis = b"OggS\0\2" + b"\0" * 20 + bytes((1, len(head))) + head + opus(1)[47:]
     assert recording_seconds(vorbis) == pytest.approx(48_000 / 44_100)
+    assert recording_seconds(opus(60) + opus(30)) == 90, "one behind the other"
+    # What a page says about its position is not believed against its size.
+    page = b"OggS" + b"\0" * 22 + b"\xff" + b"\xff" * 255 + b"x" * 255 * 255
+    assert recording_seconds(opus(1)[:47] + page * 100 + opus(1)[47:]) == pytest.approx(102, abs=1)
+    assert recording_seconds(opus(600) + b"OggS" + b"\0" * 9_000) > 9, "what follows is no page"
     for unknown in (b"ID3" + b"x" * 9_997, b"OggS" + b"\0" * 9_996, b"RIFF" + b"\0" * 9_996):
         assert recording_seconds(unknown) == 10.0
     for cut in range(60):
         assert recording_seconds(opus()[:cut]) >= 0
         assert recording_seconds(wave()[:cut]) >= 0
+
+
+async def test_a_recording_that_is_uploaded_is_transcribed_as_a_voice_message_is(tmp_path: Path) -> None:
+    shelf = BlobStore(tmp_path / "files")
+
+    async def content() -> AsyncGenerator[bytes]:
+        yield opus(30)
+
+    async with voicing() as service:
+        voice = Voice(transcriber=server(service), minute_price=0.006)
+        async with running(tmp_path / "p.db", shelf=shelf, voice=voice) as here:
+            chat = here.world.dm(alice := here.world.person("alice"))
+            kept = await shelf.keep(content(), 1_000)
+            upload = Attachment(Label("talk.ogg"), "audio/ogg", kept.size, sha256=kept.sha256)
+            source = Source(platform="fake", account="bot", chat_id=chat.id, user_id=alice.id, message_id="up1")
+            await here.engine.receive(
+                Inbound(source=source, text="listen", at=here.world.clock.now(), files=(upload,)), Trust()
+            )
+            await chat.hears(f"You said: listen\n{HEARD}")
+            await here.settled()
+            assert len(service.transcribed) == 1
+            assert await here.rows("SELECT cost_micros FROM turns") == [(3_000,)]
+
+
+async def test_an_edited_caption_keeps_what_the_recording_says(tmp_path: Path) -> None:
+    agent = Slow()
+    agent.go.set()
+    async with voicing() as service:
+        voice, shelf = Voice(transcriber=server(service)), BlobStore(tmp_path / "files")
+        rerun = ScopedSetting(default=RevisionPolicy.RERUN)
+        async with running(tmp_path / "p.db", agent=agent, shelf=shelf, voice=voice, revisions=rerun) as here:
+            chat = here.world.dm(alice := here.world.person("alice"))
+            said = await chat.say(alice, "for today", files=(recording(),))
+            await chat.hears(f"answer to: for today\n{HEARD}")
+            await here.settled()
+            await chat.edit(alice, said, "for tomorrow")
+            await chat.hears(f"answer to: for tomorrow\n{HEARD}")

@@ -13,7 +13,7 @@ from palaver.model.turn import Cause, Inbound, Outbound, Revision
 from palaver.store.conversations import attach, attachments, deletion, expiry, sessions, undo_log
 from palaver.store.opening import open_store
 from palaver.store.people import memory, pairing, usage
-from palaver.store.queue import inbox, outbox, revisions, turns
+from palaver.store.queue import answered, inbox, outbox, revisions, turns
 from palaver.store.results import OperationKind, RepeatSafety
 from palaver.store.status import message_status
 from tests.store.world import LEASE, NOON, OPERATOR, World, cause, dm, key_of
@@ -46,6 +46,7 @@ ASKED = {
     "called": inbox.accept(CALLED, key_of(dm()), NOON),
     "requested": message_status.find_request(dm(), "r1", OPERATOR),
     "given results": message_status.find_result_request(dm(), "r1", OPERATOR),
+    "answered": answered.find_quote(dm(), "m9"),
     "by title": sessions.find("Plans", Principal.speaking(dm("8"))),
 }
 SHORT = (
@@ -94,6 +95,8 @@ async def test_no_table_is_read_as_a_whole(tmp_path: Path, name: str) -> None:
         assert [step for step in steps if step.startswith("SCAN") and not step.endswith(SHORT)] == []
         if name == "hasten":
             assert "outbox_in_order" in steps[0]
+        if name == "answered":
+            assert "outbox_of_receipt" in steps[0]
 
 
 async def test_a_deletion_reads_no_table_as_a_whole(tmp_path: Path) -> None:

@@ -87,9 +87,10 @@ async def test_a_refused_login_says_why(tmp_path: Path) -> None:
 
     async with over_http("login") as (url, _):
         opened = set[asyncio.Task[None]]()
+        (tmp_path / "l.json").write_text(before := json.dumps({"url": url, "tokens": {"access_token": "old"}}))
         with pytest.raises(LoginFailed, match="The server refused: not today"):
             await log_in_to(
                 tmp_path / "l.json", url, {}, show=lambda address: opened.add(asyncio.create_task(refuse(address)))
             )
         await asyncio.gather(*opened)
-        assert not (tmp_path / "l.json").exists() or "tokens" not in (tmp_path / "l.json").read_text()
+        assert (tmp_path / "l.json").read_text() == before, "the old login stays until another one has succeeded"

@@ -11,6 +11,7 @@ import pytest
 from palaver.model.access import AccessRole, Grant
 from palaver.model.tools import ApprovalMode, ToolRules
 from palaver.model.transcript import Role
+from palaver.protocols.tools import ToolFailed
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.tools.mcp import McpServer, McpServers
 from palaver.tools.mcp_transport import HttpServer, StdioServer
@@ -127,6 +128,21 @@ async def test_a_server_runs_so_many_calls_at_once(tmp_path: Path) -> None:
         for call in calls:
             call.cancel()
         assert await text(server, "good__add", {"a": 1, "b": 1}) == "2"
+
+
+async def test_a_tool_that_is_gone_when_its_turn_comes_says_so(tmp_path: Path) -> None:
+    place = replace(program("good_server.py"), calls=1)
+    async with serving("good", place) as server:
+        await server.tools()
+        first = asyncio.create_task(server.use("good__work", {"file": str(tmp_path / "a")}))
+        await until((tmp_path / "a").exists)
+        second = asyncio.create_task(text(server, "good__add", {"a": 1, "b": 1}))
+        await asyncio.sleep(0)
+        del vars(server)["_tools"]["good__add"]  # as a list that was read meanwhile
+        first.cancel()
+        with pytest.raises(ToolFailed, match="no longer has this tool"):
+            await second
+        assert server.problem is None
 
 
 async def test_a_server_that_is_killed_between_two_calls_is_there_for_the_next() -> None:

@@ -18,6 +18,8 @@ from palaver.protocols.agent import FailureKind
 _PROTOCOL_VERSION = 1
 _METHOD_NOT_FOUND, _AUTH_REQUIRED = -32601, -32000
 _REQUEST_TIMEOUT_SECONDS = 60.0
+_MAX_SESSIONS = 1_000
+_MAX_ITEMS = 100_000
 _ALLOWS, _REJECTS = ("allow_once", "allow_always"), ("reject_once", "reject_always")
 
 
@@ -68,8 +70,21 @@ class Session:
     """Identifies what it was told in this run: after an undo it remembers more than the conversation has."""
     _prompting: "asyncio.Task[None] | None" = None
 
+    @property
+    def is_idle(self) -> bool:
+        return not self.asked and (self._prompting is None or self._prompting.done())
+
+    def add(self, item: "Updated | Asked") -> None:
+        """Hand over what the agent says. End the turn of one that says more than anybody reads."""
+        if self.items.qsize() < _MAX_ITEMS:
+            self.items.put_nowait(item)
+        elif self.items.qsize() == _MAX_ITEMS:
+            self.items.put_nowait(ProtocolError("it says more than is read"))
+            self.cancel()
+
     def prompt(self, texts: Sequence[str]) -> None:
         self.items, self.calls, self.announced = Queue(), {}, {}
+        self.connection.sessions[self.id] = self.connection.sessions.pop(self.id, self)  # used last
         blocks = [{"type": "text", "text": text} for text in texts]
         self._prompting = asyncio.create_task(self._prompt(blocks, self.items))
 
@@ -148,6 +163,11 @@ class AcpConnection:
         return loaded
 
     def _add(self, session: str) -> Session:
+        self.sessions.pop(session, None)
+        # An agent that can load sessions still has them, and any other reads the conversation again.
+        idle = [each.id for each in self.sessions.values() if each.is_idle]
+        for oldest in idle[: max(0, len(self.sessions) + 1 - _MAX_SESSIONS)]:
+            del self.sessions[oldest]
         self.sessions[session] = made = Session(id=session, connection=self)
         return made
 
@@ -201,7 +221,7 @@ class AcpConnection:
         match message:
             case {"method": "session/update", "params": {"sessionId": str(session), "update": update}}:
                 if found := self.sessions.get(session):
-                    found.items.put_nowait(Updated(update=as_object(update)))
+                    found.add(Updated(update=as_object(update)))
             case {"method": "session/request_permission", "id": number, "params": {"sessionId": str(session), **asked}}:
                 self._ask(session, number, asked)
             case {"method": str(), "id": number}:
@@ -227,7 +247,7 @@ class AcpConnection:
             options=tuple(map(as_object, options)) if isinstance(options, list) else (),  # pyright: ignore[reportUnknownArgumentType]
         )
         found.asked.append(new)
-        found.items.put_nowait(new)
+        found.add(new)
 
 
 def _settle(answer: Future[dict[str, Any]], message: Mapping[str, Any]) -> None:

@@ -91,7 +91,8 @@ class FallbackAgent:
         left = [each for each in self.candidates if each not in failed and _can_help(each, model, failure)]
         if not left:
             return replace(failure, model=model.name)
-        self._failed[turn] = failed
+        # What cannot help is not asked either: a model that is no larger would overflow again.
+        self._failed[turn] = failed = {each for each in self.candidates if each not in left}
         while len(self._failed) > _MAX_TURNS:
             del self._failed[next(iter(self._failed))]
         return replace(failure, model=model.name, instead=self._choose(failed).name)

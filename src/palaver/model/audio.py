@@ -3,7 +3,9 @@
 BYTES_PER_SECOND_AT_LEAST = 1_000
 """What a recording of unknown length takes: less than any usual format, so that it counts as long rather than short."""
 _OPUS_RATE = 48_000
-_PAGE, _POSITION = b"OggS", slice(6, 14)
+_BYTES_PER_SECOND_AT_MOST = 64_000
+"""What Opus and Vorbis take at their best quality."""
+_PAGE, _POSITION, _FLAGS, _FIRST, _HEADER_BYTES = b"OggS", slice(6, 14), 5, 2, 27
 _VORBIS, _VORBIS_RATE = b"\x01vorbis", slice(12, 16)
 _RIFF_BYTES, _CHUNK_BYTES = 12, 8
 _BYTE_RATE = slice(8, 12)
@@ -20,12 +22,26 @@ def recording_seconds(content: bytes) -> float:
 
 
 def _ogg_seconds(content: bytes) -> float | None:
-    """Return the position of the last page, in the samples that the first page counts by."""
-    last = content.rfind(_PAGE)
-    position = int.from_bytes(content[last:][_POSITION], "little", signed=True)
+    """Return the length in the samples that the first page counts by; None if the pages do not fill the file.
+
+    Pages say how far they are, which anybody can write there, so no recording is shorter than its size allows.
+    """
+    place, samples, position = 0, 0, 0
+    while place < len(content):
+        header = content[place : place + _HEADER_BYTES]
+        if not header.startswith(_PAGE) or len(header) < _HEADER_BYTES:
+            return None
+        if header[_FLAGS] & _FIRST:  # recordings can stand one behind the other
+            samples, position = samples + position, 0
+        position = max(position, int.from_bytes(header[_POSITION], "little", signed=True))
+        place += _HEADER_BYTES + header[-1]
+        place += sum(content[place - header[-1] : place])
+    if place > len(content):
+        return None
     vorbis = content.find(_VORBIS, 0, 256)
     rate = _OPUS_RATE if vorbis < 0 else _number(content[vorbis:][_VORBIS_RATE])
-    return position / rate if position > 0 and rate else None
+    seconds = (samples + position) / rate if rate else 0.0
+    return max(seconds, len(content) / _BYTES_PER_SECOND_AT_MOST) if seconds > 0 else None
 
 
 def _wave_seconds(content: bytes) -> float | None:

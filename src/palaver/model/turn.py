@@ -217,6 +217,10 @@ class Inbound:
     """Tells a repeated request from another one under the same name."""
     transcription_micros: int = 0
     """What it cost to transcribe its recordings."""
+    heard: str = ""
+    """The end of the text, if recordings say it: an edit changes only what is before."""
+    is_unheard: bool = False
+    """It has recordings that are stored but not transcribed yet."""
     continues: int | None = None
     """The id of the entry that it follows, if no other message can follow it there."""
 
@@ -230,6 +234,10 @@ class Inbound:
         source, version = self.source, self.revision.version if self.revision else None
         check_ids("conversation", source.chat, source.scope_id, source.thread_id, source.participant)
         check_ids("message", source.scope_id, source.addressee.id, source.message_id, version)
+
+    def with_heard(self, heard: str) -> "Inbound":
+        """Return it with what its recordings say behind the text."""
+        return replace(self, text="\n".join(filter(None, (self.text, heard))), heard=heard) if heard else self
 
     def without_content(self) -> "Inbound":
         """Return only who sent it, where, when and why, to record that it was refused."""
@@ -250,8 +258,8 @@ class Inbound:
 
     @property
     def has_all_files(self) -> bool:
-        """Whether each file is stored or known to be unavailable."""
-        return all(file.is_settled for file in self.files)
+        """Whether each file is stored or known to be unavailable, and recordings are transcribed."""
+        return not self.is_unheard and all(file.is_settled for file in self.files)
 
     @property
     def counts_as_activity(self) -> bool:

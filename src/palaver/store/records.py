@@ -372,6 +372,8 @@ def inbound_body(
         "destinations": inbound.destinations and msgspec.to_builtins(inbound.destinations),
         "request_digest": inbound.request_digest,
         "transcription_micros": inbound.transcription_micros,
+        "heard": inbound.heard,
+        "is_unheard": inbound.is_unheard,
     }
     return _json_bytes(
         {
@@ -420,6 +422,8 @@ class _Written(msgspec.Struct, frozen=True):
     destinations: tuple[Destination, ...] = ()
     request_digest: str | None = None
     transcription_micros: int = 0
+    heard: str = ""
+    is_unheard: bool = False
     mentions_us: bool = False
 
     @property
@@ -446,6 +450,8 @@ class _Written(msgspec.Struct, frozen=True):
             destinations=self.destinations,
             request_digest=self.request_digest,
             transcription_micros=self.transcription_micros,
+            heard=self.heard,
+            is_unheard=self.is_unheard,
             mentions_us=self.mentions_us,
         )
 

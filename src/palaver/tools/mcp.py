@@ -37,6 +37,7 @@ _MAX_DESCRIPTION_LENGTH = 2_000
 _MAX_SCHEMA_LENGTH = 20_000
 _MAX_NAME_LENGTH = 64
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
+_GONE = "The server no longer has this tool."
 _SEPARATOR = "__"
 """Between a server's name, which does not contain it, and the name of its tool."""
 
@@ -137,6 +138,8 @@ class McpServer:
         """Call a tool. A call that is cancelled is cancelled on the server, too. `report` hears how far it is."""
         progress = partial(_report_progress, report) if report else None
         async with self._slots, self._client() as client, asyncio.timeout(self._address.limit):
+            if name not in self._tools:  # the list can have changed while the call waited
+                raise ToolFailed(_GONE)
             called = await client.call_tool(self._tools[name][0], dict(arguments), progress_callback=progress)
             result = await read_result(client, called)
         if called.is_error:
@@ -253,7 +256,7 @@ class McpServers:
                 if result.files:
                     await services.keep(result.files)
                 return result.text
-        raise ToolFailed("The server no longer has this tool.")
+        raise ToolFailed(_GONE)
 
     async def close(self) -> None:
         await asyncio.gather(*(server.close() for server in self.servers))

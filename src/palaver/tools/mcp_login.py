@@ -53,6 +53,7 @@ class LoginFile:
         self._path, self._url = path, url
         self.login = self._load()
         self.provider: OAuthClientProvider | None = None
+        self._is_held = False
 
     def _load(self) -> _Login:
         try:
@@ -82,12 +83,22 @@ class LoginFile:
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         self._store(self.login.model_copy(update={"client": client_info}))
 
-    def forget(self) -> None:
-        self._path.unlink(missing_ok=True)
-        self.login = _Login(url=self._url)
+    def begin(self) -> None:
+        """Begin another login. The stored one stays until that has succeeded."""
+        self._is_held, self.login = True, _Login(url=self._url)
+
+    def finish(self) -> None:
+        """Store what has happened since `begin`; nothing stays if the server asks for no login."""
+        self._is_held = False
+        if self.login.tokens is None:
+            self._path.unlink(missing_ok=True)
+        else:
+            self._store(self.login)
 
     def _store(self, login: _Login) -> None:
         self.login = login
+        if self._is_held:
+            return
         make_private_folder(self._path.parent)
         part = self._path.with_suffix(".part")
         part.unlink(missing_ok=True)
@@ -133,7 +144,7 @@ async def log_in_to(
         raise LoginFailed(f"The port {port} is taken. Choose another with --port.") from error
     async with listener:
         redirect = f"http://{_LOOPBACK}:{listener.sockets[0].getsockname()[1]}{_PATH}"
-        file.forget()
+        file.begin()
         if registration:
             await file.set_client_info(_registered(*registration, redirect))
 
@@ -157,6 +168,7 @@ async def log_in_to(
             raise _reason(error) from error
         finally:
             answer.cancel()
+    file.finish()
     return file.login.tokens is not None
 
 

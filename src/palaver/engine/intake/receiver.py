@@ -17,6 +17,7 @@ from palaver.engine.options import follow_move
 from palaver.engine.retry import log_error, retry_outage, wait_any
 from palaver.model.access import AccessRole, Verdict
 from palaver.model.addressing import Addressing
+from palaver.model.attachment import Attachment
 from palaver.model.errors import StoreError, StoreUnavailable
 from palaver.model.feedback import Rating, rating_of
 from palaver.model.key import SessionKey
@@ -180,6 +181,8 @@ class Intake:
 
     async def _accept(self, inbound: Inbound, trust: Trust) -> tuple[int, ParsedMessage] | None:
         """Return the number of the accepted message and what it invokes; None if there is nothing more to do."""
+        if self._ctx.voice and self._ctx.voice.transcriber and any(map(_is_stored_recording, inbound.files)):
+            inbound = replace(inbound, is_unheard=True)
         read = self.read(await self._with_quote(inbound) if inbound.reply_to and not inbound.quote else inbound)
         while True:
             directory = await self._directory()
@@ -349,3 +352,8 @@ class Intake:
                 self._commands.rights.directory = self._cached
                 self._ctx.follow_moves(self._cached.moves)
             return self._cached
+
+
+def _is_stored_recording(file: Attachment) -> bool:
+    """Return whether it was uploaded with its message: others are transcribed when they have been fetched."""
+    return file.sha256 is not None and file.media_type.startswith("audio/")

@@ -44,8 +44,12 @@ def set_files(received: Received, files: Sequence[Attachment], heard: Heard = NO
         (received.number,),
     )
     for current in readable(received_of, rows):
-        text = "\n".join(filter(None, (current.inbound.text, heard.text)))
-        found = replace(current.inbound, text=text, files=tuple(files), transcription_micros=heard.cost_micros)
+        found = replace(
+            current.inbound.with_heard(heard.text),
+            files=tuple(files),
+            transcription_micros=heard.cost_micros,
+            is_unheard=False,
+        )
         body = inbound_body(found, current.role, current.basis)
         yield f"UPDATE inbox SET {SET_BODY} WHERE no = ?", (*body_values(body), current.number)
         yield from add_refs("in", {current.number: file_digests(files)})

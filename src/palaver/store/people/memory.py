@@ -184,6 +184,7 @@ def edit(
     number: int, text: str, reader: MemoryScope | Principal, limits: MemoryLimits, now: datetime
 ) -> Statements[Note]:
     """Change a note. It is then the person's own: no undo hides it."""
+    yield Lock("memory")
     note, text = (yield from get(number, reader)), clean_note(text)
     scope = MemoryScope(profile=note.profile, identity=note.identity, place=note.place)
     check_room([each for each in (yield from list_notes(scope)) if each.number != number], text, limits)

@@ -9,9 +9,6 @@ from palaver.model.turn import outbound_to
 from palaver.store.queue.inbox import ORIGINAL, SAME_MESSAGE
 from palaver.store.records import REPLIES, SELECT_RECEIVED, chat_columns, outbound_of, readable, received_of
 
-_RECENT_TURNS = 10_000
-"""How many turns can have begun since the one whose answer is looked for."""
-
 
 @transaction
 def find_turn(source: Source, message: str) -> Statements[int | None]:
@@ -36,12 +33,10 @@ def find_quote(source: Source, message: str) -> Statements[Quote | None]:
 
 
 def _find_answer(source: Source, message: str) -> Statements[list[Row]]:
-    """Look through the answers of the latest turns: no index finds one, because every answer would pay for it."""
-    last = yield "SELECT max(id) FROM outbox", ()
     return (
         yield (
-            "SELECT id, body FROM outbox WHERE id > ? AND account = ? AND server = ? AND chat = ? AND receipt = ?"
+            "SELECT id, body FROM outbox WHERE id > 0 AND account = ? AND server = ? AND chat = ? AND receipt = ?"
             " ORDER BY id DESC LIMIT 1",
-            (max((last[0][0] or 0) - _RECENT_TURNS * REPLIES, 0), *chat_columns(outbound_to(source, "")), message),
+            (*chat_columns(outbound_to(source, "")), message),
         )
     )

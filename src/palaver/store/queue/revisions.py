@@ -69,6 +69,8 @@ def accept_revision(
     original = yield from _original(inbound)
     if original is None and not expected:
         return None
+    if original and not (inbound.revision and inbound.revision.deleted):
+        inbound = inbound.with_heard(original.inbound.heard)
     latest = None if refused else (yield from _latest(inbound))
     ruling = (
         RevisionDecision(RevisionAction.REFUSE, refused)
