@@ -14,19 +14,18 @@ __all__ = ["Debian", "bootstrap"]
 
 SUITE, PYTHON = "bookworm", "3.11"
 PACKAGES = "systemd,systemd-sysv,dbus,python3,python3-venv"
-_MIRROR = "http://deb.debian.org/debian"
 _PALAVER = "/opt/palaver/bin/palaver"
 _ENVIRONMENT = ("PALAVER_HOME=/var/lib/palaver", "PALAVER_CONFIG=/etc/palaver/palaver.yaml")
 _PATIENCE_SECONDS = 180.0
 
 
-def bootstrap(cache: Path, mirror: str = _MIRROR) -> Path:
+def bootstrap(cache: Path) -> Path:
     """Return the folder with a fresh Debian, made on first use."""
     done = cache / SUITE
     if not done.exists():
         partial = cache / f"{SUITE}.part"
         shutil.rmtree(partial, ignore_errors=True)
-        command = ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", SUITE, str(partial), mirror]
+        command = ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", SUITE, str(partial)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         partial.rename(done)
     return done
