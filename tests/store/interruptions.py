@@ -51,37 +51,44 @@ class Interruptions:
 
 def _interrupt_sqlite(patch: pytest.MonkeyPatch, chance: Interruptions) -> None:
     """Each statement of a write transaction can fail, and the commit before it happens."""
+    encrypted = cipher.sqlcipher()
+    patch.setattr(cipher, "sqlite3", _failing(sqlite3, chance))
+    patch.setattr(cipher, "sqlcipher", lambda: _failing(encrypted, chance))
+    try_again(patch)
 
-    def refuse(db: sqlite3.Connection, sql: str) -> None:
+
+def _failing(driver: Any, chance: Interruptions) -> SimpleNamespace:
+    """The driver, whose connections are interrupted."""
+
+    def refuse(db: Any, sql: str) -> None:
         if db.in_transaction and sql != "ROLLBACK" and chance.strikes():
             error = sqlite3.OperationalError("disk I/O error")
             error.sqlite_errorcode = sqlite3.SQLITE_IOERR
             raise error
 
-    class Cursor(sqlite3.Cursor):
+    class Cursor(driver.Cursor):
         def execute(self, sql: str, parameters: Any = (), /) -> "Cursor":
             refuse(self.connection, sql)
-            super().execute(sql, parameters)
+            driver.Cursor.execute(self, sql, parameters)
             return self
 
         def executemany(self, sql: str, parameters: Iterable[Any], /) -> "Cursor":
             refuse(self.connection, sql)
-            super().executemany(sql, parameters)
+            driver.Cursor.executemany(self, sql, parameters)
             return self
 
-    class Connection(sqlite3.Connection):
+    class Connection(driver.Connection):
         def cursor(self, factory: Any = Cursor) -> Any:
-            return super().cursor(factory)
+            return driver.Connection.cursor(self, factory)
 
-        def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        def execute(self, sql: str, parameters: Any = (), /) -> Any:
             refuse(self, sql)
-            return super().execute(sql, parameters)
+            return driver.Connection.execute(self, sql, parameters)
 
-    def connect(name: str, **more: Any) -> sqlite3.Connection:
-        return sqlite3.connect(name, factory=Connection, **more)
+    def connect(name: str, **more: Any) -> Any:
+        return driver.connect(name, factory=Connection, **more)
 
-    patch.setattr(cipher, "sqlite3", SimpleNamespace(**{**vars(sqlite3), "connect": connect}))
-    try_again(patch)
+    return SimpleNamespace(**{**vars(driver), "connect": connect})
 
 
 def try_again(patch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from palaver.model.label import Label
 from palaver.model.session import Principal
 from palaver.store.backup.backups import Backups
 from palaver.store.backup.restore import restore, verify
-from palaver.store.conversations import attachments
+from palaver.store.conversations import attachments, deletion
 from palaver.store.conversations.blob_store import BlobStore, Condition
 from palaver.store.encryption.contents import PLAIN
 from palaver.store.encryption.conversion import convert_store
@@ -30,6 +30,7 @@ from palaver.store.opening import open_store
 from palaver.store.queue import inbox, turns
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
+from tests.store.encrypted import read_plain
 from tests.store.kills import killed_at
 from tests.store.world import OPERATOR, World, answer, dm, key_of
 
@@ -196,6 +197,23 @@ async def test_errors_of_an_encrypted_database_are_those_of_sqlite(vault: Vault)
         assert found.value.sqlite_errorcode & 0xFF == sqlite3.SQLITE_CONSTRAINT
         with pytest.raises(sqlite3.OperationalError, match="no such table"):
             db.execute("SELECT * FROM missing")
+
+
+async def test_what_was_deleted_is_in_no_page_once_decrypted(vault: Vault) -> None:
+    folder, key = vault.path.parent, vault.current.database
+
+    def found() -> list[str]:
+        return [file.name for file in folder.glob("palaver.db*") if WORD.encode() in read_plain(file, key)]
+
+    async with await open_store(str(folder / "palaver.db"), key=key) as store:
+        world = World(store)
+        begun = await world.exchange(WORD, reply=f"{WORD} it is", source=dm("9"))
+        await store.search.catch_up()
+        assert found()
+        await store.transact(deletion.delete(begun.turn.session, OPERATOR, world.now))
+        await store.search.catch_up()
+        await store.scrub()
+        assert found() == []
 
 
 # Changes

@@ -37,6 +37,7 @@ from palaver.store.status.invariants import violations
 from palaver.store.status.trace import find_traces
 from palaver.store.store import Store
 from tests.store.conftest import DRIVER
+from tests.store.encrypted import read_plain
 from tests.store.jobs import add_job, fire_due
 from tests.store.world import NOON, OPERATOR, World, answer, cause, dm, key_of
 
@@ -62,7 +63,7 @@ async def _everything(url: str) -> bytes:
     """The bytes of a SQLite store; of a PostgreSQL store, every row of every table."""
     path = sqlite_path(url)
     if path is not None:
-        return b"".join(file.read_bytes() for file in sorted(path.parent.iterdir()))
+        return b"".join(read_plain(file) for file in sorted(path.parent.iterdir()))
     connection = await DRIVER.connect(url)
     try:
         tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")

@@ -28,6 +28,7 @@ from palaver.store.queue import inbox
 from palaver.store.status.invariants import violations
 from tests.store.conftest import fresh_database, fresh_store
 from tests.store.crash_child import Order, Victims
+from tests.store.encrypted import connect
 from tests.store.world import NOON, World, dm, key_of
 
 DRIVER: Any = asyncpg  # it has no types of its own
@@ -250,7 +251,7 @@ async def change(url: str, *statements: str) -> None:
             await connection.execute(statement)
         await connection.close()
     else:
-        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as db:
+        with closing(connect(url.removeprefix("sqlite:///"))) as db:
             for statement in statements:
                 db.execute(statement)
             db.commit()
@@ -299,7 +300,7 @@ def copies(url: str) -> list[Path]:
 
 
 def look_into(copy: Path) -> tuple[str, list[str]]:
-    with closing(sqlite3.connect(copy)) as db:
+    with closing(connect(copy)) as db:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         columns = [row[1] for row in db.execute("PRAGMA table_info(inbox)")]
         assert "mood" not in columns
