@@ -236,8 +236,7 @@ async def test_a_turn_never_takes_the_numbers_of_the_next(world: World) -> None:
     await world.say("hello")
     begun = await world.begin()
     assert begun
-    too_many = turns.settle(begun.turn, [], [NOTICE] * (outbox.REPLIES + 1), NOON)
     with pytest.raises(BadArgument, match="too many replies"):
-        await world.store.transact(too_many)
+        turns.settle(begun.turn, [], [NOTICE] * (outbox.REPLIES + 1), NOON)
     await world.store.transact(turns.settle(begun.turn, [], [NOTICE] * outbox.REPLIES, NOON))
     await world.exchange("and the next")

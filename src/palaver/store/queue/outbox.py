@@ -1,6 +1,6 @@
 """Outbox: messages to send, one after the other within a chat, each settled with a receipt."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -54,8 +54,7 @@ def _files(outbound: Outbound) -> tuple[str, ...]:
     return file_digests([outbound.file] if outbound.file else [])
 
 
-@transaction
-def enqueue_replies(turn: int, replies: Sequence[Outbound], now: datetime) -> Statements[None]:
+def enqueue_replies(turn: int, replies: Sequence[Outbound], now: datetime) -> Transaction[None]:
     """Enqueue the replies of a turn. The same turn and ordinal cannot be written twice."""
     if len(replies) > REPLIES:  # More would get the numbers of the next turn.
         allowed = f"at most {REPLIES}"
@@ -63,9 +62,15 @@ def enqueue_replies(turn: int, replies: Sequence[Outbound], now: datetime) -> St
     rows: list[tuple[Value, ...]] = [
         (turn * REPLIES + ordinal, *_row(reply, now)) for ordinal, reply in enumerate(replies)
     ]
+    filed = {turn * REPLIES + each: _files(reply) for each, reply in enumerate(replies) if reply.file}
+    return _enqueue_rows(rows, filed)
+
+
+@transaction
+def _enqueue_rows(rows: list[tuple[Value, ...]], filed: Mapping[int, Sequence[str]]) -> Statements[None]:
     if rows:
         yield _ENQUEUE, rows
-        if filed := {turn * REPLIES + each: _files(reply) for each, reply in enumerate(replies) if reply.file}:
+        if filed:
             yield from add_refs("out", filed)
         yield _SEND
 

@@ -4,7 +4,19 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from palaver.db.transaction import INBOX, TURNS, Lock, Notify, Row, Statements, Transaction, TryLock, keyed, transaction
+from palaver.db.transaction import (
+    INBOX,
+    TURNS,
+    Lock,
+    Notify,
+    Row,
+    Statements,
+    Transaction,
+    TryLock,
+    Value,
+    keyed,
+    transaction,
+)
 from palaver.model.addressing import ConversationRules, choose_batch
 from palaver.model.errors import StaleFence
 from palaver.model.key import SessionKey
@@ -60,6 +72,10 @@ _HAS_NOTES = (
     " WHERE m.identity = ?)"
 )
 # Statements of every message are made once: the driver finds one that it has prepared by the hash of its text.
+_BEGIN = (
+    "INSERT INTO turns (key, session_no, state, worker, lease_until, started, identity)"
+    f" VALUES (?, ?, 'running', ?, ?, ?, ?) RETURNING no, {_HAS_NOTES}"
+)
 _ADVANCE = (
     f"UPDATE sessions SET next_seq = next_seq + ?, turns = turns + ?, {_ADD_USAGE}"
     " WHERE no = (SELECT session_no FROM turns WHERE no = ? AND fence = ? AND state = 'running' /*pg FOR UPDATE*/)"
@@ -125,8 +141,7 @@ def _begin(
         opened = replace(opened, session=replace(opened.session, title=title))
     identity = identity_of(source)
     rows = yield (
-        "INSERT INTO turns (key, session_no, state, worker, lease_until, started, identity)"
-        f" VALUES (?, ?, 'running', ?, ?, ?, ?) RETURNING no, {_HAS_NOTES}",
+        _BEGIN,
         (key.text, opened.session.number, worker, micros(now + lease), micros(now), identity, key.text, identity),
     )
     turn = Turn(
@@ -297,17 +312,19 @@ def settle(
     With `ends` its session ends too, and the next message starts fresh. `quota` names the one that the turn was over,
     `failure` the kind of its agent's failure, `retry_at` when the provider takes requests again.
     """
-    prepared = [prepare(entry, turn.number) for entry in entries]
+    state, spent = advance(turn.state, TurnState.FAILED if error else TurnState.DONE), usage or NO_USAGE
+    answered = not error and any(entry.role is Role.ASSISTANT and not entry.calls for entry in entries)
+    used = spent.model, *counted(spent), spent.prompt_tokens
+    # Encoded here, before the transaction has the only writer to itself.
     work = _settle(
         turn,
-        prepared,
-        not error and any(entry.role is Role.ASSISTANT and not entry.calls for entry in entries),
-        replies,
-        now,
-        usage or NO_USAGE,
-        error,
-        ends,
+        [prepare(entry, turn.number) for entry in entries],
+        spent,
+        answered,
+        (state.value, micros(now), error, int(answered), *used, turn.number),
         (quota, failure, retry_at and micros(retry_at), stopped_by),
+        end(turn.session_number, ends, now) if ends else None,
+        outbox.enqueue_replies(turn.number, replies, now),
     )
     return keyed(turn.key.text, work)
 
@@ -316,37 +333,23 @@ def settle(
 def _settle(
     turn: Turn,
     entries: Sequence[Prepared],
-    answered: bool,
-    replies: Sequence[Outbound],
-    now: datetime,
     spent: Usage,
-    error: str | None,
-    ends: EndReason | None,
-    why: tuple[str | None, str | None, int | None, str | None],
+    answered: bool,
+    outcome: tuple[Value, ...],
+    why: tuple[Value, ...],
+    end_session: Transaction[object] | None,
+    enqueue: Transaction[None],
 ) -> Statements[int]:
-    state = advance(turn.state, TurnState.FAILED if error else TurnState.DONE)
     first_seq = yield from _write(turn, entries, spent, settles=True, answered=answered)
-    yield (
-        _END,
-        (
-            state.value,
-            micros(now),
-            error,
-            int(answered),
-            spent.model,
-            *counted(spent),
-            spent.prompt_tokens,
-            turn.number,
-        ),
-    )
+    yield _END, outcome
     if any(why):
         yield (
             "UPDATE turns SET quota = ?, failure = ?, retry_at = ?, stopped_by = coalesce(?, stopped_by) WHERE no = ?",
             (*why, turn.number),
         )
-    if ends is not None:
-        yield from end(turn.session_number, ends, now)
-    yield from outbox.enqueue_replies(turn.number, replies, now)
+    if end_session:
+        yield from end_session
+    yield from enqueue
     yield _NOTIFY_INBOX
     return first_seq
 
