@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from zoneinfo import ZoneInfo
 
 from palaver.model.access import AccessRole
@@ -177,13 +177,14 @@ def choose_batch(waiting: Sequence[Received], rules: ConversationRules, routes: 
 
 
 def _run_length(waiting: Sequence[Received], rules: ConversationRules, routes: ReplyRoutes) -> int:
-    count = 0
-    for received in waiting:
-        head = waiting[0].inbound
-        if runs_alone(received.inbound) or received.inbound.source.address != head.source.address:
+    if not waiting or runs_alone(head := waiting[0].inbound):
+        return 0
+    count = 1
+    for earlier, later in pairwise(waiting):
+        alone = BusyMode.QUEUE in {rules.busy_mode(head), later.inbound.busy}
+        if alone and not _same_burst(earlier, later, rules, routes):
             break
-        alone = BusyMode.QUEUE in {rules.busy_mode(head), received.inbound.busy}
-        if count and alone and not _same_burst(waiting[count - 1], received, rules, routes):
+        if runs_alone(later.inbound) or later.inbound.source.address != head.source.address:
             break
         count += 1
     return count
