@@ -17,8 +17,9 @@ from tests.simulation import disk, play
 ENOUGH = 48
 
 
-def complaints() -> Iterator[str]:
-    for seed in range(ENOUGH):
+def complaints(first: int = 0) -> Iterator[str]:
+    """Begin with a seed that has shown it before."""
+    for seed in (first, *range(ENOUGH)):
         yield from play.perform(seed).problems
 
 
@@ -26,7 +27,7 @@ def test_without_a_fence(monkeypatch: pytest.MonkeyPatch) -> None:
     def let_pass(*_: object) -> None: ...
 
     monkeypatch.setattr(turns, "_refuse_stale", let_pass)
-    assert any(complaints())
+    assert any(complaints(first=3))
 
 
 def test_without_knowing_redeliveries_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +47,7 @@ def test_without_the_mark_of_duplicates(monkeypatch: pytest.MonkeyPatch) -> None
         return OutboxState.DUE, safe and False
 
     monkeypatch.setattr(outbox, "resolve_unclear", forget)
-    assert any("marked" in problem for problem in complaints())
+    assert any("marked" in problem for problem in complaints(first=3))
 
 
 def test_without_a_calm_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +57,7 @@ def test_without_a_calm_start(monkeypatch: pytest.MonkeyPatch) -> None:
         return 99
 
     monkeypatch.setattr(accounts, "count_start", count_start)
-    assert any("a calm start" in problem for problem in complaints())
+    assert any("a calm start" in problem for problem in complaints(first=5))
 
 
 def test_without_order_in_a_chat(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +75,7 @@ def test_without_order_in_a_chat(monkeypatch: pytest.MonkeyPatch) -> None:
                 return finished.value
 
     monkeypatch.setattr(outbox, "claim", out_of_order)
-    assert any("before" in problem for problem in complaints())
+    assert any("before" in problem for problem in complaints(first=2))
 
 
 def test_without_a_flush(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +83,7 @@ def test_without_a_flush(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(disk.Disk, "keep", forget)
     monkeypatch.setattr(play, "PATIENCE", 600.0)
-    assert any(complaints())
+    assert any(complaints(first=2))
 
 
 def test_without_waiting_for_the_end_of_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:

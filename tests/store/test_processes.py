@@ -3,7 +3,7 @@
 import asyncio
 import json
 import random
-import sys
+import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,10 +14,10 @@ from palaver.db.transaction import Row, Statements, transaction
 from palaver.store.opening import open_store
 from palaver.store.records import entry_of
 from palaver.store.status.invariants import violations
+from tests.forkserver import ROOT, start_module
 from tests.store.conftest import fresh_database
 from tests.store.worker_child import Record, work_together
 
-ROOT = Path(__file__).parents[2]
 Diary = Sequence[Record]
 
 
@@ -136,8 +136,9 @@ async def test_several_processes_over_one_postgres_database(postgres_server: str
 
 
 async def run_child(url: str, names: str, seed: int, steps: int) -> list[Diary]:
-    command = (sys.executable, "-m", "tests.store.worker_child", url, names, str(seed), str(steps))
-    child = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
-    output, _ = await child.communicate()
+    child = start_module(
+        "tests.store.worker_child", url, names, str(seed), str(steps), cwd=ROOT, stdout=subprocess.PIPE
+    )
+    output, _ = await asyncio.to_thread(child.communicate)
     assert child.returncode == 0
     return json.loads(output)

@@ -2,8 +2,6 @@
 
 import asyncio
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from palaver.store.queue import outbox
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
 from palaver.store.transfer import Differs, transfer
+from tests.forkserver import ROOT, start_module
 from tests.store.conftest import fresh_database
 from tests.store.test_forgetting import live
 from tests.store.world import OPERATOR, World, cause, dm
@@ -88,8 +87,8 @@ async def _continues(store: Store) -> None:
 async def test_killed_anywhere_it_continues_and_is_not_used_before(sqlite: str, postgres: str) -> None:
     before = await contents(sqlite)
     for step in (2, 9, 14):
-        child = [sys.executable, "-m", "tests.store.transfer_child", sqlite, postgres, "7", str(step)]
-        assert (await asyncio.to_thread(subprocess.run, child, check=False)).returncode == -signal.SIGKILL
+        child = start_module("tests.store.transfer_child", sqlite, postgres, "7", str(step), cwd=ROOT)
+        assert await asyncio.to_thread(child.wait) == -signal.SIGKILL
         with pytest.raises(StoreError, match="incomplete copy of old"):
             await open_store(postgres)
     with pytest.raises(StoreError, match="incomplete copy of old"):
