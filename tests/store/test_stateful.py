@@ -694,8 +694,8 @@ EXAMPLES: dict[tuple[str, type[StoreMachine]], int] = {
     ("sqlite", Turning): 10,
     ("sqlite", Moving): 20,
     ("sqlite", Everything): 10,
-    ("postgres", Turning): 5,
-    ("postgres", Moving): 5,
+    ("postgres", Turning): 3,
+    ("postgres", Moving): 3,
     ("postgres", Everything): 3,
 }
 

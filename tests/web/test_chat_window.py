@@ -45,7 +45,7 @@ def fare(people: int) -> float:
 ```
 
 [^1]: Times change."""
-LONG = 200
+LONG = 120
 EXPECTED = "ERR_INTERNET_DISCONNECTED|409 \\(Conflict\\)"
 """What a browser complains about although the page deals with it."""
 
