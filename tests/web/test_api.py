@@ -17,6 +17,7 @@ from starlette.types import Message, Receive
 from palaver.config.agents import EchoAgentConfig
 from palaver.config.model import Config, GrantConfig
 from palaver.config.quotas import CapsConfig
+from palaver.config.voice import VoiceConfig
 from palaver.engine.options import Options
 from palaver.engine.reply_waiter import PendingReply
 from palaver.gateway.terminal import terminal_socket
@@ -26,6 +27,7 @@ from palaver.store.people.api_tokens import ALL_RIGHTS, Right
 from palaver.web.bodies import BodyReader, ServerBusy
 from palaver.web.message_service import MessageService
 from palaver.web.tokens import issue_token
+from tests.agents.fake_voice import opus
 from tests.platforms.terminal.people import Person
 from tests.web.conftest import Opened, opened
 
@@ -194,6 +196,15 @@ async def test_files_come_with_messages_and_are_fetched_again(owner: httpx.Async
     assert fetched.content == b"<script>"
     assert fetched.headers["content-type"] == "application/octet-stream"
     assert fetched.headers["content-security-policy"].startswith("sandbox")
+
+
+async def test_a_recording_is_transcribed_as_a_voice_message_is(config: Config) -> None:
+    command = [sys.executable, "-c", "print('buy milk')"]
+    voice = VoiceConfig.model_validate({"transcription": {"command": command}})
+    async with opened(config.model_copy(update={"voice": voice})) as window, program(window) as owner:
+        file = {"name": "a.ogg", "content": base64.b64encode(opus()).decode(), "media_type": "audio/ogg"}
+        told = await say(owner, "listen", files=[file])
+        assert "listen\n[Transcribed from a voice message] buy milk" in told["answer"]
 
 
 async def test_a_conversation_elsewhere_is_gone_on_with_from_here(window: Opened, owner: httpx.AsyncClient) -> None:
