@@ -73,9 +73,9 @@ export async function connectWhatsApp({ folder, push, tell, changeState, keepFil
       push({ type: 'change', id: change.key.id, version: key.id, deleted: true, text: '', ...about })
     } else if (change?.type === EDIT) {
       push({ type: 'change', id: change.key.id, version: key.id, text: textOf(normalizeMessageContent(change.editedMessage)), ...about })
-    } else if (content.reactionMessage) {
+    } else if (content.reactionMessage?.key?.id) {
       push({ type: 'reaction', id: content.reactionMessage.key.id, emoji: content.reactionMessage.text || '', ...about })
-    } else if (!change && getContentType(content)) {
+    } else if (!change && !content.reactionMessage && getContentType(content)) {
       push({ type: 'message', id: key.id, ...about, ...(await contentOf(message, content)) })
     }
   }

@@ -19,7 +19,7 @@ import pytest
 
 from palaver.model.attachment import Attachment
 from palaver.model.label import Label
-from palaver.model.turn import Outbound, QuoteMode
+from palaver.model.turn import Outbound, QuoteMode, Reaction
 from palaver.protocols.adapter import PlatformBusy, PlatformDown, PlatformRefused, SendRefused, SendUnclear, TargetGone
 from palaver.testkit.recorder import Recorder, running
 from tests.engine.gateway import until
@@ -140,6 +140,7 @@ async def test_what_people_write_comes_as_messages_and_changes(folder: Path, tmp
             await bridge.says({"conversation": "hello"}, remoteJid=LID, remoteJidAlt=ANN)
             await bridge.says({"conversation": "mine"}, fromMe=True, id="3A2")
             await bridge.says({"reactionMessage": {"text": "+"}}, id="3A3")
+            await bridge.says({"reactionMessage": {"text": "👍", "key": {"id": "3EB0"}}}, id="3A9")
             context = {"stanzaId": "3EB0", "participant": "987654321@lid", "quotedMessage": {"conversation": "tea?"}}
             named = {"text": "@987654321 yes", "contextInfo": {**context, "mentionedJid": ["987654321@lid"]}}
             keys = {"senderKeyDistributionMessage": {}, "extendedTextMessage": named}
@@ -154,9 +155,10 @@ async def test_what_people_write_comes_as_messages_and_changes(folder: Path, tmp
             (attached,) = await recorder.has_files(1)
             content = b"".join([chunk async for chunk in adapter.fetch(attached)])
             await until(lambda: len(bridge.calls) == 4)
-    assert recorder.texts == ["hello", "yes", "look", "[a file that could not be downloaded]"]
+    assert recorder.texts == ["hello", "", "yes", "look", "[a file that could not be downloaded]"]
     assert (attached.name, attached.media_type, content) == (Label("a.txt"), "text/plain", "grüße".encode())
-    hello, inside = recorder.received[0], recorder.received[1]
+    hello, thumb, inside = recorder.received[:3]
+    assert (thumb.reply_to, thumb.reaction) == ("3EB0", Reaction(emoji="👍"))
     assert (hello.source.user_id, hello.labels.user) == (LID, Label("Ann"))
     assert (inside.source.chat_id, inside.mentions_us, inside.reply_to) == (GROUP_ID, True, "3EB0")
     assert (inside.labels.chat, inside.quote and inside.quote.text) == (Label("Dev"), "tea?")
