@@ -8,8 +8,10 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from functools import cache
-from importlib.metadata import packages_distributions
+from importlib.metadata import distributions, packages_distributions
 from pathlib import Path
+
+from packaging.specifiers import SpecifierSet
 
 from tests.source import SOURCE, modules, nodes
 
@@ -162,6 +164,12 @@ def test_every_pin_is_exact_and_covers_the_declarations() -> None:
     lines = [line for line in (_ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
     assert all("==" in line for line in lines)
     assert set().union(*_declared().values()) <= {_normal(line.partition("==")[0]) for line in lines}
+
+
+def test_every_pin_runs_on_the_first_python_that_is_supported() -> None:
+    """Debian's 3.11 is 3.11.2, and some packages ask for a later one."""
+    limits = {each.name: SpecifierSet(each.metadata["Requires-Python"] or "") for each in distributions()}
+    assert not [f"{name} needs Python {limit}" for name, limit in limits.items() if "3.11.0" not in limit]
 
 
 def test_the_audit_fails_only_for_known_vulnerabilities(tmp_path: Path) -> None:
