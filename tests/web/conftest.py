@@ -33,7 +33,9 @@ __all__ = ["Opened", "becomes", "config_file", "free_port", "opened", "store", "
 
 expect.set_options(timeout=60_000)
 
-CHROMIUM = Path("/usr/bin/chromium")
+_CHROMIUMS = [Path("/usr/bin/chromium-headless-shell"), Path("/usr/bin/chromium")]
+CHROMIUM = next((path for path in _CHROMIUMS if path.exists()), _CHROMIUMS[0])
+"""The same browser without its own windows takes a third less of the processor."""
 ARGS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -146,8 +148,8 @@ async def becomes(page: Page, expression: str) -> None:
 
 @pytest.fixture
 async def browser() -> AsyncIterator[Browser]:
-    if not CHROMIUM.exists():  # noqa: ASYNC240 - it is quick
-        pytest.fail(f"{CHROMIUM} is missing: install it, for example with `apt-get install chromium`")
+    if not CHROMIUM.exists():
+        pytest.fail(f"{CHROMIUM} is missing: install it, for example with `apt-get install chromium-headless-shell`")
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGS)
         async with AsyncExitStack() as stack:

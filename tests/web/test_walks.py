@@ -53,7 +53,7 @@ async def shared(file: ConfigFile) -> AsyncIterator[Opened]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def chromium() -> AsyncIterator[Browser]:
     if not CHROMIUM.exists():
-        pytest.fail(f"{CHROMIUM} is missing: install it, for example with `apt-get install chromium`")
+        pytest.fail(f"{CHROMIUM} is missing: install it, for example with `apt-get install chromium-headless-shell`")
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGS)
         yield browser
