@@ -78,6 +78,7 @@ def test_encrypt_rotate_back_up_restore_export_and_decrypt(
     assert sessions(palaver) == before
     assert "you replace it yourself" in palaver("encryption", "rotate", code=2)
     assert "Everything is decrypted" in palaver("encryption", "off", "--yes")
+    assert "Nothing is encrypted" in palaver("encryption", "off", "--yes")  # it was killed when all was done
     config.write_text("timezone: UTC\n")
     assert sessions(palaver) == before
 
@@ -134,7 +135,7 @@ async def test_files_beside_postgresql_are_not_converted_under_a_gateway(
     async with await open_store(server, exclusive=True):
         assert "gateway" in await asyncio.to_thread(palaver, "encryption", "on", code=75)
     said = await asyncio.to_thread(palaver, "encryption", "on")
-    assert "The files on this machine are encrypted: 0. PostgreSQL is as before" in said
+    assert "The files on this machine are encrypted: 0. The database in PostgreSQL is as before" in said
     monkeypatch.delenv("PALAVER_ENCRYPTION__KEY")
     assert "no key is configured" in await asyncio.to_thread(palaver, "sessions", "list", code=1)
 

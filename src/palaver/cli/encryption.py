@@ -20,7 +20,7 @@ from palaver.config.model import Config
 from palaver.db.cipher import is_plain
 from palaver.db.private_files import make_private_folder
 from palaver.gateway.backups import backup_folder
-from palaver.gateway.vault import keys_file, open_or_create, read_key
+from palaver.gateway.vault import is_all_plain, keys_file, open_or_create, read_key
 from palaver.model.errors import BadArgument, StoreError
 from palaver.store.backup.archive import appearing
 from palaver.store.backup.backups import backups_that_hold
@@ -86,11 +86,13 @@ def switch_on(*, json: Json = False) -> None:
 @app.command("off", help=f"Decrypt the store for good. Stop the gateway first.\n\n{EXAMPLES['off']}")
 def switch_off(*, yes: Yes = False, json: Json = False) -> None:
     config = load(Path(), os.environ)
-    with _changed(config) as vault:
-        confirm("Decrypt everything that is stored?", EXAMPLES["off"], yes=yes)
-        count = _convert(config, vault.data, None)
-        vault.path.unlink()
-    done = _done(config, count, "decrypted")
+    count, done = 0, "Nothing is encrypted."
+    if not is_all_plain(config):
+        with _changed(config) as vault:
+            confirm("Decrypt everything that is stored?", EXAMPLES["off"], yes=yes)
+            count = _convert(config, vault.data, None)
+            vault.path.unlink()
+        done = _done(config, count, "decrypted")
     print_result({"files": count}, f"{done} Now remove encryption from the configuration.", as_json=json)
 
 

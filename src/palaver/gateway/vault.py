@@ -68,6 +68,12 @@ def open_or_create(config: Config, key: bytes) -> "Vault":
     return create_vault(file, key)
 
 
+def is_all_plain(config: Config) -> bool:
+    """Return whether nothing is encrypted, nor keys left that could open something."""
+    database = sqlite_path(config.store)
+    return not (keys_file(config).exists() or (database and is_encrypted(database)) or has_sealed(_files(config)))
+
+
 def _files(config: Config) -> Path:
     return config.data_dir / "files"
 
