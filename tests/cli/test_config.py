@@ -80,7 +80,7 @@ def test_a_model_of_no_provider_is_refused_alike_no_matter_where_it_is_looked_at
 
 
 @pytest.mark.usefixtures("here")
-@pytest.mark.parametrize("command", ["config show", "sessions list", "doctor"])
+@pytest.mark.parametrize("command", ["config show", "sessions list"])
 def test_commands_that_need_a_right_configuration_say_what_is_wrong(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

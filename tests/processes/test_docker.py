@@ -53,7 +53,7 @@ async def test_streams_go_both_ways_with_and_without_a_terminal(tmp_path: Path) 
                 if has_terminal:
                     (container,) = docker.containers.values()
                     assert container.size == ("40", "120")
-                    await shop.manager.kill([process], by="test")
+                    await shop.manager.kill([process], by="test", grace=60)
                 else:
                     await shop.does("close", process=process.name)
                 ended = await shop.ended(process)
@@ -67,7 +67,7 @@ async def test_a_container_that_does_not_end_is_removed(tmp_path: Path) -> None:
         async with workshop(tmp_path / "p.db", tmp_path, backend=backend) as shop:
             process = await shop.starts("stubborn")
             await until(lambda: bool(docker.containers))
-            await shop.manager.kill([process], by="test")
+            await shop.manager.kill([process], by="test", grace=60)
             assert (await shop.ended(process)).exit_code == 137
             await until(lambda: not docker.containers)
 

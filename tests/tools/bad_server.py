@@ -45,12 +45,8 @@ for line in sys.stdin:
     match said.get("method"):
         case "initialize":
             version = said["params"]["protocolVersion"]
-            about: dict[str, Any] = {
-                "protocolVersion": version,
-                "capabilities": {"tools": {}},
-                "serverInfo": {"name": "bad", "version": "1"},
-            }
-            answer(said["id"], about)
+            about = {"name": "bad", "version": "1"}
+            answer(said["id"], {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about})
         case "tools/list" if os.environ.pop("REFUSES_FIRST", ""):
             error = {"code": -32603, "message": "not yet"}
             sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": said["id"], "error": error}) + "\n")

@@ -109,7 +109,7 @@ async def test_only_allowed_tools_of_a_server_are_used() -> None:
     place = replace(program("good_server.py"), tools=frozenset({"add", "m*"}))
     async with serving("good", place) as server:
         assert [tool.name for tool in await server.tools()] == ["good__add", "good__much"]
-        with pytest.raises(KeyError):
+        with pytest.raises(ToolFailed):
             await server.use("good__environment", {})
         assert not server.has("good__environment")
 
