@@ -11,6 +11,7 @@ from palaver.agents.fallback import FallbackAgent
 from palaver.agents.model.agent import ModelFailed
 from palaver.agents.model.options import ModelOptions, make_model_agent
 from palaver.config.loader import load
+from palaver.engine.turns.agent import model_name
 from palaver.gateway.agents import build_agent
 from palaver.model.access import AccessRole, Grant
 from palaver.model.transcript import Role
@@ -84,11 +85,13 @@ async def test_the_next_model_answers_and_the_first_rests(step: Step, kind: str,
         both.now += rests - 1
         assert await both.ask(turn=2) == ["answer 2"]
         assert both.agent.is_falling_back()
+        assert model_name(both.agent, None) == "openai:second"
         assert len(both.first.requests) == 1, "it rests"
         both.now += 1
         assert await both.ask(turn=3) == ["answer 2"], "the first is asked again, and answers"
         assert len(both.second.requests) == 2
         assert not both.agent.is_falling_back()
+        assert model_name(both.agent, None) == "openai:first"
 
 
 async def test_one_hiccup_is_no_outage_but_two_are() -> None:
@@ -142,6 +145,19 @@ async def test_when_all_fail_each_is_asked_once() -> None:
         both.second.then(Refuses(status=401, message=f"Incorrect API key provided: {KEY} other"))
         assert await both.ask() == ["openai:first transient", "openai:second unauthorized"]
         assert await both.ask() == ["answer 2"]
+
+
+async def test_the_notice_names_the_model_that_failed_last(tmp_path: Path) -> None:
+    world = FakePlatform()
+    ann = world.person("ann")
+    grant, chat = Grant(platform="fake", role=AccessRole.OWNER, user_id=ann.id), world.dm(ann)
+    async with (
+        two(Refuses(status=401, code="invalid_api_key")) as both,
+        running(tmp_path / "p.db", world, agent=both.agent, grants=(grant,), chance=NoPauses(), titles=False),
+    ):
+        both.second.then(Refuses(status=404, code="model_not_found"))
+        await chat.say(ann, "hello")
+        await chat.hears("The provider does not have openai:second")
 
 
 async def test_titles_and_summaries_come_from_the_next_model_too() -> None:

@@ -107,6 +107,10 @@ class FallbackAgent:
     def is_falling_back(self) -> bool:
         return self.candidates[0].failures > 0
 
+    def answers_instead(self) -> str | None:
+        chosen = self._choose(set())
+        return None if chosen is self.candidates[0] else chosen.name
+
     def models(self) -> Sequence[ModelOverride]:
         return self.candidates[0].agent.models()
 

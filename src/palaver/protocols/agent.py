@@ -202,6 +202,10 @@ class FallingBack(Protocol):
         """Return whether the preferred model failed when it was asked last."""
         ...
 
+    def answers_instead(self) -> str | None:
+        """Return the name of the model that answers while the preferred one rests; None while it does not."""
+        ...
+
 
 @runtime_checkable
 class Retiring(Protocol):

@@ -40,6 +40,7 @@ from palaver.protocols.agent import (
     Excerpt,
     Failure,
     FailureKind,
+    FallingBack,
     Final,
     Request,
     TextDelta,
@@ -215,6 +216,8 @@ class RequestBuilder:
 
 def model_name(agent: Agent, override: ModelOverride | None) -> str | None:
     """Return the model that an agent answers with, if it has several or says which."""
+    if isinstance(agent, FallingBack) and (instead := agent.answers_instead()):
+        return instead
     models = agent.models() if isinstance(agent, Choosing) else ()
     used = override if override in models else next(iter(models), None)
     return used and ":".join(filter(None, (used.provider, used.model)))

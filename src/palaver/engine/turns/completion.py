@@ -126,11 +126,11 @@ class TurnCompletion:
         """Return cause and fix of a failure for the owner; None if it says nothing about the agent itself."""
         if not is_agent_problem(failure.kind):
             return None
-        return " ".join(describe_agent_problem(failure.kind, self._model(running), running.turn.key.profile))
+        return " ".join(describe_agent_problem(failure.kind, self._model(running, failure), running.turn.key.profile))
 
-    def _model(self, running: RunningTurn) -> str | None:
+    def _model(self, running: RunningTurn, failure: Failure) -> str | None:
         agent = self.ctx.agents.of(running.turn.key.profile)
-        return model_name(agent, chosen_model(running.shown) if running.shown else None)
+        return failure.model or model_name(agent, chosen_model(running.shown) if running.shown else None)
 
     @staticmethod
     def _owner_reads(running: RunningTurn) -> bool:
@@ -317,7 +317,7 @@ class TurnCompletion:
     ) -> Statements[None]:
         """Settle a turn and record what is wrong with the agent. Tell the owner once a day, if they do not see it."""
         turn = running.turn
-        yield from problems.settle_failed(settle, turn, failure.kind, self._model(running), now)
+        yield from problems.settle_failed(settle, turn, failure.kind, self._model(running, failure), now)
         if not self._owner_reads(running):
             notice, place = texts.agent_problem(problem, turn.number), outbound_to(running.source, "")
             cause = SendCause(CauseKind.PROBLEM, turn.key.profile, f"{failure.kind} {now:%Y-%m-%d}")
