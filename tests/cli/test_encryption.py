@@ -1,6 +1,7 @@
 """`palaver encryption` from the outside: switch it on, change keys, lose the disk, open exports, switch it off."""
 
 import asyncio
+import hashlib
 import json
 import os
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from palaver.cli.main import main
+from palaver.db.private_files import make_private_folder
 from palaver.gateway import vault
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.encryption.vault import changing, create_vault, new_key, parse_key
@@ -81,6 +83,28 @@ def test_encrypt_rotate_back_up_restore_export_and_decrypt(
     assert "Nothing is encrypted" in palaver("encryption", "off", "--yes")  # it was killed when all was done
     config.write_text("timezone: UTC\n")
     assert sessions(palaver) == before
+
+
+def test_lost_keys_are_named_and_no_folder_tells_of_a_plain_file(
+    palaver: Palaver, config: Path, tmp_path: Path
+) -> None:
+    files, keys = tmp_path / "place/files", tmp_path / "place/palaver.keys"
+    palaver("sessions", "import", str(ARCHIVE))
+    blob = files / hashlib.sha256(b"x").hexdigest()[:2] / hashlib.sha256(b"x").hexdigest()
+    make_private_folder(blob.parent)
+    blob.write_bytes(b"x")
+    palaver("encryption", "key", "-o", str(tmp_path / "a.key"))
+    config.write_text("encryption: {key_file: a.key}\n")
+    assert "nothing is encrypted yet" in palaver("encryption", "off", "--yes", code=1)
+    assert "and 1 file." in palaver("encryption", "on")
+    assert [list(shard.iterdir()) != [] for shard in files.glob("??")] == [True], "its first letters are gone, too"
+    keys.rename(tmp_path / "kept")
+    assert "encryption       its keys are missing" in palaver("encryption", "status")
+    for change in (["rotate"], ["renew"], ["off", "--yes"]):
+        assert "are missing: put them back" in palaver("encryption", *change, code=1)
+    (tmp_path / "kept").rename(keys)
+    config.write_text("timezone: UTC\n")
+    assert "encryption       no key is configured" in palaver("encryption", "status")
 
 
 def test_a_key_that_changes_between_two_looks_opens_the_store(

@@ -20,7 +20,7 @@ from palaver.config.model import Config
 from palaver.db.cipher import is_plain
 from palaver.db.private_files import make_private_folder
 from palaver.gateway.backups import backup_folder
-from palaver.gateway.vault import is_all_plain, keys_file, open_or_create, read_key
+from palaver.gateway.vault import is_all_plain, keys_file, open_or_create, read_key, refuse_lost_keys
 from palaver.model.errors import BadArgument, StoreError
 from palaver.store.backup.archive import appearing
 from palaver.store.backup.backups import backups_that_hold
@@ -135,7 +135,7 @@ def status(*, json: Json = False) -> None:
     names = [each.name for each in files.glob("??/*")]
     plain = sum(len(name) == _HASH_LENGTH for name in names)
     facts = {
-        "encryption": "on" if vault else "off",
+        "encryption": "on" if vault else _state_without_keys(config),
         "keys": vault.count_keys() if vault else 0,
         "database": "on the server" if database is None else _condition(database),
         "encrypted files": len(names) - plain,
@@ -169,6 +169,14 @@ def _done(config: Config, count: int, how: str) -> str:
     return f"Everything is {how}: the database and {counted(count, 'file')}."
 
 
+def _state_without_keys(config: Config) -> str:
+    try:
+        refuse_lost_keys(config)
+    except StoreError:
+        return "its keys are missing"
+    return "no key is configured" if keys_file(config).exists() else "off"
+
+
 def _condition(database: Path) -> str:
     if not database.exists():
         return "there is none yet"
@@ -196,6 +204,9 @@ def _changed(config: Config) -> "Generator[Vault]":
     _required_key(config)
     from palaver.store.encryption.vault import changing  # noqa: PLC0415 - an extra
 
+    refuse_lost_keys(config)
+    if not keys_file(config).exists():
+        raise StoreError(f"nothing is encrypted yet: run {EXAMPLES['on']}")
     with changing(keys_file(config)):
         yield _open(config)
 

@@ -55,17 +55,26 @@ def open_or_create(config: Config, key: bytes) -> "Vault":
     """Open the keys, or make them. Raises StoreError if something is encrypted with keys that are lost."""
     from palaver.store.encryption.vault import create_vault  # noqa: PLC0415 - an extra
 
+    if keys_file(config).exists():
+        return _open_keys(config, key)
+    refuse_lost_keys(config)
+    return create_vault(keys_file(config), key)
+
+
+def refuse_lost_keys(config: Config) -> None:
+    """Raise StoreError if something is encrypted and its keys are not there."""
     file, database, files = keys_file(config), sqlite_path(config.store), _files(config)
     if file.exists():
-        return _open_keys(config, key)
+        return
     if database and is_encrypted(database):
-        raise StoreError(f"the keys {file} of the encrypted database are missing: put them back, from any backup")
+        raise StoreError(
+            f"the keys {file} of the encrypted database are missing: put them back, from the newest backup"
+        )
     if has_sealed(files):
         raise StoreError(
             f"the keys {file} are missing, and files in {files} are encrypted with them: put back a copy of"
             f" {file.name}, or move that folder away to go on without its files"
         )
-    return create_vault(file, key)
 
 
 def is_all_plain(config: Config) -> bool:

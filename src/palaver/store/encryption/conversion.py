@@ -168,6 +168,9 @@ def _convert_files(folder: Path, sources: Sequence[DataKey | None], target: Data
         elif _convert_file(folder, path, ways, wanted):
             count += 1
             progress(count)
+    for shard in folder.glob("??"):
+        with suppress(OSError):  # the name of an empty one is the beginning of a name that is gone
+            shard.rmdir()
     return count
 
 
