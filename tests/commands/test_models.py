@@ -58,6 +58,7 @@ async def test_the_chosen_model_reaches_the_agent_over_restarts_and_ends_with_th
             "uses the agent's default model. You can choose default, acme/small, acme/big, zenith/big.",
         ),
         ("/model zenith/big", "uses zenith/big."),
+        ("/model zenith:big", "uses zenith/big."),
         ("/model big", "Several models are called 'big'. Use default, acme/small, acme/big, zenith/big"),
         ("/model \u202ehuge", "This agent has no model called '\\u202ehuge'"),
         ("/model DEFAULT", "uses the agent's default model. It applies from your next message."),

@@ -96,8 +96,12 @@ def readable_model(name: str) -> str:
 
 
 def find_models(name: str, offered: Iterable[ModelOverride]) -> list[ModelOverride]:
-    """Return the offered models of that name, with or without the provider."""
-    return [model for model in offered if name in {model.model, model_name(model)}]
+    """Return the offered models of that name, with or without the provider, or as the configuration writes it."""
+    return [model for model in offered if name in {model.model, model_name(model), _configured_name(model)}]
+
+
+def _configured_name(override: ModelOverride) -> str:
+    return ":".join(filter(None, (override.provider, override.model)))
 
 
 @value
