@@ -167,6 +167,7 @@ async def test_commands_approvals_and_stops(owner: httpx.AsyncClient) -> None:
     assert asked["choices"] == ["Paris", "Rome"]
     path, answer = f"/approvals/{asked['id']}", {"answer": "2", "question": asked["question"]}
     assert (await owner.post(path, json={"allow": True, "question": asked["question"]})).json() == {"done": False}
+    assert (await owner.post(path, json={**answer, "answer": ""})).status_code == 400, "silence is no answer"
     assert (await owner.post(path, json=answer)).json() == {"done": True}
     assert (await owner.get(f"/messages/{question['id']}?wait=20")).json()["answer"] == "ask_user: Rome"
     assert "api:owner" in (await say(owner, "/whoami", conversation="a"))["notices"][0]
@@ -307,6 +308,8 @@ async def test_what_is_wrong_is_said_with_what_would_be_right(owner: httpx.Async
         assert allowed is None or sorted(told["allowed"].split(", ")) == sorted(allowed.split(", ")), told
     wrong = await owner.post("/messages", json={"text": 7})
     assert (wrong.json()["found"], wrong.json()["allowed"]) == ("7", "text")
+    wrong = await owner.post("/messages", json={"text": "hello", "files": [{"name": "a", "content": "!"}]})
+    assert wrong.json()["detail"].startswith("files[0].content cannot be '!'. Use base64")
     unknown = (await owner.get("/sessions", params={"limt": 5})).json()
     assert unknown["detail"] == "Unknown field 'limt'. Did you mean limit?"
     assert (await owner.get("/sessions?limit=1&limit=2")).status_code == 400

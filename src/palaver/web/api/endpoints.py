@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import field
 from datetime import datetime
 from enum import Enum
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, cast, get_args, get_type_hints
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -179,6 +179,7 @@ def convert(schema: type[Schema], given: Mapping[str, Any], example: str, *, str
 
 
 _FIELD_PATH = re.compile(r" - at `\$\.([^`]+)`$")
+_PATH_PART = re.compile(r"\w+")
 _AROUND_TYPE = re.compile(r"^(?:Expected|Invalid) |,? got .*$| - at .*$", re.DOTALL)
 _EXPECTED = {
     "str": "text",
@@ -215,12 +216,25 @@ def _explain(schema: type[Schema], error: Exception, example: str, given: Mappin
     if (at := _FIELD_PATH.search(text)) is None:
         return BadArgument("Invalid request:", found=one_line(text, _MAX_QUOTED), allowed=allowed, example=example)
     name = at[1]
-    quoted = one_line(str(given[name]), _MAX_QUOTED) if name in given else name
+    quoted = one_line(str(_value_at(given, name)), _MAX_QUOTED)
     expected = one_line(_AROUND_TYPE.sub("", text).replace("`", ""), _MAX_QUOTED)
     expected = _EXPECTED_TERM.sub(lambda found: _EXPECTED[found[0]], expected)
     return BadArgument(
         f"{name} cannot be", found=quoted, allowed=_allowed_values(schema, name) or expected, example=example
     )
+
+
+def _value_at(given: object, path: str) -> object:
+    """Return the value at a path such as `files[0].name`, or the path if nothing is there."""
+    found = given
+    for part in _PATH_PART.findall(path):
+        try:
+            found = (
+                cast("list[object]", found)[int(part)] if part.isdigit() else cast("Mapping[str, object]", found)[part]
+            )
+        except (LookupError, TypeError):
+            return path
+    return found
 
 
 def _allowed_values(schema: type[Schema], name: str) -> str:

@@ -1,6 +1,9 @@
 """API endpoints for open turns, and the approvals and answers they wait for."""
 
 import re
+from typing import Annotated
+
+from msgspec import Meta
 
 from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
@@ -117,7 +120,7 @@ async def stop_turn(request: WebRequest) -> DoneSchema:
 class DecisionSchema(Schema, frozen=True, kw_only=True):
     allow: bool | None = None
     """Needed unless you give an answer."""
-    answer: str | None = None
+    answer: Annotated[str, Meta(min_length=1)] | None = None
     """For a question in words: the number or text of a choice, or your own words."""
     question: str
     """The `question` of the turn. If it asks something else by now, nothing happens."""
