@@ -88,6 +88,7 @@ def test_one_file_has_the_configuration_without_its_secrets(
     file = tmp_path / "all.tar"
     assert str(file) in palaver("backup", "-o", str(file))
     assert "already exists" in palaver("backup", "-o", str(file), code=2)
+    assert "already exists" in palaver("backup", "-o", "", code=2), "an unset variable of a script"
     assert str(file) in palaver("backup", "-o", str(file), "--force")
     with tarfile.open(file) as tar:
         part = tar.extractfile("configuration.yaml")

@@ -1,5 +1,6 @@
 """`palaver retention` from the outside: it shows what would go, deletes that, and leaves no word of it in any file."""
 
+import io
 import json
 import sqlite3
 from collections.abc import Callable
@@ -58,6 +59,16 @@ def test_what_is_shown_is_what_goes_and_its_words_are_in_no_file(
     assert len(json.loads(palaver("sessions", "list", "--json"))["sessions"]) == 2
     deleted = json.loads(palaver("retention", "run", "--yes", "--json"))["deleted"]
     assert deleted == []
+
+
+def test_without_a_terminal_it_says_how_to_confirm(
+    palaver: Palaver, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PALAVER_RETENTION__CHAT__AGE", "2d")
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    assert main(["retention", "run"]) == 2
+    assert capsys.readouterr().err.endswith("for example palaver retention run --yes\n")
+    assert len(json.loads(palaver("sessions", "list", "--json"))["sessions"]) == 3
 
 
 def test_a_wrong_limit_says_what_is_allowed(

@@ -113,6 +113,8 @@ def test_where_it_does_not_answer_nothing_is_written(
         assert not own.exists()
         assert main(model(served, "--key-env", "MY_KEY", "--no-test")) == 0
     assert own.exists()
+    assert main(model(served, "--key-env", "MY_KEY", "--yes")) == 1, "nobody is there any more"
+    assert "Connection error. Nothing was changed" in capsys.readouterr().err
 
 
 def test_what_is_there_is_not_replaced_silently(own: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,7 +43,8 @@ KeyFile = Annotated[
     Path | None, typer.Option("--key-file", help="The key of an encrypted backup. Default: the configured one.")
 ]
 Output = Annotated[
-    str, typer.Option("--output", "-o", help="Write one file with everything in it, instead of adding to the folder.")
+    str | None,
+    typer.Option("--output", "-o", help="Write one file with everything in it, instead of adding to the folder."),
 ]
 
 
@@ -51,7 +52,7 @@ Output = Annotated[
 def backup(
     context: typer.Context,
     *,
-    output: Output = "",
+    output: Output = None,
     force: Force = False,
     store: StoreOption = None,
     json: Json = False,
@@ -64,7 +65,7 @@ def backup(
         raise StoreError(f"there is no store yet: {backups.database} does not exist")
     parts = added_parts(ConfigFile(folder=Path(), environ=os.environ, store=store))
     progress = Progress("files backed up")
-    if output:
+    if output is not None:
         path = Path(output).absolute()
         _refuse_existing(path, force=force)
         manifest = backups.make_single(path, parts, now, progress=progress.show)

@@ -139,7 +139,7 @@ def confirm(question: str, example: str, *, yes: bool) -> None:
             "Standard input is not a terminal, so nobody can confirm.",
             found="",
             allowed="--yes to do it without asking",
-            example=f"{example.removesuffix(' --dry-run')} --yes",
+            example=f"{example.removesuffix(' --dry-run').removesuffix(' --yes')} --yes",
         )
     if not confirmed(question):
         raise typer.Exit(1)

@@ -18,9 +18,8 @@ class NotReached(PalaverError):
 def try_out(agent: Agent, name: str, secret: str) -> None:
     """Raise NotReached with the reason, without the secret."""
     if problem := find_problem(agent, name, secret):
-        raise NotReached(
-            f"{name} does not answer: {problem.detail}. Nothing was changed. Use --no-test to skip the test."
-        )
+        why = problem.detail.removesuffix(".")
+        raise NotReached(f"{name} does not answer: {why}. Nothing was changed. Use --no-test to skip the test.")
 
 
 def find_problem(agent: Agent, name: str, secret: str) -> Failure | None:
