@@ -10,6 +10,7 @@ import pytest
 
 from palaver.cli import shared_options
 from palaver.cli.main import main
+from palaver.gateway.gateway import FIXED_SETTINGS
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -101,6 +102,11 @@ def test_links_lead_somewhere() -> None:
         target = source.parent / path if path else source
         assert target.exists(), f"{page_id(source)} links to {path}"
         assert not anchor or anchor in anchors(target), f"{page_id(source)} links to {path}#{anchor}"
+
+
+def test_what_waits_for_a_restart_is_documented() -> None:
+    (row,) = [line for line in (ROOT / "docs/terminal.md").read_text().splitlines() if line.startswith("| SIGHUP |")]
+    assert [name for name in (*FIXED_SETTINGS, "tools.terminal", "voice") if f"`{name}`" not in row] == []
 
 
 def test_the_readme_begins_with_the_two_commands() -> None:
