@@ -15,6 +15,7 @@ from palaver.gateway import vault
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.encryption.vault import changing, create_vault, new_key, parse_key
 from palaver.store.opening import open_store
+from tests.cli.processes import run_on_full_disk
 from tests.cli.test_backup import ARCHIVE, Palaver, palaver, sessions
 from tests.store.conftest import fresh_database
 from tests.store.test_blob_store import pieces
@@ -105,6 +106,17 @@ def test_lost_keys_are_named_and_no_folder_tells_of_a_plain_file(
     (tmp_path / "kept").rename(keys)
     config.write_text("timezone: UTC\n")
     assert "encryption       no key is configured" in palaver("encryption", "status")
+
+
+def test_on_a_full_disk_nothing_changes(palaver: Palaver, config: Path, tmp_path: Path) -> None:
+    palaver("sessions", "import", str(ARCHIVE))
+    before = sessions(palaver)
+    palaver("encryption", "key", "-o", str(tmp_path / "a.key"))
+    config.write_text("encryption: {key_file: a.key}\n")
+    said = run_on_full_disk(64, "encryption", "on", environment=os.environ)
+    assert (said.returncode, "cannot be converted, and was not changed" in said.stderr) == (75, True), said.stderr
+    palaver("encryption", "on")
+    assert sessions(palaver) == before
 
 
 def test_a_key_that_changes_between_two_looks_opens_the_store(

@@ -15,7 +15,7 @@ from pathlib import Path
 from palaver.db.cipher import open_file, sqlcipher
 from palaver.db.file_lock import FileLock
 from palaver.db.private_files import make_private_folder, open_private
-from palaver.model.errors import StoreError, StoreInUse
+from palaver.model.errors import StoreError, StoreInUse, StoreUnavailable
 from palaver.store.backup.archive import HashedReader, appearing, flush_folder
 from palaver.store.conversations.blob_store import SET_ASIDE
 from palaver.store.damage.leftovers import is_copy, remove_unfinished_copies
@@ -83,9 +83,12 @@ def convert_database(path: Path, sources: Sequence[DataKey | None], target: Data
     os.close(open_private(new, os.O_WRONLY | os.O_TRUNC))
     with path.open("r+b") as old:
         with closing(_open_alone(path, key)) as db:  # type: ignore[arg-type]
-            _export(db, new, wanted)
-            _compare(db, path)
-            db.execute("DETACH new")
+            try:
+                _export(db, new, wanted)
+                _compare(db, path)
+                db.execute("DETACH new")
+            except sqlite3.OperationalError as error:  # above all a full disk
+                raise StoreUnavailable(f"{path} cannot be converted, and was not changed: {error}") from error
         _flush(new)
         new.replace(path)
         flush_folder(path.parent)
