@@ -96,7 +96,7 @@ def test_lost_keys_are_named_and_no_folder_tells_of_a_plain_file(
     blob.write_bytes(b"x")
     palaver("encryption", "key", "-o", str(tmp_path / "a.key"))
     config.write_text("encryption: {key_file: a.key}\n")
-    assert "nothing is encrypted yet" in palaver("encryption", "off", "--yes", code=1)
+    assert "nothing is encrypted yet" in palaver("encryption", "renew", code=1)
     assert "and 1 file." in palaver("encryption", "on")
     assert [list(shard.iterdir()) != [] for shard in files.glob("??")] == [True], "its first letters are gone, too"
     keys.rename(tmp_path / "kept")
