@@ -198,7 +198,7 @@ def replace_file(file: Path, content: str, *, private: bool = False) -> None:
     mode = PRIVATE_FILE if private or not place.exists() else place.stat().st_mode & 0o777
     draft = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
     try:
-        with os.fdopen(open_private(draft, os.O_WRONLY | os.O_EXCL, mode, replaces=place), "wb") as stream:
+        with os.fdopen(open_private(draft, os.O_WRONLY | os.O_EXCL, mode, like=place), "wb") as stream:
             stream.write(content.encode())
             stream.flush()
             os.fchmod(stream.fileno(), mode)

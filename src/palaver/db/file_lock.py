@@ -96,7 +96,7 @@ class FileLock:
 
     def _open(self) -> IO[str]:
         """Open the file for its owner alone: who can read it can lock it, too."""
-        handle = open_private(self._path, os.O_RDWR | os.O_APPEND)
+        handle = open_private(self._path, os.O_RDWR | os.O_APPEND, like=self._path.with_suffix(""))
         with suppress(OSError):  # it belongs to another user
             os.fchmod(handle, PRIVATE_FILE)
         return os.fdopen(handle, "a+")

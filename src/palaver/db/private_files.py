@@ -2,30 +2,39 @@
 
 What root makes belongs to the owner of the folder that it is in. So a command that you run with sudo in the data
 directory of a service leaves nothing there that the service cannot use.
+
+That user can move folders and put links in their place meanwhile. So a file is made in a folder that is held open, and
+belongs to the owner of that very folder.
 """
 
 import os
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
 
 
-def open_private(path: Path, flags: int, mode: int = PRIVATE_FILE, *, replaces: Path | None = None) -> int:
-    """Open a file, and make it if it does not exist. One that replaces another gets the owner of that."""
-    try:
-        handle = os.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    except FileExistsError:
-        if flags & os.O_EXCL:
-            raise
-        return os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, mode)
-    # Only a file that this call made: another one could be a link to a file of root's.
-    _give_to_owner_of(replaces if replaces and replaces.exists() else path.parent, handle)
+def open_private(path: Path, flags: int, mode: int = PRIVATE_FILE, *, like: Path | None = None) -> int:
+    """Open a file, never through a link, and make it if it does not exist.
+
+    With `like` it gets the owner of another file of the same folder, if that exists.
+    """
+    flags |= os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    with _opened(path.parent) as folder:
+        try:
+            handle = os.open(path.name, flags | os.O_EXCL, mode, dir_fd=folder)
+        except FileExistsError:
+            if flags & os.O_EXCL:
+                raise
+            return os.open(path.name, flags, mode, dir_fd=folder)
+        _give_away(handle, _owner(folder, like))
     return handle
 
 
 def touch_private(path: Path) -> None:
-    os.close(open_private(path, os.O_WRONLY))
+    """Make a file unless it exists. A link can say where."""
+    os.close(open_private(path.resolve(), os.O_WRONLY))
 
 
 def make_private_folder(path: Path) -> None:
@@ -33,22 +42,39 @@ def make_private_folder(path: Path) -> None:
     if path.is_dir():
         return
     make_private_folder(path.parent)
-    try:
-        path.mkdir(mode=PRIVATE_FOLDER)
-    except FileExistsError:
-        if not path.is_dir():
-            raise
-    else:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    with _opened(path.parent) as parent:
         try:
-            _give_to_owner_of(path.parent, handle)
-        finally:
-            os.close(handle)
+            os.mkdir(path.name, PRIVATE_FOLDER, dir_fd=parent)
+        except FileExistsError:
+            if not path.is_dir():
+                raise
+        else:
+            handle = os.open(path.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+            try:
+                _give_away(handle, os.fstat(parent))
+            finally:
+                os.close(handle)
 
 
-def _give_to_owner_of(place: Path, handle: int) -> None:
-    """Give an open file the owner of a place, if this process can."""
+@contextmanager
+def _opened(folder: Path) -> Generator[int]:
+    # A user who cannot list a folder can still make files in it.
+    handle = os.open(folder, getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _owner(folder: int, like: Path | None) -> os.stat_result:
+    if like is not None:
+        with suppress(FileNotFoundError):
+            return os.stat(like.name, dir_fd=folder, follow_symlinks=False)
+    return os.fstat(folder)
+
+
+def _give_away(handle: int, owner: os.stat_result) -> None:
+    """Give an open file to an owner, if this process can."""
     if os.geteuid() == 0:
-        owner = place.stat()
         with suppress(OSError):  # a file system without owners
             os.fchown(handle, owner.st_uid, owner.st_gid)

@@ -210,7 +210,7 @@ class MarkFile:
         self.mark = HighWater()
         self._written = HighWater()
         self._content = b""
-        self._handle = open_private(mark_path(path), os.O_RDWR)
+        self._handle = open_private(mark_path(path), os.O_RDWR, like=path)
         self.write(reached)
 
     def write(self, reached: HighWater) -> None:

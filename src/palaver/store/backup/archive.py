@@ -161,7 +161,7 @@ def appearing(final: Path) -> Generator[IO[bytes]]:
 def _open_alone(part: Path, final: Path) -> int:
     """Open a file, empty and locked, or take over what a killed process left of it."""
     while True:
-        handle = open_private(part, os.O_RDWR, replaces=final)
+        handle = open_private(part, os.O_RDWR, like=final)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(handle), part.stat()):
