@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 
+from palaver.db.transaction import Statements, transaction
 from palaver.model.access import AccessRole, Grant
 from palaver.model.feedback import Rating, rating_of
 from palaver.model.key import GroupScope, Scope, ScopedSetting
@@ -10,6 +11,7 @@ from palaver.model.transcript import Role
 from palaver.model.turn import Inbound
 from palaver.protocols.agent import Event, Final, Request
 from palaver.store.conversations import deletion
+from palaver.store.records import outbound_body, outbound_of
 from palaver.store.status.invariants import violations
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.faults import Faults
@@ -128,6 +130,30 @@ async def test_what_a_reply_quotes_is_found_where_the_platform_tells_only_its_id
             await until(lambda chat=chat, before=before: len(chat.shown) > before)
             heard = agent.requests[-1].messages[-1].text
             assert (shown in heard, "in reply to" in heard) == (True, bool(shown)), heard
+
+
+async def test_a_reply_to_an_answer_that_is_damaged_or_emptied_is_answered(store_url: str) -> None:
+    async def tell(request: Request) -> AsyncGenerator[Event]:
+        yield Final(text=request.messages[-1].text)
+
+    world, agent = FakePlatform(), Scripted(tell)
+    async with running(store_url, world, adapters=[_IdsOnly(world)], agent=agent) as here:
+        chat = world.dm(alice := world.person("alice"))
+        await chat.say(alice, "one")
+        first = await chat.hears("one")
+        await here.settled()
+        (kept,) = await here.rows("SELECT body FROM outbox")
+        for body, said in ((b"{damaged", "two"), (outbound_body(outbound_of(kept[0]).without_content()), "three")):
+            await here.store.transact(_set_body(body))
+            await chat.say(alice, said, reply_to=first.id)
+            await chat.hears(said)
+            await here.settled()
+            assert "in reply to" not in agent.requests[-1].messages[-1].text
+
+
+@transaction
+def _set_body(body: bytes) -> Statements[None]:
+    yield "UPDATE outbox SET body = ? WHERE id = (SELECT min(id) FROM outbox)", (body,)
 
 
 def test_every_form_of_thumbs() -> None:
