@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -28,7 +29,7 @@ from palaver.protocols.voice import Voice, VoiceFailed, VoiceFormat
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.platform import FakePlatform
-from palaver.testkit.updates import File
+from palaver.testkit.updates import File, Update
 from palaver.tools.voice import VoiceTools
 from tests.agents.fake_voice import VoiceService, opus, voicing, wave
 from tests.engine.agents import Slow
@@ -319,3 +320,38 @@ async def test_an_edited_caption_keeps_what_the_recording_says(tmp_path: Path) -
             await here.settled()
             await chat.edit(alice, said, "for tomorrow")
             await chat.hears(f"answer to: for tomorrow\n{HEARD}")
+
+
+async def test_an_edit_that_comes_with_its_recording_again_is_not_transcribed_again(tmp_path: Path) -> None:
+    agent = Slow()
+    agent.go.set()
+    async with voicing() as service:
+        voice, shelf = Voice(transcriber=server(service), minute_price=0.006), BlobStore(tmp_path / "files")
+        rerun = ScopedSetting(default=RevisionPolicy.RERUN)
+        world = FakePlatform()
+        adapters = [_FilesInEdits(world)]
+        async with running(
+            tmp_path / "p.db", world, adapters=adapters, agent=agent, shelf=shelf, voice=voice, revisions=rerun
+        ) as here:
+            chat = world.dm(alice := world.person("alice"))
+            said = await chat.say(alice, "for today", files=(recording(),))
+            await chat.hears(f"answer to: for today\n{HEARD}")
+            await here.settled()
+            await chat.edit(alice, said, "for tomorrow")
+            answer = await chat.hears("answer to: for tomorrow")
+            assert answer.text.count(HEARD) == 1
+            assert len(service.transcribed) == 1
+
+
+class _FilesInEdits(FakeAdapter):
+    """A platform that sends the files of a message along with each edit of it, as Telegram does."""
+
+    def _inbound(self, update: Update) -> Inbound:
+        inbound = super()._inbound(update)
+        return replace(inbound, files=inbound.files or self._files) if inbound.revision else self._keep(inbound)
+
+    _files: tuple[Attachment, ...] = ()
+
+    def _keep(self, inbound: Inbound) -> Inbound:
+        self._files = inbound.files
+        return inbound

@@ -57,7 +57,7 @@ class Attachments:
                 _fail(file, f"only {self._max_files} are allowed") for file in received.inbound.files[self._max_files :]
             ]
             heard = NOTHING_HEARD
-            if self.ctx.voice:
+            if self.ctx.voice and not received.inbound.heard:  # an edit has what the message said
                 heard = await transcribe(self.ctx, files, partial(is_over_quota, received))
             store = self.ctx.store.attachments.set_files(received, [*files, *skipped], heard)
             await retry_until_stored(self.ctx.store, store)
