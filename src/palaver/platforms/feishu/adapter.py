@@ -28,6 +28,7 @@ from palaver.protocols import (
     Outbound,
     PlatformBusy,
     PlatformDown,
+    PlatformError,
     PlatformRefused,
     QuoteMode,
     Receiver,
@@ -40,7 +41,7 @@ from palaver.protocols import (
     parse_or_skip,
 )
 from palaver.protocols.files import send_text_of_file
-from palaver.protocols.recent import Names
+from palaver.protocols.recent import Names, shrink
 from palaver.protocols.rest import RestApi
 from palaver.protocols.tokens import ApiCodes, TokenApi, in_header
 
@@ -92,7 +93,8 @@ class FeishuAdapter:
         self._people = Names(self._fetch_name)
         self._chats = Names(self._fetch_chat_kind)
         self._ours = Names(self._fetch_author)
-        self._places = Names(self._fetch_place)
+        self._places: dict[str, str | None] = {}
+        """The chats of our messages that somebody reacted to; None for messages of others."""
 
     @classmethod
     def make(cls, account: str, options: FeishuOptions) -> "FeishuAdapter":
@@ -158,10 +160,10 @@ class FeishuAdapter:
         if found is None:
             return
         if found.inbound.reaction is not None:
-            place = await self._places.get(found.inbound.reply_to or "")
+            place = await self._find_place(found.inbound.reply_to or "")
             if place is None:
                 return
-            source = replace(found.inbound.source, chat_id=place.plain())
+            source = replace(found.inbound.source, chat_id=place)
             found = found._replace(inbound=replace(found.inbound, source=source))
         await receiver.receive((await self._complete(found)).inbound, found.trust)
 
@@ -196,10 +198,21 @@ class FeishuAdapter:
     async def _fetch_author(self, message: str) -> object:
         return (await self._fetch_message(message))["sender"]["id"]
 
-    async def _fetch_place(self, message: str) -> object:
-        """Return the chat of one of our messages."""
-        found = await self._fetch_message(message)
-        return found["chat_id"] if found["sender"]["id"] == self._options.app_id else None
+    async def _find_place(self, message: str) -> str | None:
+        """Return the chat of one of our messages. Raises PlatformError if Feishu cannot say: the event comes again."""
+        if message not in self._places:
+            try:
+                found = await self._fetch_message(message)
+                is_ours = found["sender"]["id"] == self._options.app_id
+                self._places[message] = str(found["chat_id"]) if is_ours else None
+            except PlatformRefused:  # without the permission to read messages there are no reactions
+                return None
+            except (PlatformBusy, PlatformDown):
+                raise
+            except (PlatformError, LookupError, TypeError):  # it is gone, for example
+                self._places[message] = None
+            shrink(self._places)
+        return self._places[message]
 
     async def _fetch_message(self, message: str) -> Json:
         return (await self._api.call("GET", f"/im/v1/messages/{quote(message, safe='')}"))["data"]["items"][0]
