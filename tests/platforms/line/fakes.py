@@ -86,7 +86,7 @@ class Line(Loopback):
         if len(message["text"].encode("utf-16-le")) // 2 > 5000:
             raise No({"message": "The request body has 1 error(s)"}, 400)
         number = str(next(self.numbers))
-        if key:
+        if key and not self.refuses:  # the key of a rejected request can be used again
             self.accepted[key] = number
         await self.show(request, Sent(chat, message["text"], number, {**message, "how": how}))
         return {"sentMessages": [{"id": number, "quoteToken": "q"}]}

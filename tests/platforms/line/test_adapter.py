@@ -107,7 +107,12 @@ async def test_an_answer_quotes_the_message_in_a_group_or_where_it_is_wanted() -
             )
         ):
             await adapter.send(answer, idempotency_key=str(number))
-    assert [each.raw.get("quoteToken") for each in server.sent] == [None, "q1", "q2", None, None]
+        assert [each.raw.get("quoteToken") for each in server.sent] == [None, "q1", "q2", None, None]
+        message = {"id": "3", "type": "text", "text": "hi", "quoteToken": "unsent"}
+        await adapter.handle_callback(call(event_of("message", group=GROUP_ID, message=message)), Recorder())
+        server.refuses.append(No({"message": "The request body has 1 error(s)"}, 400))
+        await adapter.send(replace(there, reply_to="3", text="in any case"), idempotency_key="unsent")
+    assert (server.sent[-1].text, server.sent[-1].raw.get("quoteToken")) == ("in any case", None)
 
 
 async def test_each_answer_means_something() -> None:

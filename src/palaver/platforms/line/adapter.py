@@ -118,9 +118,20 @@ class LineAdapter:
     # Outgoing
 
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
-        """Reply, which is free, or push, which counts. A push that is repeated is shown once, a reply is not."""
+        """Send it as a quote if that is wanted, and else, or if LINE rejects the quote, without one."""
         quoted = outbound.quoted(in_group=not outbound.chat_id.startswith("U"))
-        messages = [render(outbound, self._quote_tokens.get(quoted or ""))]
+        if token := self._quote_tokens.get(quoted or ""):
+            try:
+                return await self._send(outbound, render(outbound, token), idempotency_key)
+            except TargetGone:
+                raise
+            except SendRefused:
+                pass
+        return await self._send(outbound, render(outbound), idempotency_key)
+
+    async def _send(self, outbound: Outbound, message: Mapping[str, Any], idempotency_key: str) -> str:
+        """Reply, which is free, or push, which counts. A push that is repeated is shown once, a reply is not."""
+        messages = [message]
         token = self._replies.take(outbound.chat_id)
         if token is not None:
             try:
