@@ -259,12 +259,17 @@ def test_an_account_that_nobody_serves_is_named(
     assert "warn configured accounts: no gateway runs, so nobody serves dove:main; dove:new" in printed
     assert "start one: palaver up, or palaver service install" in printed
 
-    async def serve() -> None:
+    async def serve(platform: str, account: str) -> None:
         async with await open_store(store) as opened:
-            work = opened.accounts.acquire("dove", "main", "elsewhere:1:1", datetime.now(UTC), timedelta(hours=1))
-            await opened.transact(work)
+            now, hour = datetime.now(UTC), timedelta(hours=1)
+            await opened.transact(opened.accounts.acquire(platform, account, "elsewhere:1:1", now, hour))
 
-    asyncio.run(serve())
+    asyncio.run(serve("gateway", "sweeper"))  # one without an account: it began before they were configured
+    assert main(["doctor", "--no-test", "--store", store]) == 1
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "error configured accounts: no gateway serves dove:main; dove:new" in printed
+
+    asyncio.run(serve("dove", "main"))
     assert main(["doctor", "--no-test", "--store", store]) == 1
     printed = " ".join(capsys.readouterr().out.split())
     assert "error configured accounts: no gateway serves dove:new" in printed

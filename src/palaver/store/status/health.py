@@ -109,17 +109,22 @@ async def _deadline(store: Store, deadline: Invariant, now: datetime) -> HealthC
 
 async def _gateways(store: Store, now: datetime) -> HealthCheck:
     """Report which worker serves which account, and how much work waits."""
-    rows = await store.read(
-        _rows("SELECT worker || ' ' || platform || ':' || account FROM accounts WHERE lease_until > ?", micros(now))
-    )
-    found = [row.partition(" ") for row in rows]
-    served = sorted(f"{account} by {worker}" for worker, _, account in found if accounts.may_be_alive(worker))
+    served = sorted(f"{account} by {worker}" for worker, account in await _leases(store, now))
     waiting, due = await store.read(inbox.count_waiting()), await store.read(outbox.count_due())
     who = f"serving {', '.join(served)}" if served else "no gateway is running"
     work = f"messages waiting: {waiting}, sends due: {due}"
     return HealthCheck(
         name="gateways", ok=True, found=f"{who}; {work}", public=f"accounts served: {len(served)}; {work}"
     )
+
+
+async def _leases(store: Store, now: datetime) -> list[tuple[str, str]]:
+    """Return each live gateway with what it serves; one that serves no account does maintenance."""
+    rows = await store.read(
+        _rows("SELECT worker || ' ' || platform || ':' || account FROM accounts WHERE lease_until > ?", micros(now))
+    )
+    found = [row.partition(" ") for row in rows]
+    return [(worker, account) for worker, _, account in found if accounts.may_be_alive(worker)]
 
 
 async def _accounts(store: Store, now: datetime) -> HealthCheck:
@@ -142,7 +147,7 @@ async def check_served(store: Store, own: datetime, configured: Collection[str])
     now = await store_time(store.database, own)
     served = {each.name for each in await store.read(accounts.list_health(now)) if each.worker}
     missing = sorted(set(configured) - served)
-    runs = bool(served)
+    runs = bool(await _leases(store, now))
     found = f"no gateway serves {listed(missing)}" if runs else f"no gateway runs, so nobody serves {listed(missing)}"
     return HealthCheck(
         name="configured accounts",
