@@ -1,7 +1,9 @@
 """What the platforms with access tokens share: tokens, looked-up names, reply windows, and the texts of files."""
 
 import asyncio
+import time
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 
@@ -39,7 +41,7 @@ async def test_a_token_is_fetched_once_and_again_shortly_before_its_end() -> Non
     assert await token.get() == "t2"
 
 
-async def test_a_name_is_looked_up_once_and_missing_without_an_answer() -> None:
+async def test_a_name_is_looked_up_once_and_missing_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
     async def fetch(key: str) -> object:
@@ -53,6 +55,11 @@ async def test_a_name_is_looked_up_once_and_missing_without_an_answer() -> None:
     for _ in range(2):
         assert [await names.get(key) for key in ("ann", "odd", "down", "nobody")] == [Label("Ann"), None, None, None]
     assert asked == ["ann", "odd", "down", "nobody"]
+    later = time.monotonic() + 100
+    monkeypatch.setattr("palaver.protocols.recent.time", SimpleNamespace(monotonic=lambda: later))
+    assert await names.get("ann") == Label("Ann")
+    assert await names.get("down") is None
+    assert asked[4:] == ["down"], "after a minute"
 
 
 def test_a_reply_window_closes_after_some_time_and_some_replies() -> None:

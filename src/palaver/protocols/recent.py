@@ -14,6 +14,8 @@ K = TypeVar("K")
 T = TypeVar("T")
 _MAX_KEPT = 10_000
 _NAME_SECONDS = 3600.0
+_RETRY_SECONDS = 60.0
+"""How long to do without a name that could not be looked up."""
 _AWAY_SECONDS = 3600.0
 _LOOKUP_SECONDS = 1.5
 """A callback has to be answered within few seconds."""
@@ -31,13 +33,14 @@ class Names:
         now = time.monotonic()
         if now < until:
             return name
+        seconds = self._seconds
         try:
             async with asyncio.timeout(_LOOKUP_SECONDS):
                 found = await self._fetch(key)
         except (PlatformError, TimeoutError, LookupError, TypeError):
-            found = None
+            found, seconds = None, min(seconds, _RETRY_SECONDS)
         name = Label(found) if isinstance(found, str) and found else None
-        self._known[key] = now + self._seconds, name
+        self._known[key] = now + seconds, name
         shrink(self._known)
         return name
 

@@ -13,6 +13,7 @@ from palaver.protocols import (
     Inbound,
     Outbound,
     PlatformBusy,
+    PlatformDown,
     PlatformError,
     PlatformRefused,
     SendRefused,
@@ -139,5 +140,18 @@ async def test_a_reaction_of_another_bot_is_a_bots() -> None:
         async with run_adapter(fake) as (_, recorder):
             server.bots.add(ALICE)
             await fake.react("p1", "👎")
+            await recorder.has(1)
+    assert [trust.is_bot for trust in recorder.trusts] == [True]
+
+
+async def test_a_reaction_of_somebody_unknown_can_be_a_bots(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*_: object) -> object:
+        raise PlatformDown("no connection")
+
+    monkeypatch.setattr(MattermostAdapter, "_fetch_human", fail)
+    async with serve(Mattermost()) as server:
+        fake = FakeChannel(server)
+        async with run_adapter(fake) as (_, recorder):
+            await fake.react("p1", "👍")
             await recorder.has(1)
     assert [trust.is_bot for trust in recorder.trusts] == [True]

@@ -276,8 +276,13 @@ async def test_a_reaction_of_another_app_is_a_bots(server: Server, world: World)
         for user in ("U0APP", ALICE, "U0APP"):
             world.react("C0DEV", user, world.sent()[-1], "-1")
         await recorder.has(3)
-    assert [trust.is_bot for trust in recorder.trusts] == [True, False, True]
-    assert len(world.asked("users.info")) == 4, "twice for each: the name, and what it is"
+        assert [trust.is_bot for trust in recorder.trusts] == [True, False, True]
+        assert len(world.asked("users.info")) == 4, "twice for each: the name, and what it is"
+        world.users["U0NEW"] = {**world.users["U0APP"], "id": "U0NEW"}
+        world.refuses["users.info"].append(No("", 502))
+        world.react("C0DEV", "U0NEW", world.sent()[-1], "+1")
+        await recorder.has(4)
+    assert recorder.trusts[-1].is_bot, "it can be one, as long as Slack does not tell"
 
 
 async def test_names_are_looked_up_once_and_kept_up_to_date(server: Server, world: World) -> None:

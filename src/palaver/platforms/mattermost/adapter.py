@@ -83,7 +83,7 @@ class MattermostAdapter:
         self._channels: dict[str, Json] = {}
         self._people = Names(self._fetch_name)
         self._authors = Names(self._fetch_author)
-        self._bots = Names(self._fetch_bot)
+        self._humans = Names(self._fetch_human)
         self._position = 0
         """Everything that changed until this time, in milliseconds, is stored."""
         self._connection, self._next = "", 0
@@ -185,8 +185,8 @@ class MattermostAdapter:
             self.platform.name, lambda: parse_reaction(found, channel, self._us, now, removed=removed)
         )
         if parsed is not None:
-            # Posts of bots are marked, reactions are not.
-            is_bot = await self._bots.get(parsed.source.user_id or "") is not None
+            # Posts of bots are marked, reactions are not. Without an answer it is none of a person.
+            is_bot = await self._humans.get(parsed.source.user_id or "") is None
             await receiver.receive(await self._complete(parsed), Trust(is_bot=is_bot))
 
     async def _save(self, position: int, receiver: Receiver) -> None:
@@ -226,9 +226,9 @@ class MattermostAdapter:
         full = f"{found.get('first_name') or ''} {found.get('last_name') or ''}".strip()
         return found.get("nickname") or full or found["username"]
 
-    async def _fetch_bot(self, user: str) -> object:
+    async def _fetch_human(self, user: str) -> object:
         found = await self._api.call("GET", f"/users/{quote(user, safe='')}")
-        return found["username"] if found.get("is_bot") else None
+        return None if found.get("is_bot") else found["username"]
 
     async def _fetch_author(self, post: str) -> object:
         return (await self._api.call("GET", f"/posts/{quote(post, safe='')}"))["user_id"]

@@ -61,8 +61,8 @@ class Names:
         )
 
     async def is_bot(self, user: str | None) -> bool:
-        """Return whether it is an app's user. Messages of apps say so, reactions do not."""
-        return bool(await _look_up(self._bots, user, self._fetch_is_bot))
+        """Return whether it is, or can be, an app's user. Messages of apps say so, reactions do not."""
+        return await _look_up(self._bots, user, self._fetch_is_bot) is not False
 
     async def _fetch_is_bot(self, user: str) -> bool:
         return bool((await self._web.users_info(user=user))["user"].get("is_bot"))
