@@ -7,8 +7,9 @@ from palaver.db.transaction import Statements, transaction
 from palaver.model.access import AccessRole, Grant
 from palaver.model.feedback import Rating, rating_of
 from palaver.model.key import GroupScope, Scope, ScopedSetting
+from palaver.model.source import GROUP, Source, Trust
 from palaver.model.transcript import Role
-from palaver.model.turn import Inbound
+from palaver.model.turn import Inbound, Reaction
 from palaver.protocols.agent import Event, Final, Request
 from palaver.store.conversations import deletion
 from palaver.store.records import outbound_body, outbound_of
@@ -100,6 +101,25 @@ async def test_a_reaction_decides_about_a_question_for_those_who_can(store_url: 
         assert await _ratings(here) == []
         commands = await here.rows("SELECT count(*) FROM inbox WHERE request_key LIKE 'reaction %'")
         assert commands == [(3,)]
+
+
+async def test_reactions_at_once_to_messages_of_one_number_in_two_chats_are_two(store_url: str) -> None:
+    world = FakePlatform()
+    async with running(store_url, world, scopes=SHARED) as here:
+        alice = world.person("alice")
+        groups = [world.group(name, alice) for name in ("Dev", "Ops")]
+        for group in groups:
+            await group.say(alice, "!approve feed the cat")
+        questions = [await group.hears("feed the cat") for group in groups]
+        assert questions[0].id == questions[1].id
+        at, thumb = world.clock.now(), Reaction(emoji="👍")
+        for group, question in zip(groups, questions, strict=True):
+            source = Source(platform="fake", account="bot", chat_id=group.id, chat_kind=GROUP, user_id=alice.id)
+            said = Inbound(source=source, text="", at=at, reply_to=question.id, reaction=thumb)
+            await here.engine.receive(said, Trust())
+        await here.settled()
+        commands = await here.rows("SELECT count(*) FROM inbox WHERE request_key LIKE 'reaction %'")
+        assert commands == [(2,)]
 
 
 class _IdsOnly(FakeAdapter):

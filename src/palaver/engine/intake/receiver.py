@@ -166,7 +166,7 @@ class Intake:
         log.info("reaction received", extra={"action": "message.reaction", "key": decided.key.text})
         if said:
             # Known again by this name if it is delivered again. It has no id that the answer could reply to.
-            name = f"reaction {inbound.reply_to} {inbound.at.isoformat()}"
+            name = f"reaction {source.chat} {inbound.reply_to} {inbound.at.isoformat()}"
             plain = replace(inbound, source=replace(inbound.source, message_id=None), reaction=None, reply_to=None)
             await self.receive(replace(plain, text=said, mentions_us=True, request_key=name), trust)
 
