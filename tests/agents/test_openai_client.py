@@ -1,8 +1,11 @@
 """The client that sends a conversation past OpenAI's walk over it."""
 
+import re
 from importlib import import_module
+from pathlib import Path
 from typing import Any, cast
 
+import openai
 import pytest
 from openai import AsyncOpenAI, BadRequestError
 
@@ -35,6 +38,14 @@ async def test_it_sends_the_same_bytes_as_the_client_itself() -> None:
                         await cast("Any", create)(**body)
     assert provider.bodies[:3] == provider.bodies[3:]
     assert PICTURE in provider.requests[0]["messages"][0]["content"]
+
+
+def test_no_field_of_a_conversation_has_another_name_or_form_on_the_wire() -> None:
+    """Else the walk would change something."""
+    types = Path(openai.__file__).with_name("types")
+    files = [file for folder in ("chat", "responses", "shared_params") for file in (types / folder).glob("*_param*.py")]
+    assert len(files) > 50
+    assert [file.name for file in files if re.search(r"PropertyInfo\([^)]*(alias|format)", file.read_text())] == []
 
 
 @pytest.mark.parametrize("model", ["openai:scripted", "openai-responses:scripted"])
