@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+import threading
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import replace
@@ -320,6 +321,26 @@ async def test_an_edited_caption_keeps_what_the_recording_says(tmp_path: Path) -
             await here.settled()
             await chat.edit(alice, said, "for tomorrow")
             await chat.hears(f"answer to: for tomorrow\n{HEARD}")
+
+
+async def test_nobody_waits_while_the_length_of_a_recording_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def count(content: bytes) -> float:
+        threads.append(threading.current_thread())
+        return recording_seconds(content)
+
+    monkeypatch.setattr("palaver.engine.voice.recording_seconds", count)
+    async with voicing() as service:
+        voice, shelf = Voice(transcriber=server(service)), BlobStore(tmp_path / "files")
+        async with running(tmp_path / "p.db", shelf=shelf, voice=voice) as here:
+            chat = here.world.dm(alice := here.world.person("alice"))
+            await chat.say(alice, "", files=(recording(),))
+            await chat.hears(HEARD)
+    assert threads
+    assert threading.current_thread() not in threads
 
 
 async def test_an_edit_that_comes_with_its_recording_again_is_not_transcribed_again(tmp_path: Path) -> None:

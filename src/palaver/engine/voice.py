@@ -46,7 +46,8 @@ async def _transcribe_one(ctx: EngineContext, voice: Voice, file: Attachment) ->
     content = await _read(ctx, file)
     if content is None:
         return Heard(text=texts.not_transcribed(file.problem or "it is not stored"))
-    seconds, limit = recording_seconds(content), voice.max_length.total_seconds()
+    # In a thread: somebody can make a file of very many small pages.
+    seconds, limit = await asyncio.to_thread(recording_seconds, content), voice.max_length.total_seconds()
     if seconds > limit:
         return Heard(text=texts.not_transcribed(f"it is longer than {limit / 60:g} minutes"))
     try:
