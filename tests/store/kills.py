@@ -14,7 +14,7 @@ _STEPS = (
     (Path, "replace"),
     (Path, "rename"),
     (Path, "unlink"),
-    (Path, "mkdir"),
+    (os, "mkdir"),
     (shutil, "rmtree"),
 )
 
