@@ -65,7 +65,9 @@ def _list(store: Store, scope: MemoryScope, context: CommandContext) -> Statemen
     if not notes:
         return f"The agent has no notes about {whom}."
     lines = [f"{note.number}: {as_said(note.text)} ({ago(note.edited or note.created, context.now)})" for note in notes]
-    return "\n".join([f"Notes about {whom}:", *lines, "/memory edit 3 … changes one, /memory forget 3 deletes it."])
+    number = notes[0].number
+    hint = f"/memory edit {number} … changes one, /memory forget {number} deletes it."
+    return "\n".join([f"Notes about {whom}:", *lines, hint])
 
 
 def _mention(notes: Sequence[Note], context: CommandContext) -> Statements[None]:
@@ -76,7 +78,8 @@ def _mention(notes: Sequence[Note], context: CommandContext) -> Statements[None]
 
 def _forget_all(store: Store, scope: MemoryScope, *, confirmed: bool) -> Statements[str]:
     if not confirmed:
-        found = yield from store.memory.list_notes(scope)
+        if not (found := (yield from store.memory.list_notes(scope))):
+            return "There is nothing to delete."
         return f"This permanently deletes {counted(len(found), 'note')}. To confirm, send: /memory forget all --yes"
     return f"Deleted {counted((yield from store.memory.delete_all(scope)), 'note')}."
 
@@ -86,5 +89,5 @@ def _split(action: str, what: str) -> tuple[int, str]:
     example = "/memory edit 3 Prefers tea" if action == "edit" else "/memory forget 3"
     if not (number.isascii() and number.isdecimal()) or (action == "edit") != bool(text.strip()):
         needed = "the number of a note and its new text" if action == "edit" else "the number of a note, or all"
-        raise BadArgument(f"/memory {action} needs {needed}.", found=what, allowed=needed, example=example)
+        raise BadArgument(f"/memory {action} cannot use", found=what, allowed=needed, example=example)
     return int(number[:18]), text
