@@ -79,7 +79,7 @@ async def test_a_command_that_is_killed_before_it_has_a_container_never_runs(tmp
             docker.can_create.clear()
             process = await shop.starts("sleep 600")
             await until(lambda: "POST containers/create" in docker.calls)
-            killing = asyncio.create_task(shop.manager.kill([process], by="test"))
+            killing = asyncio.create_task(shop.manager.kill([process], by="test", grace=60))
             # The program that ends containers finds none yet.
             await until(lambda: any(call.startswith("DELETE") for call in docker.calls))
             docker.can_create.set()
