@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
@@ -475,6 +476,30 @@ while True:
     say(type="usage", id=line["id"], output_tokens=3)
     say(type="final", id=line["id"], text=line["type"] + " " + str(line.get("focus")))
 """
+
+
+GATEWAY = """
+import asyncio
+from palaver.agents.process import Process
+
+async def main():
+    agent = await Process.start(["sh", "-c", "echo $$; exec sleep 60"], {"PATH": "/usr/bin:/bin"}, None)
+    print((await agent.line()).decode(), end="", flush=True)
+    await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no other system can do that")
+async def test_it_does_not_outlive_a_gateway_that_was_killed() -> None:
+    pipe = asyncio.subprocess.PIPE
+    gateway = await asyncio.create_subprocess_exec(sys.executable, "-c", GATEWAY, stdout=pipe)
+    assert gateway.stdout
+    agent = psutil.Process(int(await gateway.stdout.readline()))
+    gateway.kill()
+    await gateway.wait()
+    await asyncio.to_thread(agent.wait, 20)
 
 
 async def test_abilities_are_those_it_has_told_of() -> None:

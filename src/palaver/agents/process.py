@@ -1,10 +1,12 @@
 """Programs as agents: a pool of processes that speak JSON lines, kept running or started for each turn."""
 
 import asyncio
+import ctypes
 import errno
 import logging
 import os
 import signal
+import sys
 from asyncio import Queue
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -48,6 +50,14 @@ _QUEUED_LINES = 8
 _MAX_LOGGED_LINES = 200
 _MAX_LOGGED_LENGTH = 300
 _CHUNK_BYTES = 1 << 16
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+def _end_with_gateway() -> None:
+    """Have Linux kill this process when the gateway is killed: the next gateway runs the same turn again."""
+    if _libc:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def home_folder() -> Path:
@@ -77,6 +87,7 @@ class Process:
                 env=environ,
                 cwd=folder or home_folder(),
                 start_new_session=True,
+                preexec_fn=_end_with_gateway,
             )
         )
 
