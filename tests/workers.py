@@ -188,7 +188,8 @@ def _be_worker(session: pytest.Session, jobs: Jobs) -> None:
     _left_open.append(capture._global_capturing)  # a module may have kept `sys.stderr`
     capture._global_capturing = None
     capture.start_global_capturing()
-    plugins.unregister(plugins.getplugin("terminalreporter"))
+    reporter: Any = plugins.unregister(plugins.getplugin("terminalreporter"))
+    session.config.get_terminal_writer = lambda: reporter._tw  # for what a test that takes too long was doing
     plugins.register(_Reporter(session.config, jobs))
     code = 1
     try:

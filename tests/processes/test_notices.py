@@ -95,14 +95,15 @@ async def test_matches_from_before_a_crash_are_not_reported_again(store_url: str
 
 async def test_a_running_process_is_checked_at_an_interval(store_url: str, tmp_path: Path) -> None:
     async with workshop(store_url, tmp_path) as shop:
-        await shop.writes(await shop.starts("echo working; cat", check_every=60), b"working")
+        process = await shop.starts("echo working; cat", check_every=60)
+        await shop.writes(process, b"working")
         shop.clock.later(minutes=1)
-        await shop.does("submit", process="p1", data="x")
+        await shop.manager.write(process, b"x\n")
         told = await shop.chat.hears("still runs after 1 min")
         assert "Its last output:\n```\nworking" in told.text
         # After a long pause it is reported once.
         shop.clock.later(minutes=10)
-        await shop.does("submit", process="p1", data="y")
+        await shop.manager.write(process, b"y\n")
         await shop.chat.hears("still runs after 11 min")
         await shop.here.settled()
         assert len(await notices(shop, "check")) == 2

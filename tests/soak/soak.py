@@ -121,6 +121,8 @@ class Soak:
             if self.site.chance.random() < 0.8:  # the others end before they are up
                 await self._until_up(place)
             await self._wait_for_end(process, self._life(place))
+            if self.over.is_set():
+                await self._until_up(place)
             if not process.is_alive:
                 self.ended_alone.append(f"{process.name} ended with {process.process.returncode}")
                 await asyncio.sleep(_RESTART_SECONDS)
@@ -148,7 +150,7 @@ class Soak:
             wait.cancel()
 
     async def _until_up(self, place: Place) -> None:
-        while place.is_up and not self.over.is_set() and not await place.listens():  # noqa: ASYNC110 - it is elsewhere
+        while place.is_up and not await place.listens():  # noqa: ASYNC110 - it is elsewhere
             await asyncio.sleep(0.1)
 
     async def _fill(self) -> None:

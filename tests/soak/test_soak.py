@@ -1,14 +1,11 @@
 """A few seconds of the soak, on SQLite; `make soak` is the long one. And it sees what grows."""
 
-import pytest
-
 from tests.soak.__main__ import parse, run
 from tests.soak.measure import Generation, Latency, Sample, lines, whole
 
 MINUTES = 1 / 15
 
 
-@pytest.mark.timeout(600)
 async def test_nothing_is_lost_or_doubled_while_everything_goes_wrong() -> None:
     (verdict,) = await run(parse(["--minutes", str(MINUTES), "--seed", "1", "sqlite"]))
     assert verdict.complaints == []

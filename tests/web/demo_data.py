@@ -1,9 +1,10 @@
 """A gateway with something going on, for tests in the browser and for pictures: people, answers, questions, trouble."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from palaver.db.transaction import Statements, transaction
+from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine.options import Options
 from palaver.model.key import Scope, derive_key
 from palaver.model.label import Label
@@ -12,7 +13,7 @@ from palaver.model.source import GROUP, Labels, Source
 from palaver.model.transcript import Entry, Role, ToolCall
 from palaver.model.turn import Inbound, Outbound, Turn, TurnState, Usage
 from palaver.store.opening import open_store
-from palaver.store.results import Begun, Held
+from palaver.store.results import Begun
 from palaver.store.store import Store
 
 __all__ = ["HOSTILE", "OPERATOR", "Stage", "dm", "entry", "furnish", "team"]
@@ -46,32 +47,39 @@ class Stage:
 
     async def begin(self, source: Source, text: str, name: str = "") -> Turn:
         """Somebody says something and a turn begins, in one step: a gateway that runs does not take it first."""
+        return await self.store.transact(self._begin(source, text, name))
+
+    @transaction
+    def _begin(self, source: Source, text: str, name: str) -> Statements[Turn]:
         self._messages += 1
         spoken = Source(**{**source.to_json(), "message_id": f"m{self._messages}"})
         inbound = Inbound(source=spoken, text=text, at=self.now, labels=Labels(user=Label(name) if name else None))
         key = derive_key(spoken, Scope())
-
-        @transaction
-        def begun() -> Statements[Begun | Held | None]:
-            yield from self.store.inbox.accept(inbound, key, self.now)
-            return (yield from self.store.turns.begin(key, "w1", self.now, _LEASE, Options()))
-
-        found = await self.store.transact(begun())
+        yield from self.store.inbox.accept(inbound, key, self.now)
+        found = yield from self.store.turns.begin(key, "w1", self.now, _LEASE, Options())
         assert isinstance(found, Begun)
         return found.turn
 
     async def answer(self, turn: Turn, source: Source, *entries: Entry, tokens: int = 400) -> None:
+        await self.store.transact(self._answer(turn, source, entries, tokens))
+
+    def _answer(self, turn: Turn, source: Source, entries: Sequence[Entry], tokens: int) -> Transaction[int]:
         said = next((entry.text for entry in reversed(entries) if entry.role is Role.ASSISTANT), "")
         reply = Outbound(platform=source.platform, chat_id=source.chat or "", text=said)
         usage = Usage(model="sonnet", input_tokens=tokens * 3, output_tokens=tokens, cost_micros=tokens * 9)
-        await self.store.transact(self.store.turns.settle(turn, entries, [reply], self.now, usage=usage))
+        return self.store.turns.settle(turn, entries, [reply], self.now, usage=usage)
 
     async def exchange(self, source: Source, text: str, *answers: str, name: str = "", tokens: int = 400) -> str:
-        """A message and what the agent wrote; gives the session."""
-        turn = await self.begin(source, text, name)
-        self.later(seconds=4)
-        await self.answer(turn, source, *(entry(each, self.now) for each in answers), tokens=tokens)
-        return turn.session
+        """A message and what the agent wrote, in one step: a gateway that starts recovers turns of others."""
+
+        @transaction
+        def exchanged() -> Statements[str]:
+            turn = yield from self._begin(source, text, name)
+            self.later(seconds=4)
+            yield from self._answer(turn, source, [entry(each, self.now) for each in answers], tokens)
+            return turn.session
+
+        return await self.store.transact(exchanged())
 
 
 def entry(text: str, at: datetime, role: Role = Role.ASSISTANT, **more: object) -> Entry:
