@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -117,14 +118,11 @@ def _print(report: RepairReport | None, checks: Sequence[HealthCheck], *, well: 
 
 def _bundle(file: Path, store: str | None, checks: Sequence[HealthCheck]) -> None:
     """Write a bug report; a configuration or database that cannot be opened is reported by its check."""
-    nothing: dict[str, int | dict[str, int]] = {}
-    try:
+    counts: dict[str, int | dict[str, int]] = {}
+    config = None
+    with suppress(MalformedConfig, StoreError):
         config = load(Path(), os.environ)
-        counts = ask(store, lambda opened: opened.read(count_rows()), absent=nothing)
-    except MalformedConfig:
-        config, counts = None, nothing
-    except StoreError:
-        config, counts = load(Path(), os.environ), nothing
+        counts = ask(store, lambda opened: opened.read(count_rows()), absent=counts)
     write_bundle(file, config=config, checks=checks, counts=counts, now=now())
 
 

@@ -20,7 +20,7 @@ from palaver.config.model import Config
 from palaver.db.cipher import is_plain
 from palaver.db.private_files import make_private_folder
 from palaver.gateway.backups import backup_folder
-from palaver.gateway.vault import is_all_plain, keys_file, open_or_create, read_key, refuse_lost_keys
+from palaver.gateway.vault import find_lost_keys, keys_file, open_or_create, read_key, refuse_lost_keys
 from palaver.model.errors import BadArgument, StoreError
 from palaver.store.backup.archive import appearing
 from palaver.store.backup.backups import backups_that_hold
@@ -87,7 +87,7 @@ def switch_on(*, json: Json = False) -> None:
 def switch_off(*, yes: Yes = False, json: Json = False) -> None:
     config = load(Path(), os.environ)
     count, done = 0, "Nothing is encrypted."
-    if not is_all_plain(config):
+    if keys_file(config).exists() or find_lost_keys(config):
         with _changed(config) as vault:
             confirm("Decrypt everything that is stored?", EXAMPLES["off"], yes=yes)
             count = _convert(config, vault.data, None)
@@ -170,9 +170,7 @@ def _done(config: Config, count: int, how: str) -> str:
 
 
 def _state_without_keys(config: Config) -> str:
-    try:
-        refuse_lost_keys(config)
-    except StoreError:
+    if find_lost_keys(config):
         return "its keys are missing"
     return "no key is configured" if keys_file(config).exists() else "off"
 

@@ -24,7 +24,7 @@ It only adds: tables, indexes, columns with a default. Nothing in it is about pe
 erase that.
 """
 READ_SCHEMA = "SELECT name, value FROM meta WHERE name IN ('schema', 'schema_needed')"
-_WRITE_SCHEMA = (
+WRITE_SCHEMA = (
     "INSERT INTO meta (name, value) VALUES ('schema', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 )
 _KEEP_NEEDED = (
@@ -148,11 +148,11 @@ def migrate_step(
     `alone` raises while a gateway uses the schema. Those that only add run all the same.
     """
     yield Lock("schema")
-    waiting_now = yield from waiting
-    due = [migration for migration in migrations if migration in waiting_now]
+    missing = yield from waiting
+    due = [migration for migration in migrations if migration in missing]
     if alone and not all(migration.is_additive for migration in due):
         yield from alone
     for migration in due:
         yield from run_migration(migration, words)
         yield (_KEEP_NEEDED if migration.is_additive else "DELETE FROM meta WHERE name = 'schema_needed'"), ()
-        yield _WRITE_SCHEMA, (str(migration.number),)
+        yield WRITE_SCHEMA, (str(migration.number),)

@@ -63,24 +63,23 @@ def open_or_create(config: Config, key: bytes) -> "Vault":
 
 def refuse_lost_keys(config: Config) -> None:
     """Raise StoreError if something is encrypted and its keys are not there."""
+    if lost := find_lost_keys(config):
+        raise StoreError(lost)
+
+
+def find_lost_keys(config: Config) -> str | None:
+    """Return what is encrypted with keys that are not there, and what to do."""
     file, database, files = keys_file(config), sqlite_path(config.store), _files(config)
     if file.exists():
-        return
+        return None
     if database and is_encrypted(database):
-        raise StoreError(
-            f"the keys {file} of the encrypted database are missing: put them back, from the newest backup"
-        )
+        return f"the keys {file} of the encrypted database are missing: put them back, from the newest backup"
     if has_sealed(files):
-        raise StoreError(
+        return (
             f"the keys {file} are missing, and files in {files} are encrypted with them: put back a copy of"
             f" {file.name}, or move that folder away to go on without its files"
         )
-
-
-def is_all_plain(config: Config) -> bool:
-    """Return whether nothing is encrypted, nor keys left that could open something."""
-    database = sqlite_path(config.store)
-    return not (keys_file(config).exists() or (database and is_encrypted(database)) or has_sealed(_files(config)))
+    return None
 
 
 def _files(config: Config) -> Path:

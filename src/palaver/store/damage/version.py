@@ -5,7 +5,7 @@ from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
 
-from palaver.db.schema import SQLITE, known_migrations, run_migration
+from palaver.db.schema import SQLITE, WRITE_SCHEMA, known_migrations, run_migration
 from palaver.db.schema_check import Shape, compare_sqlite, expected_sqlite, read_sqlite
 from palaver.db.sqlite import connect, run_statements
 from palaver.store.damage.health_check import HealthCheck, repair_step
@@ -37,11 +37,7 @@ def correct_version(path: Path, key: bytes | None = None) -> None:
         fits = _fitting_version(run_statements(db, iter(read_sqlite()), set()))
         if lacks_meta(db):
             db.execute(expected_sqlite(known_migrations())["table", "meta", "meta"].definition)
-        db.execute(
-            "INSERT INTO meta (name, value) VALUES ('schema', ?)"
-            " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-            (fits,),
-        )
+        db.execute(WRITE_SCHEMA, (fits,))
 
 
 def _version_of(db: sqlite3.Connection) -> str:
