@@ -342,7 +342,7 @@ async def cancelled(agent: ExternalAgent, *, after: type[Event] = TextDelta) -> 
     async for event in stream:
         assert isinstance(event, after)
         break
-    async with asyncio.timeout(0.1):
+    async with asyncio.timeout(20):
         await stream.aclose()
 
 
