@@ -59,6 +59,15 @@ class Engine:
         finally:
             connection.close()
 
+    def begin_wait(self, name: str) -> Connection:
+        """Ask for the exit code of a container, which `read_code` returns. Raises EngineError."""
+        connection = Connection(self._path)
+        try:
+            connection.request("POST", _url(f"/containers/{quote(name)}/wait", {}))
+        except OSError as error:
+            raise EngineError(f"the engine does not answer at {self._path}: {error}") from error
+        return connection
+
     def attach(self, name: str, *, takes_input: bool) -> socket.socket:
         """Connect to the streams of a container. Raises EngineError."""
         connection = Connection(self._path)
@@ -120,17 +129,20 @@ def run(engine: Engine, name: str, body: dict[str, Any]) -> int:
         if body["Tty"]:
             rows, columns = termios.tcgetwinsize(0)
             engine.ask("POST", f"/containers/{quote(name)}/resize", h=rows, w=columns)
+        waiting = engine.begin_wait(name)  # Before it ends: `remove` could be faster then.
         copy_streams(stream, is_raw=body["Tty"], takes_input=body["OpenStdin"])
-        return _exit_code(engine, name)
+        return read_code(waiting)
     finally:
         _remove_now(engine, name)
 
 
-def _exit_code(engine: Engine, name: str) -> int:
+def read_code(waiting: Connection) -> int:
     try:
-        return int(engine.ask("POST", f"/containers/{quote(name)}/wait")["StatusCode"])
-    except EngineError:
-        return KILLED  # `remove` was faster
+        return int(_decoded(waiting.getresponse())["StatusCode"])
+    except (EngineError, OSError, HTTPException):
+        return KILLED  # the container was removed before it had ended
+    finally:
+        waiting.close()
 
 
 def remove(engine: Engine, name: str) -> None:
