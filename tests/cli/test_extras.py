@@ -18,7 +18,7 @@ from tests.project.test_dependencies import EXTRAS
 from tests.web.conftest import free_port
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 120.0
+PATIENCE = 500.0
 
 
 def built(folder: Path) -> PathDistribution:

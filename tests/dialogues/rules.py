@@ -22,6 +22,7 @@ def rules(dialogue: Dialogue) -> dict[str, object]:
         "grants": _grants(dialogue.people),
         "burst_window": timedelta(0),
         "titles": False,
+        "progress": ScopedSetting(default=False),
         "scopes": ScopedSetting(
             default=Scope(
                 dm=DmScope(chosen.get("dms", DmScope.PER_CHAT)),
