@@ -147,6 +147,17 @@ async def test_only_the_newest_are_kept_with_their_files(backups: Backups, tmp_p
     await holds(tmp_path / "place", b"other")
 
 
+async def test_two_backups_within_a_second_are_two(backups: Backups) -> None:
+    await fill(backups, CONTENT)
+    made = [backups.make({}, NOW + timedelta(milliseconds=100 * count))[0] for count in range(3)]
+    names = [f"palaver-20261101T120000Z{number}.tar" for number in ("", "-2", "-3")]
+    assert [backup.path.name for backup in made] == names
+    assert backups.list_all() == made[::-1], "the newest first"
+    for _ in range(8):
+        last, _ = backups.make({}, NOW, keep=1)
+        assert backups.list_all() == [last], "the new one stays"
+
+
 async def test_a_missing_or_damaged_file_is_named_and_the_rest_is_there(backups: Backups) -> None:
     await fill(backups, CONTENT, b"missing", b"damaged")
     (backups.files / digest(b"missing")[:2] / digest(b"missing")).unlink()

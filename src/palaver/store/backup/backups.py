@@ -34,7 +34,7 @@ from palaver.store.encryption.contents import PLAIN, PlainContents
 if TYPE_CHECKING:
     from palaver.store.encryption.vault import Vault
 
-_NAME = re.compile(r"palaver-([0-9]{8}T[0-9]{6})Z\.tar", re.ASCII)
+_NAME = re.compile(r"palaver-([0-9]{8}T[0-9]{6})Z(?:-([0-9]{1,9}))?\.tar", re.ASCII)
 _TIME = "%Y%m%dT%H%M%S"
 Progress = Callable[[int], None]
 
@@ -50,6 +50,8 @@ class Backup:
     path: Path
     at: datetime
     size: int
+    number: int = 1
+    """Of those made within the same second."""
 
 
 @value
@@ -76,23 +78,30 @@ class Backups:
         """Return the complete archives, the newest first."""
         found = [(path, _NAME.fullmatch(path.name)) for path in self.folder.glob("palaver-*.tar")]
         backups = [
-            Backup(path=path, at=datetime.strptime(name[1], _TIME).replace(tzinfo=UTC), size=path.stat().st_size)
+            Backup(
+                path=path,
+                at=datetime.strptime(name[1], _TIME).replace(tzinfo=UTC),
+                size=path.stat().st_size,
+                number=int(name[2] or 1),
+            )
             for path, name in found
             if name
         ]
-        return sorted(backups, key=lambda backup: backup.at, reverse=True)
+        return sorted(backups, key=lambda backup: (backup.at, backup.number), reverse=True)
 
     def make(
         self, extra: Mapping[str, bytes], now: datetime, *, keep: int | None = None, progress: Progress = lambda _: None
     ) -> tuple[Backup, Manifest]:
         """Add an archive; files that the folder has already are not copied again. Keep the newest `keep` archives."""
         with self._alone():
-            path = self.folder / f"palaver-{now.astimezone(UTC):{_TIME}}Z.tar"
+            at = now.astimezone(UTC).replace(microsecond=0)
+            number = 1 + max((each.number for each in self.list_all() if each.at == at), default=0)
+            path = self.folder / f"palaver-{at:{_TIME}}Z{f'-{number}' if number > 1 else ''}.tar"
             pool = self.folder / FILES
             manifest = self._write(path, extra, now, lambda _, name: self._pool(pool, name), progress)
             if keep is not None:
                 self._prune(keep, now)
-        return Backup(path=path, at=manifest.made, size=path.stat().st_size), manifest
+        return Backup(path=path, at=at, size=path.stat().st_size, number=number), manifest
 
     def make_single(
         self, path: Path, extra: Mapping[str, bytes], now: datetime, *, progress: Progress = lambda _: None
