@@ -1,6 +1,7 @@
 """Backups: complete while the gateway writes, cheap the second time, whole or not there, and restored as they were."""
 
 import asyncio
+import errno
 import hashlib
 import json
 import os
@@ -207,9 +208,30 @@ async def test_any_change_of_a_backup_is_found(backups: Backups, tmp_path: Path)
         place = tmp_path / "place"
         with pytest.raises(BadBackup):
             restore(archive, place)
-        assert not (place / "palaver.db").exists()
+        assert list(place.iterdir()) == [], "nothing stays behind"
     archive.write_bytes(good)
-    restore(archive, tmp_path / "place")  # over what the others left
+    restore(archive, tmp_path / "place")
+
+
+async def test_a_restore_that_fails_at_its_end_leaves_nothing(
+    backups: Backups, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(backups, CONTENT)
+    made, _ = backups.make(EXTRA, NOW)
+    place, rename = tmp_path / "place", Path.rename
+
+    def fail(path: Path, target: Path) -> Path:
+        if path.name == "palaver.db":
+            raise OSError(errno.EIO, "Input/output error")
+        return rename(path, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", fail)
+        with pytest.raises(OSError, match="Input/output error"):
+            restore(made.path, place)
+    assert list(place.iterdir()) == []
+    restore(made.path, place)
+    await holds(place, CONTENT)
 
 
 async def test_a_hostile_archive_writes_nowhere_else(tmp_path: Path) -> None:

@@ -3,8 +3,8 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterable
+from contextlib import closing, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -39,6 +39,8 @@ _STAGE = "restore.part"
 _CONFIGURATION = "configuration.yaml"
 _ADDED = (_CONFIGURATION, KEYS)
 """Parts besides the database and the files. Others stay in the archive."""
+_OURS = (DATABASE, FILES, *_ADDED, _STAGE)
+"""What a restore puts into the folder. While the stage is there, it has not ended, so the stage is removed last."""
 _INSIDE = f"{FILES}/"
 Progress = Callable[[int], None]
 
@@ -46,7 +48,8 @@ Progress = Callable[[int], None]
 def restore(archive: Path, place: Path, key: bytes | None = None, *, progress: Progress = lambda _: None) -> Manifest:
     """Restore into a folder without anything in it. The database appears last, when all else is there and checked.
 
-    If this is killed, run it again: it begins anew. Your `key` opens an encrypted backup.
+    If this fails, nothing stays behind. If it is killed, run it again: it begins anew. Your `key` opens an encrypted
+    backup.
     """
     make_private_folder(place)
     with locked(place, f"another command restores into {place}: wait until it has ended"):
@@ -56,17 +59,26 @@ def restore(archive: Path, place: Path, key: bytes | None = None, *, progress: P
 def _restore(archive: Path, place: Path, key: bytes | None, progress: Progress) -> Manifest:
     stage = place / _STAGE
     # Nobody has opened the database: that leaves other files beside it.
-    ours = (DATABASE, FILES, *_ADDED, _STAGE) if stage.exists() else ()
+    ours = _OURS if stage.exists() else ()
     if others := sorted({each.name for each in place.iterdir()}.difference(ours)):
         raise StoreError(
             f"the folder {place} is not empty ({', '.join(others[:3])}): restore into an empty one, for example with"
             " PALAVER_HOME=~/restored"
         )
-    for left in ours:
-        _remove(place / left)
-    make_private_folder(stage)
-    manifest = _extract(archive, stage, key, progress)
-    _open_configuration(stage, key)
+    _remove(place, ours)
+    try:
+        make_private_folder(stage)
+        manifest = _extract(archive, stage, key, progress)
+        _open_configuration(stage, key)
+        _put_in_place(stage, place)
+    except BaseException:
+        with suppress(OSError):  # the first problem is the one to report; the next restore removes the rest
+            _remove(place, _OURS)
+        raise
+    return manifest
+
+
+def _put_in_place(stage: Path, place: Path) -> None:
     for name in (FILES, *_ADDED, DATABASE):
         part = stage / name
         if part.exists():
@@ -74,14 +86,14 @@ def _restore(archive: Path, place: Path, key: bytes | None, progress: Progress) 
             part.rename(place / name)
             flush_folder(place)
     shutil.rmtree(stage)
-    return manifest
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+def _remove(place: Path, names: Iterable[str]) -> None:
+    for path in (place / name for name in names):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def _extract(archive: Path, stage: Path, key: bytes | None, progress: Progress) -> Manifest:
