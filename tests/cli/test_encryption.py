@@ -86,6 +86,29 @@ def test_encrypt_rotate_back_up_restore_export_and_decrypt(
     assert sessions(palaver) == before
 
 
+def test_a_rotation_is_not_finished_with_the_old_key(palaver: Palaver, config: Path, tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        palaver("encryption", "key", "-o", str(tmp_path / f"{name}.key"))
+
+    def configure(name: str) -> None:
+        config.write_text(f"encryption: {{key_file: {name}.key}}\n")
+
+    configure("old")
+    palaver("sessions", "import", str(ARCHIVE))
+    before = sessions(palaver)
+    palaver("encryption", "rotate", "--new-key-file", str(tmp_path / "new.key"))
+    said = palaver("encryption", "rotate", "--finish", code=1)
+    assert "2 keys open the store, and the configured one is not the newest: configure the new key" in said
+    for name in ("new", "old"):
+        configure(name)
+        assert sessions(palaver) == before, "both keys still open it"
+    palaver("encryption", "rotate", "--new-key-file", str(tmp_path / "old.key"))  # as the sentence says
+    palaver("encryption", "rotate", "--finish")
+    assert sessions(palaver) == before
+    configure("new")
+    assert "does not open" in palaver("sessions", "list", code=1)
+
+
 def test_lost_keys_are_named_and_no_folder_tells_of_a_plain_file(
     palaver: Palaver, config: Path, tmp_path: Path
 ) -> None:

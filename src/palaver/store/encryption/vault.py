@@ -119,7 +119,7 @@ class _Wrapped:
 
     id: str
     wraps: dict[str, str]
-    """By the id of the key."""
+    """By the id of the key, the newest last."""
 
 
 @value
@@ -153,11 +153,20 @@ class Vault:
     def add_key(self, key: bytes) -> "Vault":
         """Make another key open the store, too; return the vault as that key opens it."""
         found = {each.id: each.wraps for each in _read(self.path)}
+        for wraps in found.values():
+            wraps.pop(_key_id(key), None)  # added again, it is the newest
         _write(self.path, [_wrap(data, key, found.get(data.id)) for data in self.data])
         return replace(self, key=key)
 
     def keep_only_key(self) -> None:
-        """Forget all keys but the one that opened it."""
+        """Forget all keys but the one that opened it, which must be the newest."""
+        ids = list(_read(self.path)[0].wraps)
+        if ids[-1] != _key_id(self.key):
+            raise StoreError(
+                f"{len(ids)} keys open the store, and the configured one is not the newest: configure the new key, then"
+                " run palaver encryption rotate --finish; to keep the configured one instead, first run palaver"
+                " encryption rotate --new-key-file with a file that has it"
+            )
         _write(self.path, [_wrap(data, self.key) for data in self.data])
 
     def add_data_key(self) -> "Vault":
