@@ -20,6 +20,7 @@ from palaver.db.file_lock import FileLock
 from palaver.db.schema import known_migrations
 from palaver.store.damage import leftovers
 from palaver.store.opening import open_store
+from palaver.store.status.permissions import make_private
 from tests.cli.test_surroundings import nobody
 from tests.packages import bring
 
@@ -290,6 +291,23 @@ def test_repair_takes_rights_from_others(store: str, capsys: pytest.CaptureFixtu
         assert file.stat().st_mode & 0o777 == 0o700
     assert "only this user reads the files" in printed
     assert not [*Path(store).parent.glob("*.repair-*")], "no copy is needed for that"
+
+
+def test_repair_does_not_follow_links(store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With sudo it would change a file that the user of the service cannot, and linked into the folder."""
+    other, folder = tmp_path / "elsewhere", Path(store).parent
+    other.mkdir()
+    (other / "theirs").touch()
+    (folder / "gateway.log").symlink_to(other / "theirs")
+    (folder / "backups").symlink_to(other)
+    for each in (other, other / "theirs"):
+        each.chmod(0o755)
+    Path(store).chmod(0o644)
+    assert main(["doctor", "--no-test", "--store", store, "--repair", "--yes"]) == 0
+    assert f"others can no longer read {store}" in capsys.readouterr().out
+    assert [each.stat().st_mode & 0o777 for each in (other, other / "theirs", Path(store))] == [0o755, 0o755, 0o600]
+    with pytest.raises(OSError, match="symbolic links"):  # put there after the look
+        make_private(folder / "gateway.log")
 
 
 def test_looking_makes_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

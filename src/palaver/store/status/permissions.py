@@ -44,12 +44,18 @@ def check_permissions(files: Iterable[Path]) -> HealthCheck:
 
 
 def readable_by_others(files: Iterable[Path]) -> list[Path]:
-    return [each for each in files if each.exists() and each.stat().st_mode & _GROUP_AND_OTHERS_BITS]
+    """Return the files that others can read. What a link points to is not in the data directory, so it is left out."""
+    found = [each for each in files if each.exists() and not each.is_symlink()]
+    return [each for each in found if each.stat().st_mode & _GROUP_AND_OTHERS_BITS]
 
 
 def make_private(file: Path) -> None:
-    """Take from others what they can do with a file."""
-    file.chmod(file.stat().st_mode & ~_GROUP_AND_OTHERS_BITS)
+    """Take from others what they can do with a file, never through a link: root would change a file of another user."""
+    handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        os.fchmod(handle, os.fstat(handle).st_mode & ~_GROUP_AND_OTHERS_BITS)
+    finally:
+        os.close(handle)
 
 
 PERMISSIONS = "permissions"
