@@ -172,18 +172,20 @@ def test_every_pin_runs_on_the_first_python_that_is_supported() -> None:
     assert not [f"{name} needs Python {limit}" for name, limit in limits.items() if "3.11.0" not in limit]
 
 
-def test_the_audit_fails_only_for_known_vulnerabilities(tmp_path: Path) -> None:
-    """Offline, or where pip-audit is missing, it says that nothing was checked."""
+def test_the_audit_fails_unless_all_is_well_or_it_cannot_look(tmp_path: Path) -> None:
+    """Offline, or where pip-audit is missing, it says that nothing was checked. Another failure is one."""
     stub = tmp_path / "pip-audit"
+    offline = "Nothing was checked: no database of vulnerabilities can be reached."
     for script, code, said in (
         (None, 0, "Nothing was checked: pip-audit is not installed."),
         ("exit 0", 0, "No known vulnerability"),
-        (
-            "echo 'ConnectionError' >&2; exit 1",
-            0,
-            "Nothing was checked: no database of vulnerabilities can be reached.",
-        ),
+        ('echo "ERROR:pip_audit._cli:Could not connect to PyPI\'s vulnerability feed" >&2; exit 1', 0, offline),
+        ("echo 'requests.exceptions.ConnectionError: HTTPSConnectionPool' >&2; exit 1", 0, offline),
+        ("echo 'requests.exceptions.ReadTimeout: HTTPSConnectionPool' >&2; exit 1", 0, offline),
+        ("echo 'requests.exceptions.HTTPError: 503 Server Error' >&2; exit 1", 0, offline),
         ("echo 'Name Version ID'; echo 'dove 1.0 PYSEC-1'; exit 1", 1, "dove 1.0 PYSEC-1"),
+        ("echo 'ERROR: invalid requirement: dove==?' >&2; exit 1", 1, "pip-audit failed with exit code 1."),
+        ("echo 'unrecognized arguments: --no-deps' >&2; exit 2", 1, "pip-audit failed with exit code 2."),
     ):
         if script:
             stub.write_text(f"#!/bin/sh\n{script}\n")
