@@ -25,7 +25,7 @@ from palaver.model.quotas import Quota, QuotaKind, QuotaRules
 from palaver.model.revision import RevisionPolicy
 from palaver.model.source import Source, Trust
 from palaver.model.transcript import Role
-from palaver.model.turn import Inbound
+from palaver.model.turn import Inbound, Revision
 from palaver.protocols.voice import Voice, VoiceFailed, VoiceFormat
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.testkit.adapter import FakeAdapter
@@ -362,6 +362,44 @@ async def test_an_edit_that_comes_with_its_recording_again_is_not_transcribed_ag
             answer = await chat.hears("answer to: for tomorrow")
             assert answer.text.count(HEARD) == 1
             assert len(service.transcribed) == 1
+
+
+BREAD = "[Transcribed from a voice message] buy bread"
+
+
+async def test_a_recording_that_an_edit_replaces_is_transcribed(tmp_path: Path) -> None:
+    other = recording(wave())
+    for case, policy in (("answered", RevisionPolicy.RERUN), ("noted", RevisionPolicy.NOTE), ("waiting", None)):
+        shelf, revisions = BlobStore(tmp_path / case), ScopedSetting(default=policy or RevisionPolicy.NOTE)
+        go = asyncio.Event()
+        async with voicing(says="buy bread") as service:
+            voice = Voice(transcriber=server(service), minute_price=0.006)
+            async with running(tmp_path / f"{case}.db", shelf=shelf, voice=voice, revisions=revisions) as here:
+                chat = here.world.dm(alice := here.world.person("alice"))
+                first = await chat.say(alice, "first", files=(other,))
+                await chat.hears(f"You said: first\n{BREAD}")
+                service.says, service.holds = "buy milk", go if case == "waiting" else None
+                said = await chat.say(alice, "listen", files=(recording(),))
+                if case == "waiting":
+                    await until(lambda service=service: len(service.transcribed) == 2)
+                else:
+                    await chat.hears(f"You said: listen\n{HEARD}")
+                    await here.settled()
+                source = Source(platform="fake", account="bot", chat_id=chat.id, user_id=alice.id, message_id=said.id)
+                new = Attachment(Label("voice.ogg"), "audio/ogg", other.size, handle=f"{chat.id}/{first.id}/0")
+                edit = Inbound(source=source, text="listen", at=here.world.clock.now(), files=(new,))
+                await here.engine.receive(replace(edit, revision=Revision(version="1")), Trust())
+                service.says = "buy bread"
+                go.set()
+                if policy is RevisionPolicy.NOTE:
+                    await here.settled()
+                    note = (await here.entries())[-1].text
+                    assert note.endswith('it now says "listen", with another recording, which is not transcribed')
+                    continue
+                await chat.hears(f"You said: listen\n{BREAD}")
+                await here.settled()
+                assert [sent["file"] for sent in service.transcribed] == [other.content, opus(), other.content]
+                assert (await here.rows("SELECT sum(cost_micros) FROM turns"))[0][0] == 300, "each is counted"
 
 
 class _FilesInEdits(FakeAdapter):

@@ -2,6 +2,7 @@
 
 from enum import StrEnum
 
+from palaver.model.attachment import Attachment
 from palaver.model.label import Label
 from palaver.model.source import identity_of
 from palaver.model.turn import Inbound, InboxState, Received
@@ -58,7 +59,8 @@ def decide_revision(
         return RevisionDecision(RevisionAction.LEAVE, "the original message has not arrived")
     if author is not None and author != identity_of(original.inbound.source):
         return RevisionDecision(RevisionAction.REFUSE, "the original message is from someone else")
-    if not is_deletion and revised.text == (latest or original.inbound).text:
+    has_new_files = original.state is InboxState.WAITING and not has_same_files(original.inbound, revised)
+    if not is_deletion and revised.text == (latest or original.inbound).text and not has_new_files:
         return RevisionDecision(RevisionAction.LEAVE, "the text is unchanged")
     return _by_state(original, policy, is_deletion=is_deletion)
 
@@ -78,9 +80,23 @@ def _by_state(original: Received, policy: RevisionPolicy, *, is_deletion: bool) 
     return RevisionDecision(RevisionAction.RERUN, "the conversation rewinds to the message")
 
 
-def revision_note(before: str, after: str | None) -> str:
+def has_same_files(before: Inbound, after: Inbound) -> bool:
+    """Return whether an edit leaves the files of a message as they are; most platforms do not send them along."""
+    if not after.files or len(before.files) != len(after.files):
+        return not after.files
+    return all(map(_is_same_file, before.files, after.files))
+
+
+def _is_same_file(before: Attachment, after: Attachment) -> bool:
+    """A platform can give another handle to the same file, but not another size."""
+    has_same_handle = after.handle is not None and after.handle == before.handle
+    return has_same_handle or (after.size is not None and after.size == before.size)
+
+
+def revision_note(before: str, after: str | None, *, has_new_recording: bool = False) -> str:
     """Return the note for the agent, with people's words in quotes they cannot close."""
     if after is None:
         return "the user deleted an earlier message; it is no longer shown to you"
     words = after.replace("\\", "\\\\").replace('"', '\\"')
-    return f'the user edited an earlier message: instead of {Label(before).quoted()} it now says "{words}"'
+    recording = ", with another recording, which is not transcribed" if has_new_recording else ""
+    return f'the user edited an earlier message: instead of {Label(before).quoted()} it now says "{words}"{recording}'

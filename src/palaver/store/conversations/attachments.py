@@ -36,7 +36,10 @@ def awaiting_files(key: SessionKey) -> Statements[list[Received]]:
 
 @transaction
 def set_files(received: Received, files: Sequence[Attachment], heard: Heard = NOTHING_HEARD) -> Statements[None]:
-    """Set the files of a message that still waits, and what they say; its text may have been edited since."""
+    """Set the files of a message that still waits, and what they say; its text may have been edited since.
+
+    If an edit brought other files since, those are fetched next.
+    """
     yield Lock(received.key.text)
     rows = yield (
         f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
@@ -44,12 +47,10 @@ def set_files(received: Received, files: Sequence[Attachment], heard: Heard = NO
         (received.number,),
     )
     for current in readable(received_of, rows):
-        found = replace(
-            current.inbound.with_heard(heard.text),
-            files=tuple(files),
-            transcription_micros=heard.cost_micros,
-            is_unheard=False,
-        )
+        found = current.inbound
+        if found.files == received.inbound.files:
+            found = replace(found.with_heard(heard.text), files=tuple(files), is_unheard=False)
+        found = replace(found, transcription_micros=found.transcription_micros + heard.cost_micros)
         body = inbound_body(found, current.role, current.basis)
         yield f"UPDATE inbox SET {SET_BODY} WHERE no = ?", (*body_values(body), current.number)
         yield from add_refs("in", {current.number: file_digests(files)})

@@ -9,7 +9,14 @@ from palaver.db.transaction import INBOX, Lock, Notify, Statements, Value, trans
 from palaver.model.access import AccessRole, Basis
 from palaver.model.key import SessionKey
 from palaver.model.label import Label
-from palaver.model.revision import RevisionAction, RevisionDecision, RevisionPolicy, decide_revision, revision_note
+from palaver.model.revision import (
+    RevisionAction,
+    RevisionDecision,
+    RevisionPolicy,
+    decide_revision,
+    has_same_files,
+    revision_note,
+)
 from palaver.model.session import Session
 from palaver.model.source import encode_id, identity_of, message_address
 from palaver.model.transcript import Entry, Role
@@ -69,9 +76,10 @@ def accept_revision(
     original = yield from _original(inbound)
     if original is None and not expected:
         return None
-    if original and not (inbound.revision and inbound.revision.deleted):
-        inbound = inbound.with_heard(original.inbound.heard)
     latest = None if refused else (yield from _latest(inbound))
+    if original and not (inbound.revision and inbound.revision.deleted):
+        known = latest if latest and latest.heard else original.inbound
+        inbound = inbound.with_heard(known.heard) if has_same_files(known, inbound) else inbound
     ruling = (
         RevisionDecision(RevisionAction.REFUSE, refused)
         if refused
@@ -146,11 +154,16 @@ def _apply(
         yield from _supersede(inbound, number)
     match course:
         case RevisionAction.REPLACE if original:
-            yield from replace_text(original.number, original.inbound, inbound.text, original.role, original.basis)
+            before = original.inbound
+            if not has_same_files(before, inbound):
+                before = replace(before, files=inbound.files, heard="")
+            yield from replace_text(original.number, before, inbound.text, original.role, original.basis)
         case RevisionAction.WITHDRAW if original:
             yield from withdraw(original.number, "it was deleted before it was answered")
         case RevisionAction.NOTE:
-            yield from _add_note(inbound, key, now)
+            was_heard = bool(original and original.inbound.heard and not inbound.heard)
+            is_recording = any(file.media_type.startswith("audio/") for file in inbound.files)
+            yield from _add_note(inbound, key, now, has_new_recording=was_heard and is_recording)
         case RevisionAction.RERUN:
             yield from mark_ready(key, now)
         case _:
@@ -199,7 +212,7 @@ _ENTRIES_OF_MESSAGE = (
 )
 
 
-def _add_note(inbound: Inbound, key: SessionKey, now: datetime) -> Statements[None]:
+def _add_note(inbound: Inbound, key: SessionKey, now: datetime, *, has_new_recording: bool = False) -> Statements[None]:
     """Add a note for the next turn to each session with the message, and hide it if it was deleted."""
     places = yield from _places(inbound, key)
     is_deletion = inbound.revision is not None and inbound.revision.deleted
@@ -214,7 +227,7 @@ def _add_note(inbound: Inbound, key: SessionKey, now: datetime) -> Statements[No
             # A search still finds what a summary replaces, unless it was deleted.
             covered: list[tuple[Value, ...]] = [(operation, number * SEQS + entry.seq) for entry in entries]
             yield "UPDATE entries SET hidden_by = ? WHERE id = ?", covered
-        note = revision_note(text, None if is_deletion else inbound.text)
+        note = revision_note(text, None if is_deletion else inbound.text, has_new_recording=has_new_recording)
         entry = Entry(seq=0, role=Role.NOTE, at=now, text=note, message_id=inbound.source.message_id)
         rows = yield "UPDATE sessions SET next_seq = next_seq + 1 WHERE no = ? RETURNING next_seq", (number,)
         yield from append(number, rows[0][0] - 1, [prepare(entry)])
