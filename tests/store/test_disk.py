@@ -17,11 +17,11 @@ _LOOKED_AT = "palaver.db.sqlite._identity", "palaver.db.sqlite.SqliteDatabase._l
 
 
 def _full(_: Path) -> SimpleNamespace:
-    return SimpleNamespace(f_bavail=0, f_files=0, f_favail=0)
+    return SimpleNamespace(f_blocks=9, f_bavail=0, f_files=0, f_favail=0)
 
 
 def _without_files(_: Path) -> SimpleNamespace:
-    return SimpleNamespace(f_bavail=9, f_files=9, f_favail=0)
+    return SimpleNamespace(f_blocks=9, f_bavail=9, f_files=9, f_favail=0)
 
 
 async def test_what_a_full_disk_refuses_may_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,6 +35,16 @@ async def test_what_a_full_disk_refuses_may_pass(tmp_path: Path, monkeypatch: py
         monkeypatch.setattr(os, "statvfs", state)
         with pytest.raises(StoreUnavailable, match="its disk is full"):
             await open_store(str(file))
+
+
+async def test_a_folder_that_cannot_be_made_is_named_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    places = {"/proc/x": "No such file or directory", str(tmp_path / "file/x"): "Not a directory"}
+    for place, reason in places.items():
+        with pytest.raises(StoreError) as refused:
+            await open_store(f"{place}/palaver.db", exclusive=True)
+        assert str(refused.value).startswith(f"the folder {place} cannot be made: {reason}. Set PALAVER_HOME")
+        assert not isinstance(refused.value, StoreUnavailable)
 
 
 def test_a_place_that_does_not_exist_yet_is_judged_by_what_there_is_of_it(tmp_path: Path) -> None:

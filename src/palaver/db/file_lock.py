@@ -32,10 +32,14 @@ def is_writable(path: Path) -> bool:
 
 
 def is_disk_full(path: Path) -> bool:
-    """Return whether the file is writable, but its disk has no free space or no free inode."""
+    """Return whether the file is writable, but its disk has no free space or no free inode.
+
+    Some file systems do not say how large they are, and some have no size, such as /proc.
+    """
     folder = nearest_existing(path.parent)
     found = os.statvfs(folder)
-    return is_writable(folder) and (not found.f_bavail or bool(found.f_files and not found.f_favail))
+    has_no_room = found.f_blocks and not found.f_bavail
+    return is_writable(folder) and bool(has_no_room or (found.f_files and not found.f_favail))
 
 
 def nearest_existing(path: Path) -> Path:

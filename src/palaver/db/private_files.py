@@ -7,6 +7,7 @@ That user can move folders and put links in their place meanwhile. So a file is 
 belongs to the owner of that very folder.
 """
 
+import errno
 import os
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
@@ -45,9 +46,9 @@ def make_private_folder(path: Path) -> None:
     with _opened(path.parent) as parent:
         try:
             os.mkdir(path.name, PRIVATE_FOLDER, dir_fd=parent)
-        except FileExistsError:
+        except FileExistsError as error:
             if not path.is_dir():
-                raise
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from error
         else:
             handle = os.open(path.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
             try:

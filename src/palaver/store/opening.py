@@ -111,7 +111,7 @@ def sqlite_path(url: str) -> Path | None:
 async def _open_sqlite(path: Path, key: bytes | None, *, exclusive: bool, repairs: bool) -> Store:
     ownership = FileLock(path)
     try:
-        make_private_folder(path.parent)
+        _make_folder(path)
         refuse_network_disk(path.parent)
         if exclusive:
             _refuse_read_only(path)
@@ -135,6 +135,18 @@ async def _open_sqlite(path: Path, key: bytes | None, *, exclusive: bool, repair
         raise _lost_rows(path, lost)
     database.keep_mark(reached)
     return store
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        make_private_folder(path.parent)
+    except OSError as error:
+        if is_disk_full(path) or is_transient(error):
+            raise
+        raise StoreError(
+            f"the folder {path.parent} cannot be made: {error.strerror}. Set PALAVER_HOME to a folder where you can"
+            " write"
+        ) from error
 
 
 def _lost_rows(path: Path, lost: str) -> StoreError:
