@@ -65,6 +65,15 @@ def test_who_has_something_answered_again_waits_for_the_answer(place: Place) -> 
     assert place.run("chat", "-m", "/retry").stdout.splitlines() == again
 
 
+def test_a_command_that_answers_a_question_waits_for_what_follows(place: Place) -> None:
+    place.configure("agent: {name: echo, delay: 1s}")
+    place.run("chat", "-m", "!approve clean up")
+    assert place.run("chat", "-m", "/approve").stdout.splitlines() == ["Approved.", "You said: clean up"]
+    question = '!use ask_user {"question": "Which?", "choices": ["a", "b"]}'
+    said = place.run("chat", says=f"{question}\n/answer 2\n").stdout.splitlines()
+    assert said[-2:] == ["Answered.", "ask_user: b"]
+
+
 def test_a_chat_is_attached_to_a_conversation_of_another(place: Place) -> None:
     place.run("chat", says="/new Plans\nfrom the first")
     done = place.run("chat", "--chat", "second", "--attach", "Plans", "-m", "from the second")

@@ -133,6 +133,7 @@ def _decide(
         question=question,
         said=received.received,
         place=received.inbound.source,
+        command=received.number,
     )
     if decided is Decision.NOTHING and is_admin(context):
         others = yield from store.turn_control.questions_shown(received.inbound.source)

@@ -68,12 +68,13 @@ def answer_question(
     question: str | None = None,
     said: datetime | None = None,
     place: Source | None = None,
+    command: int | None = None,
 ) -> Statements[Decision]:
     """Approve, deny or answer what a parked turn asks; then it can be resumed.
 
     Only the person that the turn answers, or a principal that sees everything, can approve or answer; in its
     conversation anyone can deny. `question` can name one of another conversation that was shown in this `place`.
-    Without it, a question asked after the answer was `said` is not meant.
+    Without it, a question asked after the answer was `said` is not meant. `command` is the message that answers it.
     """
     asks = (yield from _key_of_question(place, question)) or key.text
     yield Lock(asks)
@@ -108,6 +109,8 @@ def answer_question(
         "UPDATE turns SET approvals = ?, pending_call = NULL, attempt = 0, draft = NULL WHERE no = ?",
         (json_text({**details_of(known), asked: answer is not False}), number),
     )
+    if command is not None and is_here:
+        yield "UPDATE inbox SET answers = ? WHERE no = ?", (fence, command)
     yield Notify(TURNS)
     return Decision.DONE
 

@@ -264,15 +264,23 @@ _OPEN_RETRY = (
 )
 
 
+# A command that answers a question is in no turn, but the turn that asked goes on with it.
+_CONTINUED = (
+    f"SELECT 1 FROM turns a WHERE i.answers IS NOT NULL AND a.key = i.key AND a.state IN {OPEN_TURN}"
+    " AND a.state <> 'parked' AND a.started <= i.received"
+)
+
+
 @transaction
 def final_outcome(source: Source) -> Statements[FinalOutcome | None]:
-    """Return None while the message, or a retry that it asked for, is open, or while its chat has sends to come.
+    """Return None while the message is open, or a retry that it asked for, or a turn whose question it answered.
 
-    A conversation that waits for approval sends nothing either.
+    Return None also while its chat has sends to come. A conversation that waits for approval sends nothing either.
     """
     rows = yield (
         f"SELECT i.state, i.reason, t.state FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no WHERE {SAME_MESSAGE}"
-        f" AND {ORIGINAL} AND {_SETTLED} AND ({_PARKED} OR NOT EXISTS ({_OPEN_RETRY}))",
+        f" AND {ORIGINAL} AND {_SETTLED}"
+        f" AND ({_PARKED} OR NOT (EXISTS ({_OPEN_RETRY}) OR EXISTS ({_CONTINUED})))",
         message_address(source),
     )
     if not rows:
