@@ -1,5 +1,6 @@
 """Models in order: the next one answers while the first fails, without doing anything twice, and the way back."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -14,15 +15,18 @@ from palaver.config.loader import load
 from palaver.engine.turns.agent import model_name
 from palaver.gateway.agents import build_agent
 from palaver.model.access import AccessRole, Grant
+from palaver.model.source import Source
 from palaver.model.transcript import Role
+from palaver.model.turn import Outbound
 from palaver.model.view import Message
 from palaver.protocols.agent import Excerpt, Failure, Final
 from palaver.protocols.tools import Tool, ToolUse
 from palaver.store.status.problems import list_problems
+from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.platform import FakePlatform
 from tests.agents.fake_provider import Call, Provider, Refuses, Says, Step, providing
 from tests.agents.model_helpers import KEY, events, request
-from tests.engine.gateway import NoPauses, running
+from tests.engine.gateway import NoPauses, running, until
 
 DOWN = Refuses(status=500)
 
@@ -158,6 +162,29 @@ async def test_the_notice_names_the_model_that_failed_last(tmp_path: Path) -> No
         both.second.then(Refuses(status=404, code="model_not_found"))
         await chat.say(ann, "hello")
         await chat.hears("The provider does not have openai:second")
+
+
+async def test_a_terminal_names_the_model_that_answers(tmp_path: Path) -> None:
+    """Only in this turn: after one hiccup, the next one asks the first again."""
+    world, go, named = FakePlatform(), asyncio.Event(), list[str | None]()
+    chat = world.dm(ann := world.person("ann"))
+    source = Source(platform="fake", account="bot", chat_id=chat.id, user_id=ann.id)
+
+    class Terminal(FakeAdapter):
+        async def typing(self, outbound: Outbound) -> None:  # noqa: ARG002 - the same for every adapter
+            named.append(await here.engine.model_of(source))
+
+    async with (
+        two(DOWN) as both,
+        running(tmp_path / "p.db", world, adapters=[Terminal(world)], agent=both.agent, titles=False) as here,
+    ):
+        both.second.then(Says(text="from the second", waits_for=go))
+        await chat.say(ann, "hello")
+        await until(lambda: named[-1:] == ["openai:second"])
+        go.set()
+        await chat.hears("from the second")
+        await here.settled()
+        assert await here.engine.model_of(source) == "openai:first"
 
 
 async def test_titles_and_summaries_come_from_the_next_model_too() -> None:

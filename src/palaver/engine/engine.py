@@ -195,6 +195,8 @@ class Engine:
     async def model_of(self, source: Source) -> str | None:
         """Return the name of the model that answers this source; None if its agent has no names for models."""
         key = await self.key_of(source)
+        if instead := self._runner.answers_instead(key):
+            return instead
         session = await self._ctx.store.read(open_by_key(key))
         return model_name(self._ctx.agents.of(key.profile), session.override if session else None)
 

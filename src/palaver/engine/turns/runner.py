@@ -296,6 +296,8 @@ class TurnRunner:
         outcome = await self._ask_once(running, agent_run)
         while isinstance(outcome, Failure) and outcome.instead:
             running.switched = outcome
+            if running.typing is not None:  # a terminal names the model
+                running.typing.show_anew()
             self.ctx.meter.count("agent_fallbacks")
             extra = {"action": "agent.fallback", "turn": running.turn.number, "failure": outcome.kind.value}
             log.warning("another model answers instead", extra=extra)
@@ -443,6 +445,11 @@ class TurnRunner:
         )
 
     # From outside
+
+    def answers_instead(self, key: SessionKey) -> str | None:
+        """Return the model that answers in the running turn of a conversation after another one failed in it."""
+        found = (each.switched for each in self._running.values() if each.turn.key == key and each.switched)
+        return next((failure.instead for failure in found), None)
 
     @property
     def running(self) -> Collection[int]:

@@ -275,6 +275,10 @@ class TypingIndicator:
     def say(self, doing: str) -> None:
         """Say what the agent is doing, from now on; nothing if it just writes."""
         self._doing = doing or _WRITING
+        self.show_anew()
+
+    def show_anew(self) -> None:
+        """Show it at once: what it says has changed."""
         self.end()
         self._begin()
 
