@@ -3,14 +3,17 @@
 import asyncio
 import os
 import struct
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from palaver.agents import local
 from palaver.agents.local import LocalModel, context_length, installed_model, local_agent
 from palaver.model.errors import BadArgument
+from palaver.model.label import gap_marker, time_marker
 from palaver.model.transcript import Role
 from palaver.model.view import Message
 from palaver.protocols.agent import Excerpt, Failure, FailureKind, Final, Request, TextDelta, UsageReport
@@ -37,6 +40,10 @@ async def test_it_really_answers_and_can_be_stopped_and_finds_too_much_too_much(
     assert used.usage.model == "SmolLM2-135M-Instruct.Q4_1"
     assert 0 < used.usage.output_tokens <= 3 < used.usage.input_tokens
     assert agent.context_window(None) == 256
+    at = datetime(2026, 11, 1, 12, tzinfo=UTC)
+    times = " ".join((gap_marker(90), gap_marker(200_000), time_marker(at, ZoneInfo("Europe/Berlin"))))
+    again = [event async for event in agent.answer(request(f"{times} Say yes."))]
+    assert again == happened, "the model does not see when something was said, which it would repeat"
     stream = agent.answer(request("Tell me a story."))
     assert isinstance(await anext(stream), TextDelta)
     async with asyncio.timeout(20):

@@ -20,6 +20,7 @@ import xllamacpp
 
 from palaver.agents.llama_tools import FIRED_JOBS, Call, choose_call, is_fired_job, without_markers
 from palaver.agents.local import OPTIONS_VARIABLE, LocalModel, context_length
+from palaver.model.label import without_times
 
 _LLAMA: Any = xllamacpp  # the types are not ours
 _SUMMARY_TOKENS = 200
@@ -199,10 +200,10 @@ class _RequestLoop:
 
 
 def _chat_messages(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return alternating messages without tool results, which a small model cannot use."""
+    """Return alternating messages without tool results and times: a small model cannot use those, and repeats these."""
     spoken = [message for message in messages if message["role"] != "tool" and message.get("text")]
     return [
-        {"role": str(role), "content": "\n\n".join(message["text"] for message in group)}
+        {"role": str(role), "content": "\n\n".join(without_times(message["text"]) for message in group)}
         for role, group in groupby(spoken, key=lambda message: message["role"])
     ]
 

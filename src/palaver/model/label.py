@@ -1,5 +1,6 @@
 """Labels and markers: how untrusted text reaches a prompt, and the gateway's own words, which it cannot imitate."""
 
+import re
 from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
@@ -110,3 +111,11 @@ def time_marker(at: datetime, zone: ZoneInfo) -> str:
     with suppress(OverflowError):  # at the end of the calendar it stays in UTC
         at = at.astimezone(zone)
     return marker(f"{_WEEKDAYS[at.weekday()]} {at.isoformat(' ', 'minutes')}")
+
+
+_TIMES = re.compile(f"{OPEN}(?:(?:{'|'.join(_WEEKDAYS)}) [^{CLOSE}]*|(?:[0-9]+ [a-z]+|minutes) later){CLOSE} ?")
+
+
+def without_times(text: str) -> str:
+    """Return a text without its markers of times and gaps."""
+    return _TIMES.sub("", text)
