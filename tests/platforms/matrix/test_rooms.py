@@ -193,6 +193,20 @@ async def test_who_answers_us_means_us_also_after_a_restart(fake: FakeMatrix) ->
     assert other is None or not other.is_ours
 
 
+async def test_a_reaction_that_is_taken_back_while_we_are_away_is_taken_back(fake: FakeMatrix) -> None:
+    recorder, adapter = Recorder(), fake.adapter()
+    async with running(adapter, recorder):
+        await fake.is_heard()
+        receipt = await said_by(adapter, fake, "an answer")
+        await fake.react(receipt, "👍")
+        await recorder.has(1)
+    await fake.react(receipt, "👍", removed=True)
+    async with running(adapter, recorder):
+        await recorder.has(2)
+    found = [(each.reply_to, each.reaction and each.reaction.removed) for each in recorder.received]
+    assert found == [(receipt, False), (receipt, True)]
+
+
 async def test_a_position_that_the_homeserver_does_not_know_is_given_up(fake: FakeMatrix) -> None:
     """It was made anew, or its database is an older one."""
     recorder = Recorder()

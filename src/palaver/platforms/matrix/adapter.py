@@ -8,6 +8,7 @@ from pathlib import Path
 
 from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.matrix.client import Client, check_extra, decode_login, open_client, stored_fingerprint
+from palaver.platforms.matrix.events import Event
 from palaver.platforms.matrix.logins import Login, seal, unseal
 from palaver.platforms.matrix.media import download
 from palaver.platforms.matrix.options import GUIDE, Options
@@ -45,6 +46,8 @@ class MatrixAdapter:
         self._refused = ""
         """A stored login that the homeserver has ended."""
         self._undecrypted = Undecrypted()
+        self._reactions = dict[str, Event]()
+        """The last ones by id. They outlive a connection: what takes one back names only its id."""
         self._client: Client | None = None
         self._sender: MessageSender | None = None
 
@@ -72,7 +75,15 @@ class MatrixAdapter:
     async def run(self, receiver: Receiver) -> None:
         await self._restore_login(receiver)
         async with self._connect() as client:
-            session = SyncSession(client, self._options, self._name, receiver, self._undecrypted, login=self._sealed)
+            session = SyncSession(
+                client,
+                self._options,
+                self._name,
+                receiver,
+                self._undecrypted,
+                reactions=self._reactions,
+                login=self._sealed,
+            )
             try:
                 await session.start()
                 self._client, self._sender = client, session.sender

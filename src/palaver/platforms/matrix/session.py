@@ -33,6 +33,7 @@ class SyncSession:
         receiver: Receiver,
         waiting: Undecrypted,
         *,
+        reactions: dict[str, Event] | None = None,
         login: str = "",
     ) -> None:
         self._client = client
@@ -47,7 +48,7 @@ class SyncSession:
         self._notices = UndecryptableNotices(client, sender, SystemClock())
         self._position: str | None = None
         self._invitations: Invitations = {}
-        self._reactions: dict[str, Event] = {}
+        self._reactions = {} if reactions is None else reactions
         self._saved_position: str | None = None
         self._next: Batch
         self.sender = MessageSender(client, self._direct_chats, sender)
