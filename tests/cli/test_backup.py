@@ -4,10 +4,12 @@ import asyncio
 import json
 import tarfile
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from palaver.cli import shared_options
 from palaver.cli.main import main
 from palaver.store.backup.backups import Backups
 from tests.store.test_backup import fill
@@ -113,6 +115,19 @@ def test_a_backup_without_some_files_is_not_called_complete(palaver: Palaver, tm
     said = palaver("backup", "verify", made)
     assert "The backup restores, but 1 file could not be backed up." in said
     assert "complete" not in said
+
+
+def test_a_clock_that_is_behind_is_noticed(palaver: Palaver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small computer without a clock of its own starts in the past, and its backups are the first to be removed."""
+    palaver("sessions", "import", str(ARCHIVE))
+    assert "The clock" not in palaver("backup")
+    monkeypatch.setattr(shared_options, "now", lambda: datetime(2020, 1, 1, tzinfo=UTC))
+    said = palaver("backup")
+    assert "The clock is wrong, or was: this backup is dated 2020-01-01 00:00 UTC" in said
+    assert "Set the clock, then make another backup." in said
+    made = json.loads(palaver("backup", "--json"))
+    assert made["misdated"]
+    assert "complete and restores" in palaver("backup", "verify", made["file"])
 
 
 def test_postgresql_has_its_own_tools(palaver: Palaver) -> None:

@@ -13,6 +13,7 @@ from palaver.gateway import backups
 from palaver.gateway.backups import find_backups, serve_backups
 from palaver.store.opening import open_store
 from tests.engine.gateway import until
+from tests.store.world import World
 
 
 @dataclass
@@ -56,5 +57,24 @@ async def test_a_backup_from_the_future_does_not_stop_the_schedule(
         await until(lambda: [each.at for each in found.list_all()] == [later + timedelta(hours=1), clock.at])
         clock.at += timedelta(minutes=61)
         await until(lambda: [each.at for each in found.list_all()] == [clock.at, clock.at - timedelta(minutes=61)])
+        serving.cancel()
+        await asyncio.wait([serving])
+
+
+async def test_a_clock_that_is_behind_what_is_stored_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(backups, "LOOK_EVERY_SECONDS", 0.01)
+    config = load(Path(), {"PALAVER_HOME": str(tmp_path)})
+    config = config.model_copy(update={"backup": BackupConfig(every=timedelta(hours=1))})
+    async with await open_store(config.store) as store:
+        world = World(store)
+        await world.exchange("hello")
+        clock, found = StoppedClock(world.now), find_backups(config)
+        serving = asyncio.create_task(serve_backups(lambda: config, None, clock))
+        await until(lambda: len(found.list_all()) == 1)
+        clock.at -= timedelta(days=400)
+        await until(lambda: "the backup is dated before what is in it" in caplog.text)
+        assert (len(found.list_all()), len(caplog.records)) == (2, 1), "the first was right"
         serving.cancel()
         await asyncio.wait([serving])

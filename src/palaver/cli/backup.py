@@ -75,7 +75,9 @@ def backup(
     progress.finish()
     size = path.stat().st_size
     done = f"{path} ({format_size(size)}) with {counted(len(manifest.files), 'file')}"
-    print_result({"file": path, "bytes": size, **_fields(manifest)}, done, *_missing(manifest), as_json=json)
+    warnings = [*_missing(manifest), *_misdated(manifest)]
+    fields = {"file": path, "bytes": size, **_fields(manifest), "misdated": manifest.is_misdated}
+    print_result(fields, done, *warnings, as_json=json)
 
 
 @app.command("list", help=f"List the backups in the configured folder, newest first.\n\n{EXAMPLES['list']}")
@@ -146,6 +148,14 @@ def _missing(manifest: Manifest) -> list[str]:
     if not manifest.missing:
         return []
     return [f"{counted(len(manifest.missing), 'file')} could not be backed up: palaver doctor names them."]
+
+
+def _misdated(manifest: Manifest) -> list[str]:
+    if not manifest.is_misdated or not manifest.newest:
+        return []
+    made, newest = (f"{at:%Y-%m-%d %H:%M} UTC" for at in (manifest.made, manifest.newest))
+    dated = f"this backup is dated {made}, and a conversation in it was last used at {newest}"
+    return [f"The clock is wrong, or was: {dated}. Set the clock, then make another backup."]
 
 
 def _config(store: str | None) -> Config:

@@ -87,3 +87,6 @@ async def serve_backups(
         else:
             extra = {"action": "backup.made", "bytes": made.size, "files": len(manifest.files)}
             log.info("made a backup", extra=extra)
+            if manifest.is_misdated:
+                problem = "the backup is dated before what is in it: set the clock of this machine"
+                log.warning(problem, extra={"action": "backup.misdated"})

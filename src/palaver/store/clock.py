@@ -9,6 +9,8 @@ from palaver.store.records import instant
 
 MAX_SKEW = timedelta(seconds=30)
 """How far a gateway's clock may be from the database's."""
+CLOCK_TOLERANCE = timedelta(minutes=5)
+"""How far a stored time may be in the future."""
 
 
 @transaction

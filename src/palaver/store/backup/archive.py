@@ -20,6 +20,7 @@ from typing import IO, NamedTuple
 from palaver.db.private_files import PRIVATE_FILE, open_private
 from palaver.model.errors import InvalidInput, StoreInUse
 from palaver.model.value import value
+from palaver.store.clock import CLOCK_TOLERANCE
 from palaver.store.encryption.contents import STORED_NAME
 
 FORMAT = "palaver backup"
@@ -63,9 +64,17 @@ class Manifest:
     """The hash of each file, with its size."""
     missing: tuple[str, ...] = ()
     """Files that the database names, but that were missing or damaged when it was made."""
+    newest: datetime | None = None
+    """When a conversation in it was used last; None if there is none, or an older Palaver made it."""
+
+    @property
+    def is_misdated(self) -> bool:
+        """Whether something in it is from after it was made: a clock is or was wrong."""
+        return self.newest is not None and self.newest > self.made + CLOCK_TOLERANCE
 
     def encode(self) -> bytes:
-        fields = {"format": FORMAT, "version": VERSION, **asdict(self), "made": self.made.isoformat()}
+        times = {"made": self.made.isoformat(), "newest": self.newest and self.newest.isoformat()}
+        fields = {"format": FORMAT, "version": VERSION, **asdict(self), **times}
         return json.dumps({**fields, "checksum": _checksum(fields)}, indent=1).encode()
 
 
@@ -95,6 +104,7 @@ def decode_manifest(file: Path, content: bytes) -> Manifest:
         members={name: Member(*member) for name, member in fields["members"].items()},
         files=fields["files"],
         missing=tuple(fields["missing"]),
+        newest=datetime.fromisoformat(newest) if (newest := fields.get("newest")) else None,
     )
 
 

@@ -30,6 +30,7 @@ from palaver.store.backup.archive import (
     read_manifest,
 )
 from palaver.store.encryption.contents import PLAIN, PlainContents
+from palaver.store.records import instant
 
 if TYPE_CHECKING:
     from palaver.store.encryption.vault import Vault
@@ -130,7 +131,7 @@ class Backups:
         with appearing(path) as stream:
             archive = ArchiveWriter(stream)
             try:
-                schema, names = self._copy_database(staged)
+                schema, newest, names = self._copy_database(staged)
                 with staged.open("rb") as content:
                     archive.add_member(DATABASE, content, staged.stat().st_size, now)
             finally:
@@ -153,6 +154,7 @@ class Backups:
                 members=archive.members,
                 files=files,
                 missing=tuple(missing),
+                newest=newest,
             )
             archive.finish(manifest)
         return manifest
@@ -163,8 +165,8 @@ class Backups:
         sealed = {name: self.vault.seal(text) for name, text in extra.items()}
         return {**sealed, KEYS: self.vault.file_content()}
 
-    def _copy_database(self, staged: Path) -> tuple[int, list[str]]:
-        """Copy the database as it is at one moment. Return its schema and the files that it refers to."""
+    def _copy_database(self, staged: Path) -> tuple[int, datetime | None, list[str]]:
+        """Copy the database as it is at one moment. Return its schema, its last use and the files it refers to."""
         os.close(open_private(staged, os.O_WRONLY | os.O_TRUNC))
         try:
             with (
@@ -176,7 +178,8 @@ class Backups:
                 source.backup(copy)
                 schema = copy.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone()
                 names = copy.execute("SELECT DISTINCT sha256 FROM attachments ORDER BY sha256").fetchall()
-                return int(schema[0]), [self._stored_name(row[0]) for row in names]
+                newest = copy.execute("SELECT max(last_active) FROM sessions").fetchone()[0]
+                return int(schema[0]), _time(newest), [self._stored_name(row[0]) for row in names]
         except sqlite3.Error as error:
             raise StoreError(f"the database {self.database} could not be copied: {error}") from error
 
@@ -248,6 +251,14 @@ class Backups:
         for path in (self.folder / FILES).glob("??/*"):
             if path.name not in needed:
                 path.unlink()
+
+
+def _time(stored: object) -> datetime | None:
+    """Return a stored time; None if there is none, or it is damaged."""
+    try:
+        return instant(stored) if isinstance(stored, int) else None
+    except OverflowError:
+        return None
 
 
 def backups_that_hold(folder: Path) -> Sequence[Path]:

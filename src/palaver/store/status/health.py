@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections.abc import AsyncIterator, Collection
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import takewhile
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from palaver.db.file_lock import is_writable, nearest_existing
 from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import StoreError
 from palaver.store import accounts
-from palaver.store.clock import describe_skew, store_time
+from palaver.store.clock import CLOCK_TOLERANCE, describe_skew, store_time
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.damage.health_check import MAX_LISTED, HealthCheck, counted, listed, or_problem
 from palaver.store.damage.repair import find_damage, rule_check, rule_name
@@ -21,7 +21,6 @@ from palaver.store.status.invariants import DEADLINES, Invariant, find_broken
 from palaver.store.store import Store
 
 _MIN_FREE_BYTES = 200 * 1024 * 1024
-_CLOCK_TOLERANCE = timedelta(minutes=5)
 
 
 _TIME_COLUMNS = (("sessions", "last_active"), ("inbox", "received"), ("turns", "started"), ("outbox", "created"))
@@ -179,7 +178,7 @@ async def _clock(store: Store, now: datetime, skew: str) -> HealthCheck:
     if skew:
         fix = f"a gateway here serves nothing until the clock is right; {_SET_CLOCK}"
         return HealthCheck(name="clock", ok=False, found=skew, public=skew, fix=fix)
-    limit = micros(now + _CLOCK_TOLERANCE)
+    limit = micros(now + CLOCK_TOLERANCE)
     ahead = await store.read(_rows(f"SELECT max(at) FROM ({_FUTURE_TIMES}) AS ahead", *(limit,) * len(_TIME_COLUMNS)))
     newest = None if ahead in ([], ["None"]) else instant(min(int(ahead[0]), _LAST_MICROS))
     found = newest and f"a time is in the future: {newest.astimezone(now.tzinfo):%Y-%m-%d %H:%M %Z}"
