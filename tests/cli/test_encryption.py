@@ -99,6 +99,7 @@ def test_a_rotation_is_not_finished_with_the_old_key(palaver: Palaver, config: P
     palaver("encryption", "rotate", "--new-key-file", str(tmp_path / "new.key"))
     said = palaver("encryption", "rotate", "--finish", code=1)
     assert "2 keys open the store, and the configured one is not the newest: configure the new key" in said
+    assert "2 keys open the store: first run" in palaver("encryption", "renew", code=1)
     for name in ("new", "old"):
         configure(name)
         assert sessions(palaver) == before, "both keys still open it"

@@ -170,8 +170,10 @@ class Vault:
         _write(self.path, [_wrap(data, self.key) for data in self.data])
 
     def add_data_key(self) -> "Vault":
-        """Put a new data key first."""
+        """Put a new data key first. Only the configured key can open it, so it must be the only one."""
         self.refuse_unfinished()
+        if (count := self.count_keys()) > 1:
+            raise StoreError(f"{count} keys open the store: first run palaver encryption rotate --finish")
         changed = replace(self, data=(DataKey(os.urandom(KEY_BYTES)), *self.data))
         found = {each.id: each.wraps for each in _read(self.path)}
         _write(self.path, [_wrap(data, self.key, found.get(data.id)) for data in changed.data])
