@@ -8,8 +8,9 @@ from datetime import timedelta
 import pytest
 
 from palaver.store import accounts
+from palaver.store.records import micros
 from palaver.store.status.health import HealthCheck, check_store
-from palaver.store.status.invariants import DEADLINES, overdue_work
+from palaver.store.status.invariants import DEADLINES, find_broken
 from palaver.store.store import Store
 from tests.store.test_invariants import busy_world, run
 from tests.store.world import LEASE, NOON, World, dm
@@ -25,7 +26,8 @@ UNCLEAR = "no send is unclear"
 
 
 async def late(world: World) -> dict[str, tuple[str, ...]]:
-    return {found.invariant.sentence: found.examples for found in await world.store.read(overdue_work(world.now))}
+    overdue = await world.store.read(find_broken(DEADLINES, micros(world.now)))
+    return {found.invariant.sentence: found.examples for found in overdue}
 
 
 async def a_gateway_works(world: World, account: str | None = None) -> None:

@@ -10,9 +10,10 @@ from palaver.model.job import RunState
 from palaver.model.session import ModelOverride, Principal
 from palaver.model.turn import Outbound
 from palaver.store.queue import turns
+from palaver.store.records import micros
 from palaver.store.results import Begun
 from palaver.store.search.search import Order
-from palaver.store.status.invariants import overdue_work, violations
+from palaver.store.status.invariants import DEADLINES, find_broken, violations
 from palaver.store.status.trace import find_traces
 from palaver.store.store import Store
 from tests.store.jobs import add_job, fire_due
@@ -291,7 +292,7 @@ async def test_a_job_is_traced_and_an_overdue_one_found(store: Store) -> None:
     with pytest.raises(NotFound):
         await store.read(find_traces("job:1", BOB))
     await store.transact(store.accounts.acquire("telegram", None, "w1", NOON, 99 * HOUR))
-    late = await store.read(overdue_work(NOON + 5 * HOUR))
+    late = await store.read(find_broken(DEADLINES, micros(NOON + 5 * HOUR)))
     assert [each.examples for each in late if "no job" in each.invariant.sentence] == [("job:1",)]
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -164,17 +164,17 @@ StoreOption = Annotated[
 ]
 
 
-def store_url(option: str | None, environment: Mapping[str, str] = os.environ) -> str:
+def store_url(option: str | None) -> str:
     if option is not None:
         return option
-    if environment.get("PALAVER_STORE"):
-        return environment["PALAVER_STORE"]
+    if named := os.environ.get("PALAVER_STORE"):
+        return named
     from palaver.config.loader import load  # noqa: PLC0415 - slow to import, and often not needed
 
-    return load(Path(), environment).store
+    return load(Path(), os.environ).store
 
 
-def vault_of(url: str, environment: Mapping[str, str] = os.environ) -> "Vault | None":
+def vault_of(url: str) -> "Vault | None":
     """Return the keys of a store; None if it is not encrypted, which the file itself says."""
     file = sqlite_path(url)
     if file and is_plain(file):
@@ -182,7 +182,7 @@ def vault_of(url: str, environment: Mapping[str, str] = os.environ) -> "Vault | 
     from palaver.config.loader import load  # noqa: PLC0415 - slow to import, and often not needed
     from palaver.gateway.vault import find_vault  # noqa: PLC0415 - slow to import, and often not needed
 
-    return find_vault(load(Path(), environment).model_copy(update={"store": url}))
+    return find_vault(load(Path(), os.environ).model_copy(update={"store": url}))
 
 
 def database_key(url: str) -> bytes | None:
@@ -200,13 +200,13 @@ def local_now() -> datetime:
     return now().astimezone(find_zone())
 
 
-def find_zone(name: str = "", environment: Mapping[str, str] = os.environ) -> ZoneInfo:
+def find_zone(name: str = "") -> ZoneInfo:
     """Return the time zone of the option, or the configured one."""
     if name:
         return parse_zone(name)
     from palaver.config.loader import load  # noqa: PLC0415 - slow to import, and often not needed
 
-    return load(Path(), environment).timezone
+    return load(Path(), os.environ).timezone
 
 
 def span(option: str, text: str, example: str) -> timedelta:

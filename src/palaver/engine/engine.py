@@ -247,11 +247,6 @@ class Engine:
         with self._ctx.meter.step("accept"):
             await self._intake.receive(inbound, trust)
 
-    def as_stored(self, inbound: Inbound) -> Inbound:
-        """Return a message as it is stored: without a command that only sets how it is queued."""
-        message, parsed = self._intake.read(inbound)
-        return parsed.resolve(message)[0]
-
     def agent_of(self, profile: str) -> Agent:
         """Return the agent that answers in a profile."""
         return self._ctx.agents.of(profile)

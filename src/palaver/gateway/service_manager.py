@@ -3,7 +3,7 @@
 import asyncio
 import os
 import socket
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 READY, ALIVE, STOPPING = "READY=1", "WATCHDOG=1", "STOPPING=1"
@@ -11,28 +11,28 @@ _MICROSECONDS = 1_000_000
 
 
 @asynccontextmanager
-async def supervised(environment: Mapping[str, str] = os.environ) -> AsyncGenerator[None]:
+async def supervised() -> AsyncGenerator[None]:
     """Say that the gateway is ready, and then, as often as the manager asks, that its event loop still runs."""
-    address = environment.get("NOTIFY_SOCKET")
+    address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         yield
         return
     _send(address, READY)
-    alive = asyncio.create_task(_keep_saying_alive(address, environment))
+    alive = asyncio.create_task(_keep_saying_alive(address))
     try:
         yield
     finally:
         alive.cancel()
 
 
-def notify_stopping(environment: Mapping[str, str] = os.environ) -> None:
-    if address := environment.get("NOTIFY_SOCKET"):
+def notify_stopping() -> None:
+    if address := os.environ.get("NOTIFY_SOCKET"):
         _send(address, STOPPING)
 
 
-async def _keep_saying_alive(address: str, environment: Mapping[str, str]) -> None:
-    limit = environment.get("WATCHDOG_USEC", "")
-    if not limit.isdecimal() or environment.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
+async def _keep_saying_alive(address: str) -> None:
+    limit = os.environ.get("WATCHDOG_USEC", "")
+    if not limit.isdecimal() or os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return
     while True:
         _send(address, ALIVE)

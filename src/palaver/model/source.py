@@ -296,10 +296,10 @@ def named_identity(identity: str, name: Label | None) -> str:
     return f"{readable_identity(identity)} ({inert(name.quoted())})" if name else readable_identity(identity)
 
 
-def source_of_identity(identity: str, profile: str = MAIN) -> Source:
+def source_of_identity(identity: str) -> Source:
     """Return a source for an account of which only the identity is known."""
     platform, _, participant = identity.partition(":")
-    return with_participant(Source(platform=platform, profile=profile), decode_id(participant))
+    return with_participant(Source(platform=platform), decode_id(participant))
 
 
 def with_participant(source: Source, participant: str | None) -> Source:

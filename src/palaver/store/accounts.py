@@ -276,12 +276,6 @@ def list_configured_homes() -> Statements[list[Source]]:
     return list(readable(source_in, rows))
 
 
-@transaction
-def get_home(profile: str, platform: str) -> Statements[Source | None]:
-    rows = yield "SELECT platform, address FROM home_channels WHERE profile = ? AND platform = ?", (profile, platform)
-    return next(readable(source_in, rows), None)
-
-
 _RECENT_CHATS = 500
 
 

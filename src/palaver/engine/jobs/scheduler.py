@@ -21,7 +21,6 @@ from palaver.model.job import Job, firing_id
 from palaver.model.key import SessionKey
 from palaver.model.platform import Platform
 from palaver.model.schedule import Once, due_occurrence
-from palaver.model.session import Principal
 from palaver.model.source import STANDARD_KINDS, Source
 from palaver.model.target import parse_targets
 from palaver.model.turn import BusyMode, Cause, Destination, Inbound, InboxState, Received, outbound_to
@@ -32,7 +31,6 @@ log = logging.getLogger(__name__)
 
 BATCH_SIZE = 100
 _AWAY = "the gateway was away"
-_OPERATOR = Principal.operator()
 
 
 @dataclass(kw_only=True)

@@ -28,7 +28,6 @@ _REFUSED = {
 }
 """By the codes with which Discord closes a connection for good."""
 UNKNOWN_CHANNEL = 10_003
-UNKNOWN_MEMBER = 10_007
 CANNOT_SEND_IN_FORUM = 40_058
 MISSING_PERMISSIONS = 50_013
 THREAD_CLOSED = frozenset({UNKNOWN_CHANNEL, 50_083, 160_005})

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import logging
 from collections.abc import AsyncIterator, Mapping
 from itertools import count
 from pathlib import Path
@@ -46,8 +45,6 @@ from palaver.protocols.relay import (
     write_bytes,
     write_outbound,
 )
-
-log = logging.getLogger(__name__)
 
 _HANDSHAKE_SECONDS = 20.0
 _ANSWER_SECONDS = 25.0

@@ -273,8 +273,6 @@ def _is_sent_by(message: Message | None, us: OwnBot) -> bool:
 
 # Addressing
 
-_Entities = Sequence[MessageEntity]
-
 
 def _addressed(message: Message, us: OwnBot) -> tuple[str, bool, bool]:
     """Return the text without our name in front, whether it names us, and whether it is a command for another bot."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import logging
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from http import HTTPStatus
@@ -34,8 +33,6 @@ from palaver.protocols import (
     read_ahead,
     rest,
 )
-
-log = logging.getLogger(__name__)
 
 _WRONG_SECRET = "The bridge does not accept the secret. Set bridge_secret to the one that the bridge was started with."  # noqa: S105
 _UNLINKED = (

@@ -20,7 +20,6 @@ class ApptainerBackend:
     """On this machine."""
     environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     name: str = "apptainer"
-    is_sandbox: bool = True
 
     @property
     def files(self) -> Path:

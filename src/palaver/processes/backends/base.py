@@ -53,11 +53,6 @@ class Backend(Protocol):
     def name(self) -> str: ...
 
     @property
-    def is_sandbox(self) -> bool:
-        """Whether commands run apart from this machine."""
-        ...
-
-    @property
     def files(self) -> Path | None:
         """The working directory on this machine, for the file tools; None if it is on another one."""
         ...
@@ -78,7 +73,6 @@ class LocalBackend:
     folder: Path
     environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """Variables of the configuration; the gateway's own are not passed on, except a few safe ones."""
-    is_sandbox: bool = False
     name: str = "local"
 
     @property

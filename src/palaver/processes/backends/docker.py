@@ -36,7 +36,6 @@ class DockerBackend:
     """How many processes and threads a container can have."""
     environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     name: str = "docker"
-    is_sandbox: bool = True
 
     @property
     def files(self) -> Path:

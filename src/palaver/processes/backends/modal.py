@@ -27,7 +27,6 @@ class ModalBackend:
     python: tuple[str, ...] = (sys.executable, "-I")
     """Has the library. It is imported there, not in the gateway."""
     name: str = "modal"
-    is_sandbox: bool = True
 
     @property
     def files(self) -> None:

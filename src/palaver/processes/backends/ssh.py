@@ -78,7 +78,6 @@ class SshBackend:
     known_hosts: Path | None = None
     environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     name: str = "ssh"
-    is_sandbox: bool = True
 
     @property
     def files(self) -> None:

@@ -15,7 +15,6 @@ _OF_KIND = {
     RetentionClass.CRON: Filter("s.schedule_no IS NOT NULL"),
     RetentionClass.API: Filter("s.schedule_no IS NULL AND s.platform = 'api'"),
 }
-KINDS = tuple(_OF_KIND)
 _BYTES = (
     "(SELECT coalesce(sum(length(e.body)), 0) FROM entries e"
     f" WHERE e.id >= s.no * {SEQS} AND e.id < (s.no + 1) * {SEQS})"

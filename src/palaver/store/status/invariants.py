@@ -1,7 +1,6 @@
 """What must hold in every database, as queries for the rows that break it."""
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import NamedTuple
 
 from palaver.db.transaction import Statements, transaction
@@ -9,7 +8,7 @@ from palaver.store.conversations.transcript import SEQS
 from palaver.store.damage.health_check import REPORT_A_BUG
 from palaver.store.queue.cause import CAUSE_COLUMNS, OF_OPERATION
 from palaver.store.queue.inbox import ADDRESS_COLUMNS, OPEN_TURN
-from palaver.store.records import REPLIES, USAGE_COLUMNS, micros
+from palaver.store.records import REPLIES, USAGE_COLUMNS
 
 
 class Invariant(NamedTuple):
@@ -264,12 +263,6 @@ _MAX_EXAMPLES = 5
 def violations() -> Statements[list[Violation]]:
     """Return every broken invariant, with the number of rows and a few of them."""
     return (yield from find_broken(INVARIANTS))
-
-
-@transaction
-def overdue_work(now: datetime) -> Statements[list[Violation]]:
-    """Return every broken deadline."""
-    return (yield from find_broken(DEADLINES, micros(now)))
 
 
 @transaction
