@@ -6,8 +6,7 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from operator import attrgetter
@@ -16,59 +15,70 @@ from typing import TYPE_CHECKING, cast
 from palaver.agents.process import safe_environment
 from palaver.commands.builtin import builtin_commands
 from palaver.commands.plugins import with_plugins
-from palaver.config.agents import AgentConfig
+from palaver.commands.registry import Registry
 from palaver.config.editor import ConfigFile
 from palaver.config.model import Config
 from palaver.config.terminal import StopMode
 from palaver.engine.engine import Engine
-from palaver.engine.hooks import Exposing, Meter, NoMeter, PartialAnswer, load_hook
+from palaver.engine.hooks import Exposing, Meter, NoMeter, load_hook
 from palaver.engine.jobs.scripts import Scripts
 from palaver.engine.options import Agents
 from palaver.engine.reply_waiter import ReplyWaiter
 from palaver.engine.retry import close_all
-from palaver.gateway.agents import AgentPool, build_agent
+from palaver.gateway.agents import AgentPool
 from palaver.gateway.backups import find_backups, make_backup, serve_backups
 from palaver.gateway.erasures import with_outside
 from palaver.gateway.log_file import read_log
 from palaver.gateway.owner import link_owner
-from palaver.gateway.probe import ask_account, ask_agent
+from palaver.gateway.probe import ask_account
 from palaver.gateway.processes import make_process_manager, make_terminal_tools
 from palaver.gateway.service_manager import notify_stopping, supervised
 from palaver.gateway.terminal import TerminalService, terminal_socket
 from palaver.gateway.vault import database_key, find_blob_store, find_vault
 from palaver.gateway.voice import make_voice
+from palaver.gateway.web import (
+    check_health,
+    find_agent_problem,
+    find_callbacks,
+    push_chat,
+    push_partial,
+    serve_pages,
+    serve_relay,
+    warn_unreachable,
+    web_address,
+    web_limits,
+)
 from palaver.model.errors import NewerSchema
 from palaver.model.key import SessionKey
-from palaver.model.problem import describe_agent_problem, is_agent_problem
 from palaver.model.prompt import Pseudonyms
-from palaver.model.source import MAIN, Source, Trust
-from palaver.model.turn import Inbound, account_text
+from palaver.model.source import Source, Trust
+from palaver.model.turn import Inbound
+from palaver.model.value import value
 from palaver.platforms.local.adapter import LocalAdapter, output_folder
 from palaver.platforms.plugins import known_platforms, make_adapter
 from palaver.platforms.terminal.adapter import TerminalAdapter
-from palaver.platforms.web.adapter import ApiAdapter, ChatUpdate, WebAdapter, user_of
+from palaver.platforms.web.adapter import ApiAdapter, WebAdapter
 from palaver.processes.manager import ProcessManager
 from palaver.protocols.adapter import Adapter
-from palaver.protocols.agent import FailureKind
-from palaver.protocols.capabilities import HttpCallbacks
 from palaver.protocols.clock import Clock, SystemClock
 from palaver.protocols.hooks import Hook
-from palaver.protocols.tools import Toolset
 from palaver.protocols.voice import Voice
 from palaver.store.backup.backups import Backup
 from palaver.store.clock import StoreClock
+from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.opening import open_store, sqlite_path
 from palaver.store.privacy.pseudonyms import load_pseudonyms
-from palaver.store.status.health import HealthCheck, check_all, check_data_directory
-from palaver.store.status.permissions import check_permissions, data_files
 from palaver.store.store import Store
 from palaver.tools.toolsets import Toolsets
-from palaver.web.address import Address
-from palaver.web.event_hub import CHAT, Event, Hub
-from palaver.web.limits import RateLimiter, WebLimits, raise_file_limit
+from palaver.web.event_hub import Hub
+from palaver.web.limits import RateLimiter, raise_file_limit
 from palaver.web.services import Services
 from palaver.web.settings import Settings
 from palaver.web.tokens import Authenticator
+
+if TYPE_CHECKING:
+    from palaver.protocols.capabilities import HttpCallbacks
+    from palaver.store.encryption.vault import Vault
 
 log = logging.getLogger(__name__)
 
@@ -76,9 +86,6 @@ GC_THRESHOLD = 50_000
 """Collect reference cycles less often: at 10,000 objects it took 2 % of a message."""
 CLOSE_TIMEOUT_SECONDS = 15.0
 """Longer than agents, tools and adapters are waited for."""
-if TYPE_CHECKING:
-    from palaver.store.encryption.vault import Vault
-
 FIXED_SETTINGS = (
     "data_dir",
     "store",
@@ -93,6 +100,30 @@ FIXED_SETTINGS = (
     "relay.port",
 )
 """Settings that a running gateway cannot change."""
+
+
+@value
+class _Loaded:
+    adapters: Sequence[Adapter]
+    hooks: Sequence[Hook]
+    agents: Agents
+    voice: Voice | None
+    tools: Toolsets
+
+
+@value
+class _Parts:
+    """What the engine and the web pages share."""
+
+    store: Store
+    clock: StoreClock
+    pseudonyms: Pseudonyms
+    processes: ProcessManager
+    commands: Registry
+    blob_store: BlobStore
+    hub: Hub
+    webchat: WebAdapter
+    reply_waiter: ReplyWaiter
 
 
 class Gateway:
@@ -118,6 +149,7 @@ class Gateway:
         self._meter = meter or NoMeter()
         self._show_login = show_login
         self._is_logged = is_logged
+        self._is_alone = sqlite_path(config.store) is not None
         self._agent_pool = AgentPool()
         self._engine: Engine | None = None
         self._vault: Vault | None = None
@@ -134,50 +166,24 @@ class Gateway:
         """
         gc.set_threshold(GC_THRESHOLD)
         raise_file_limit()
-        # Load everything that others wrote first, so that a mistake in it is reported before anything starts.
-        adapters = [make_adapter(*account) for account in _accounts(self._config)]
-        self._callbacks = _callbacks(adapters)
-        self._warn_unreachable()
-        hooks = [load_hook(name) for name in self._config.hooks]
-        agents = self._agent_pool.agents(self._config)
-        self._config.check_instructions()
-        voice = make_voice(self._config.voice)
-        tools = Toolsets(self._config.tools.server_facts(), self._config.data_dir)
-        self._vault = find_vault(self._config)
-        key = database_key(self._vault)
-        async with await open_store(self._config.store, key=key, exclusive=True) as store:
-            store.erasures = with_outside(store, self._config.data_dir)
-            pseudonyms = await store.transact(load_pseudonyms())
-            await store.transact(link_owner(self._config, SystemClock().now()))
-            clock = StoreClock(store.database, SystemClock())
-            processes = await make_process_manager(self._config, store, clock, self._worker)
-            toolsets = tools.toolsets(
-                store, make_terminal_tools(self._config, processes), speaks=bool(voice and voice.speaker)
-            )
-            services = self._assemble(
-                store,
-                agents,
-                adapters,
-                hooks,
-                toolsets,
-                clock=clock,
-                processes=processes,
-                pseudonyms=pseudonyms,
-                voice=voice,
-            )
-            engine = services.engine
+        loaded = self._load()
+        async with await open_store(self._config.store, key=database_key(self._vault), exclusive=True) as store:
+            parts = await self._prepare(store)
+            self._engine = engine = self._make_engine(loaded, parts)
+            services = self._make_services(engine, parts)
             serving = asyncio.create_task(_serve_engine(engine))
             log.info("the gateway is up", extra={"action": "gateway.started"})
             try:
-                async with self._web(services), self._relay(services, pseudonyms), supervised():
+                relay = serve_relay(services, self._config.relay, parts.pseudonyms)
+                async with serve_pages(services, self._show_login, is_logged=self._is_logged), relay, supervised():
                     await _wait_first(serving, self._drain_asked.wait())
                     notify_stopping()
                     await _wait_first(serving, engine.drain(), self._stop_asked.wait())
                     if self._config.tools.terminal.on_stop is StopMode.END:
-                        await processes.end_all()
+                        await parts.processes.end_all()
             finally:
                 serving.cancel()
-                for closing in ([serving], [self._agent_pool.close(), tools.close()]):
+                for closing in ([serving], [self._agent_pool.close(), loaded.tools.close()]):
                     extra = {"action": "gateway.close_error"}
                     await close_all("the gateway", closing, extra, within=CLOSE_TIMEOUT_SECONDS)
         log.info("the gateway is down", extra={"action": "gateway.stopped"})
@@ -214,74 +220,92 @@ class Gateway:
 
     # Assemble
 
-    def _assemble(
-        self,
-        store: Store,
-        agents: Agents,
-        adapters: Sequence[Adapter],
-        hooks: Sequence[Hook],
-        toolsets: Sequence[Toolset],
-        *,
-        clock: StoreClock,
-        processes: ProcessManager,
-        pseudonyms: Pseudonyms,
-        voice: Voice | None,
-    ) -> Services:
+    def _load(self) -> _Loaded:
+        """Load everything that others wrote, so that a mistake in it is reported before anything starts."""
         config = self._config
-        alone = sqlite_path(config.store) is not None
-        commands = with_plugins(builtin_commands(store, processes), store)
-        blob_store, reply_waiter = find_blob_store(config, self._vault), ReplyWaiter(store)
-        hub = Hub(store, alone=alone)
-        terminals = TerminalService(store, commands, self._key_of, self._model_of)
-        webchat = WebAdapter(clock, push=partial(_push_chat, hub), shelf=blob_store, receive=self._receive)
-        web_adapters = [webchat, ApiAdapter(blob_store)] if self._show_login else []
-        self._engine = engine = Engine(
+        adapters = [make_adapter(*account) for account in _accounts(config)]
+        self._callbacks = find_callbacks(adapters)
+        if not self._show_login:
+            warn_unreachable(self._callbacks)
+        hooks, agents = [load_hook(name) for name in config.hooks], self._agent_pool.agents(config)
+        config.check_instructions()
+        voice, tools = make_voice(config.voice), Toolsets(config.tools.server_facts(), config.data_dir)
+        self._vault = find_vault(config)
+        return _Loaded(adapters=adapters, hooks=hooks, agents=agents, voice=voice, tools=tools)
+
+    async def _prepare(self, store: Store) -> _Parts:
+        config, clock = self._config, StoreClock(store.database, SystemClock())
+        store.erasures = with_outside(store, config.data_dir)
+        pseudonyms = await store.transact(load_pseudonyms())
+        await store.transact(link_owner(config, SystemClock().now()))
+        processes = await make_process_manager(config, store, clock, self._worker)
+        hub, blob_store = Hub(store, alone=self._is_alone), find_blob_store(config, self._vault)
+        processes.on_output = partial(hub.hint, "processes")
+        return _Parts(
+            store=store,
+            clock=clock,
+            pseudonyms=pseudonyms,
+            processes=processes,
+            commands=with_plugins(builtin_commands(store, processes), store),
+            blob_store=blob_store,
+            hub=hub,
+            webchat=WebAdapter(clock, push=partial(push_chat, hub), shelf=blob_store, receive=self._receive),
+            reply_waiter=ReplyWaiter(store),
+        )
+
+    def _make_engine(self, loaded: _Loaded, parts: _Parts) -> Engine:
+        config, store, hub, voice = self._config, parts.store, parts.hub, loaded.voice
+        terminals = TerminalService(store, parts.commands, self._key_of, self._model_of)
+        terminal_tools = make_terminal_tools(config, parts.processes)
+        return Engine(
             store=store,
             adapters=[
-                self._terminal_adapter(terminals, clock),
+                self._terminal_adapter(terminals, parts.clock),
                 LocalAdapter(output_folder(config.data_dir)),
-                *web_adapters,
-                *adapters,
+                *([parts.webchat, ApiAdapter(parts.blob_store)] if self._show_login else []),
+                *loaded.adapters,
             ],
-            agent=agents,
-            commands=commands,
+            agent=loaded.agents,
+            commands=parts.commands,
             options=config.options(),
-            clock=clock,
+            clock=parts.clock,
             worker=self._worker,
-            alone=alone,
-            hooks=[terminals.on_event, *([hub.notice] if self._show_login else []), *hooks],
+            alone=self._is_alone,
+            hooks=[terminals.on_event, *([hub.notice] if self._show_login else []), *loaded.hooks],
             meter=self._meter,
-            blob_store=blob_store,
-            toolsets=toolsets,
-            pseudonyms=pseudonyms,
-            reply_waiter=reply_waiter,
+            blob_store=parts.blob_store,
+            toolsets=loaded.tools.toolsets(store, terminal_tools, speaks=bool(voice and voice.speaker)),
+            pseudonyms=parts.pseudonyms,
+            reply_waiter=parts.reply_waiter,
             scripts=_scripts(config),
             voice=voice,
-            watch=partial(_push_partial, hub, reply_waiter) if self._show_login else None,
+            watch=partial(push_partial, hub, parts.reply_waiter) if self._show_login else None,
             loops={
-                "processes": processes.serve,
-                "backups": partial(serve_backups, lambda: self._used, self._file, clock, self._vault),
+                "processes": parts.processes.serve,
+                "backups": partial(serve_backups, lambda: self._used, self._file, parts.clock, self._vault),
             },
         )
-        processes.on_output = partial(hub.hint, "processes")
+
+    def _make_services(self, engine: Engine, parts: _Parts) -> Services:
+        config, store = self._config, parts.store
         return Services(
             store=store,
             engine=engine,
-            commands=commands,
-            clock=clock,
-            address=_address(config),
-            limits=_web_limits(config),
+            commands=parts.commands,
+            clock=parts.clock,
+            address=web_address(config.web),
+            limits=web_limits(config.web),
             messages=RateLimiter(per_caller=config.web.messages_per_minute, total=None),
-            auth=Authenticator(store=store, clock=clock),
-            hub=hub,
-            webchat=webchat,
-            waiting=reply_waiter,
+            auth=Authenticator(store=store, clock=parts.clock),
+            hub=parts.hub,
+            webchat=parts.webchat,
+            waiting=parts.reply_waiter,
             platforms=known_platforms(),
             listening=self._callbacks,
             read_log=partial(read_log, config.data_dir),
-            examine=partial(_check_health, store, config.store),
-            shelf=blob_store,
-            processes=processes,
+            examine=lambda: check_health(store, config.store, SystemClock().now()),
+            shelf=parts.blob_store,
+            processes=parts.processes,
             config=lambda: self._used,
             settings=self._settings(),
             back_up=self._back_up,
@@ -300,13 +324,13 @@ class Gateway:
             file=self._file,
             reload=self.reload,
             find_deferred=self.find_deferred,
-            ask_agent=_ask_agent,
+            ask_agent=find_agent_problem,
             ask_account=ask_account,
         )
 
     def _terminal_adapter(self, terminals: TerminalService, clock: Clock) -> Adapter:
         # Gateways that share a store each serve the terminals of their own machine.
-        machine = socket.gethostname() if sqlite_path(self._config.store) is None else None
+        machine = None if self._is_alone else socket.gethostname()
         return TerminalAdapter(terminal_socket(self._config), terminals, clock, account=machine)
 
     # Adapters call these: the engine is there before any of them runs.
@@ -320,91 +344,10 @@ class Gateway:
     async def _receive(self, inbound: Inbound, trust: Trust) -> None:
         await cast("Engine", self._engine).receive(inbound, trust)
 
-    # Web
-
-    @asynccontextmanager
-    async def _web(self, services: Services) -> AsyncGenerator[None]:
-        """Serve the web pages meanwhile, if they are wanted and installed."""
-        if self._show_login is None:
-            yield
-            return
-        try:
-            from palaver.web.server import serve_web  # noqa: PLC0415 - an extra
-        except ModuleNotFoundError as error:
-            log.warning(
-                "no web interface: %s is not installed; pip install 'palaver[web]', or web: {enabled: false}",
-                error.name,
-                extra={"action": "web.not_installed"},
-            )
-            yield
-            return
-        async with serve_web(services, self._show_login, is_logged=self._is_logged):
-            yield
-
-    @asynccontextmanager
-    async def _relay(self, services: Services, pseudonyms: Pseudonyms) -> AsyncGenerator[None]:
-        """Serve the gateways behind this connector meanwhile, if there are any."""
-        relay = self._config.relay
-        if relay.port is None:
-            yield
-            return
-        from palaver.web.relay import RelayServer  # noqa: PLC0415 - an extra
-
-        server = RelayServer(
-            store=services.store, engine=services.engine, clock=services.clock, file_key=pseudonyms.key.hex()
-        )
-        async with server.serve(relay.host, relay.port):
-            yield
-
-    def _warn_unreachable(self) -> None:
-        for platform, account in () if self._show_login else self._callbacks:
-            log.error(
-                "%s:%s receives nothing: it is called over HTTP, and the web server is off; set web: {enabled: true}",
-                platform,
-                account,
-                extra={"action": "account.unreachable", "account": account_text(platform, account)},
-            )
-
-
-def _push_partial(hub: Hub, reply_waiter: ReplyWaiter, answer: PartialAnswer) -> None:
-    hub.grow(answer)
-    reply_waiter.add_partial(answer)
-
-
-def _push_chat(hub: Hub, shown: ChatUpdate) -> None:
-    """Push a chat message to the browsers of the chat's owner."""
-    body = {
-        "chat": shown.chat,
-        "id": shown.id,
-        "text": shown.text,
-        "mine": shown.is_mine,
-        "grows": shown.grows,
-        "typing": shown.is_typing,
-    }
-    merges = f"chat {shown.id}" if shown.grows or shown.is_typing else None
-    hub.push(f"web:{user_of(shown.chat)}", Event(name=CHAT, body=body, merges=merges))
-
 
 def _scripts(config: Config) -> Scripts | None:
     folder, limit = config.jobs.scripts, config.jobs.script_limit.total_seconds()
     return Scripts(folder=folder, environ=safe_environment(os.environ), seconds=limit) if folder else None
-
-
-async def _ask_agent(choice: AgentConfig, secret: str) -> str:
-    problem = await ask_agent(build_agent(choice), secret)
-    if problem is None:
-        return ""
-    if not is_agent_problem(problem.kind) or problem.kind is FailureKind.FATAL:
-        return problem.detail
-    cause, _ = describe_agent_problem(problem.kind, "the model", MAIN)
-    return f"{cause.rstrip('.')} ({problem.detail})"
-
-
-async def _check_health(store: Store, url: str) -> list[HealthCheck]:
-    file = sqlite_path(url)
-    directory = check_data_directory(file.resolve()) if file else []
-    directory += [check_permissions(data_files(file.resolve()))] if file else []
-    return [*directory, *[check async for check in check_all(store, SystemClock().now())]]
 
 
 # Read the configuration
@@ -417,29 +360,6 @@ def _accounts(config: Config) -> list[tuple[str, str, Mapping[str, object]]]:
         for name, platform in config.platforms.items()
         for account, options in platform.accounts.items()
     ]
-
-
-def _address(config: Config) -> Address:
-    web = config.web
-    return Address(host=web.host, port=web.port, url=web.url, trusted_proxies=web.trusted_proxies, origins=web.origins)
-
-
-def _web_limits(config: Config) -> WebLimits:
-    web = config.web
-    return WebLimits(
-        connections=web.connections,
-        idle_seconds=web.idle_limit.total_seconds(),
-        body_seconds=web.body_limit.total_seconds(),
-    )
-
-
-def _callbacks(adapters: Sequence[Adapter]) -> dict[tuple[str, str], HttpCallbacks]:
-    """Return the adapters that are called over HTTP, by platform and account."""
-    return {
-        (adapter.platform.name, adapter.account or ""): adapter
-        for adapter in adapters
-        if isinstance(adapter, HttpCallbacks) and adapter.takes_callbacks
-    }
 
 
 # Run
