@@ -24,14 +24,13 @@ from palaver.cli.explain_subject import (
     PlatformName,
     Result,
     Server,
-    TargetExplanation,
     Thread,
     User,
     UserAlt,
     explained,
-    explained_targets,
     source_by_hand,
 )
+from palaver.cli.explain_target import explain_target
 from palaver.cli.output import pick, print_facts, print_heading, print_json, print_line, print_note, print_rows
 from palaver.cli.shared_options import Json, StoreOption
 from palaver.config.loader import load
@@ -45,10 +44,8 @@ from palaver.model.people import Reception
 from palaver.model.reset import ResetDecision, ResetMode, decide_reset
 from palaver.model.schedule import next_occurrences, parse_schedule
 from palaver.model.source import DM, MAIN, Source, Trust, parse_participant, with_participant
-from palaver.model.target import All, Home, Local, Origin, Place, Target
 from palaver.model.turn import InboxState
 from palaver.model.value import FieldPath
-from palaver.platforms.local.adapter import output_folder
 from palaver.platforms.plugins import known_platforms
 from palaver.store.results import Opening
 
@@ -149,21 +146,24 @@ def key(
         return replace(options, scopes=changed)
 
     result = explained(store, message, by_hand, mention=True, change=change)
+    rules = _replaced(result.explanation.key_rules, {f"scope.{name}" for name in given})
+    _print_key(result, (*result.explanation.profile_rules, *rules), json=json)
+
+
+def _print_key(result: Result, rules: tuple[AppliedRule, ...], *, json: bool) -> None:
     explanation = result.explanation
     found, sharing, parts = explanation.key
-    attached_to = explanation.conversation if explanation.conversation != found else None
-    rules = (*explanation.profile_rules, *_replaced(explanation.key_rules, {f"scope.{name}" for name in given}))
+    attached_to = explanation.conversation.text if explanation.conversation != found else None
     if json:
         fields = {"key": found.text, "parts": [part._asdict() for part in parts], "shared": explanation.is_shared}
-        attached = attached_to and attached_to.text
-        print_json({**fields, "attached_to": attached, "rules": _rule_fields(rules), "then": _then(result)})
+        print_json({**fields, "attached_to": attached_to, "rules": _rule_fields(rules), "then": _then(result)})
         return
     print_heading(found.text)
     print_rows(("part", "value", "rule"), [(part.name, part.value, part.rule) for part in parts])
     others = "several people take part" if explanation.is_shared and not found.shared else sharing.value
     print_facts([("shared", f"{'yes' if explanation.is_shared else 'no'} ({others})")])
     if attached_to:
-        print_facts([("goes to", f"{attached_to.text} (this chat is attached to it; /detach leaves it)")])
+        print_facts([("goes to", f"{attached_to} (this chat is attached to it; /detach leaves it)")])
     _print_rules(rules)
     _print_then(result)
 
@@ -388,80 +388,9 @@ def _boundaries(decision: ResetDecision, zone: ZoneInfo) -> list[tuple[str, str]
     return [("boundary crossed", boundary or "none"), ("next boundary", following or "never")]
 
 
-@app.command(context_settings=_MINUS, help=f"Show where a delivery target leads.\n\n{EXAMPLES['target']}")
-def target(
-    text: Annotated[
-        str, typer.Argument(help="origin, local, all, platform, platform[@server]:chat[:thread], or a list.")
-    ],
-    *,
-    message: Annotated[str, typer.Option("--message", help="The message that origin stands for.")] = "",
-    profile: Annotated[str, typer.Option(help="The profile whose home channels are used.")] = MAIN,
-    store: StoreOption = None,
-    json: Json = False,
-) -> None:
-    targets = explained_targets(text, store, message, profile)
-    if json:
-        print_json({"targets": [{**_target_fields(each.target), "places": _places(each)} for each in targets]})
-        return
-    rows = [(each.target.text, _target_words(each.target), _goes_to(each)) for each in targets]
-    print_rows(("target", "leads to", "now"), rows)
-
-
-def _places(explained: TargetExplanation) -> list[dict[str, str]]:
-    if isinstance(explained.target, Local):
-        return [{"platform": Local.text}]
-    return [place.to_json() for place in explained.places]
-
-
-def _goes_to(explained: TargetExplanation) -> str:
-    if explained.places:
-        return ", ".join(_place_words(place) for place in explained.places)
-    match explained.target:
-        case Origin():
-            return "name a message with --message"
-        case Local():
-            return "no gateway writes files"
-        case Place(platform=platform):
-            return f"no account on {platform} can send there"
-        case Home() | All() if explained.has_home:
-            return "the home channel is at an account that is not configured"
-        case Home() | All():
-            return "no home channel; send /sethome in a chat"
-
-
-def _place_words(place: Source) -> str:
-    if place.platform == Local.text:
-        return f"a new file in its folder {output_folder(Path()).name}"
-    account = f" by {place.account}" if place.account else ""
-    server = f", server {place.scope_id}" if place.scope_id else ""
-    thread = f", thread {place.thread_id}" if place.thread_id else ""
-    return f"{place.platform} chat {place.chat or place.participant}{server}{thread}{account}"
-
-
-def _target_fields(target: Target) -> dict[str, str | None]:
-    match target:
-        case Home(platform):
-            return {"kind": "home", "platform": platform}
-        case Place(platform=platform, server=server, chat=chat, thread=thread):
-            return {"kind": "place", "platform": platform, "server": server, "chat": chat, "thread": thread}
-        case Origin() | Local() | All():
-            return {"kind": target.text}
-
-
-def _target_words(target: Target) -> str:
-    match target:
-        case Origin():
-            return "the chat the request came from"
-        case Local():
-            return "a file in the data directory"
-        case All():
-            return "the home channel of every connected platform"
-        case Home(platform):
-            return f"the home channel of {platform}"
-        case Place(platform=platform, server=server, chat=chat, thread=thread):
-            place = f"chat {chat} on {platform}"
-            place = f"{place}, server {server}" if server else place
-            return f"{place}, thread {thread}" if thread else place
+app.command("target", context_settings=_MINUS, help=f"Show where a delivery target leads.\n\n{EXAMPLES['target']}")(
+    explain_target
+)
 
 
 @app.command(context_settings=_MINUS, help=f"Show the next five times of a schedule.\n\n{EXAMPLES['schedule']}")

@@ -15,12 +15,11 @@ import typer
 
 from palaver.cli import shared_options
 from palaver.cli.output import print_note
-from palaver.cli.shared_options import OPERATOR, ask, find, require_profile, store_url, terminal_source
+from palaver.cli.shared_options import OPERATOR, ask, find, store_url, terminal_source
 from palaver.commands.builtin import builtin_commands
 from palaver.commands.plugins import with_plugins
 from palaver.config.loader import load
 from palaver.config.model import Config
-from palaver.engine.delivery.targets import OutputFile, TargetRules
 from palaver.engine.explain import Explanation, explain
 from palaver.engine.options import Options
 from palaver.model.access import possible_trust
@@ -28,14 +27,12 @@ from palaver.model.errors import BadArgument, NotFound, PalaverError, StoreError
 from palaver.model.key import ProfileRule, choose_profile
 from palaver.model.platform import Platform
 from palaver.model.source import DM, MAIN, STANDARD_KINDS, Source, Trust, decode_id
-from palaver.model.target import All, Home, Target, parse_targets
 from palaver.model.turn import Inbound, account_text
 from palaver.model.value import value
 from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.local.adapter import LOCAL
 from palaver.platforms.plugins import BUILT_IN, known_platforms, load_factory
 from palaver.store.opening import sqlite_path
-from palaver.store.people import access_rules
 from palaver.store.status.trace import InboundTrace, TurnTrace, find_traces
 from palaver.store.store import Store
 
@@ -135,7 +132,7 @@ def explained(
 
     async def work(opened: Store) -> Result:
         if name:
-            subject = await _find(opened, name, config.options().profiles)
+            subject = await find_subject(opened, name, config.options().profiles)
             accounts = account_platforms(config)
         else:
             source, accounts = _with_account(_as_said(by_hand(), config), account_platforms(config))
@@ -153,7 +150,7 @@ def explained(
         )
         return Result(config=config, subject=subject, explanation=explanation)
 
-    return _with_any_store(store, work, required=bool(name))
+    return with_any_store(store, work, required=bool(name))
 
 
 def _trust_of(subject: Subject) -> Trust | None:
@@ -162,7 +159,7 @@ def _trust_of(subject: Subject) -> Trust | None:
     return next(iter(possible_trust(basis))) if basis else None
 
 
-def _with_any_store(store: str | None, work: Callable[[Store], Awaitable[T]], *, required: bool) -> T:
+def with_any_store(store: str | None, work: Callable[[Store], Awaitable[T]], *, required: bool) -> T:
     """Use an empty store if there is none, and say so if there is one that cannot be read."""
     file = sqlite_path(store_url(store))
     if required or file is None or file.exists():
@@ -185,7 +182,7 @@ def _as_said(source: Source, config: Config) -> Source:
     return replace(source, chat_id=opened.chat_id, profile=opened.profile)
 
 
-async def _find(store: Store, name: str, profiles: tuple[ProfileRule, ...]) -> Subject:
+async def find_subject(store: Store, name: str, profiles: tuple[ProfileRule, ...]) -> Subject:
     try:
         traces = await store.read(find_traces(name, OPERATOR, limit=1))
     except NotFound as error:
@@ -243,42 +240,3 @@ def _with_account(source: Source, accounts: Mapping[str, Platform]) -> tuple[Sou
         return replace(source, account=served[0]), accounts
     print_note(f"No account {name.removesuffix(':')} is configured; this is what would happen if it were.")
     return source, {**accounts, name: _platform(source.platform)}
-
-
-@value
-class TargetExplanation:
-    target: Target
-    places: tuple[Source, ...] = ()
-    """Where it leads now; none if nothing can be sent there."""
-    has_home: bool = False
-    """Whether there is a home channel, even at an account that is not configured."""
-
-
-def explained_targets(text: str, store: str | None, origin: str, profile: str) -> list[TargetExplanation]:
-    """Return where targets lead. `origin` names the message for which something is sent."""
-    config = load(Path.cwd(), os.environ)
-    require_profile(profile, config.profiles)
-    targets = parse_targets(text, known_platforms())
-
-    async def work(opened: Store) -> list[TargetExplanation]:
-        inbound = (await _find(opened, origin, config.options().profiles)).inbound if origin else None
-        rules = TargetRules(
-            accounts=account_platforms(config),
-            profile=profile,
-            homes=await opened.read(opened.accounts.list_homes(profile, access_rules.load(config.options().grants))),
-            origin=inbound.source if inbound else None,
-            file=OutputFile(owner="terminal:owner", name="messages", at=shared_options.now()),
-        )
-        homes = {home.platform for home in rules.homes}
-        return [
-            TargetExplanation(
-                target=target,
-                places=tuple(rules.places(target)),
-                has_home=bool(homes)
-                if isinstance(target, All)
-                else isinstance(target, Home) and target.platform in homes,
-            )
-            for target in targets
-        ]
-
-    return _with_any_store(store, work, required=bool(origin))

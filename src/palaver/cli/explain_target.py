@@ -1,0 +1,135 @@
+"""`palaver explain target`: where a delivery target leads."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from palaver.cli import shared_options
+from palaver.cli.explain_subject import account_platforms, find_subject, with_any_store
+from palaver.cli.output import print_json, print_rows
+from palaver.cli.shared_options import Json, StoreOption, require_profile
+from palaver.config.loader import load
+from palaver.engine.delivery.targets import OutputFile, TargetRules
+from palaver.model.source import MAIN, Source
+from palaver.model.target import All, Home, Local, Origin, Place, Target, parse_targets
+from palaver.model.value import value
+from palaver.platforms.local.adapter import output_folder
+from palaver.platforms.plugins import known_platforms
+from palaver.store.people import access_rules
+from palaver.store.store import Store
+
+
+@value
+class TargetExplanation:
+    target: Target
+    places: tuple[Source, ...] = ()
+    """Where it leads now; none if nothing can be sent there."""
+    has_home: bool = False
+    """Whether there is a home channel, even at an account that is not configured."""
+
+
+def explain_target(
+    text: Annotated[
+        str, typer.Argument(help="origin, local, all, platform, platform[@server]:chat[:thread], or a list.")
+    ],
+    *,
+    message: Annotated[str, typer.Option("--message", help="The message that origin stands for.")] = "",
+    profile: Annotated[str, typer.Option(help="The profile whose home channels are used.")] = MAIN,
+    store: StoreOption = None,
+    json: Json = False,
+) -> None:
+    targets = _explain_all(text, store, message, profile)
+    if json:
+        print_json({"targets": [{**_target_fields(each.target), "places": _places(each)} for each in targets]})
+        return
+    rows = [(each.target.text, _target_words(each.target), _goes_to(each)) for each in targets]
+    print_rows(("target", "leads to", "now"), rows)
+
+
+def _explain_all(text: str, store: str | None, origin: str, profile: str) -> list[TargetExplanation]:
+    """Return where targets lead. `origin` names the message for which something is sent."""
+    config = load(Path.cwd(), os.environ)
+    require_profile(profile, config.profiles)
+    targets = parse_targets(text, known_platforms())
+
+    async def work(opened: Store) -> list[TargetExplanation]:
+        inbound = (await find_subject(opened, origin, config.options().profiles)).inbound if origin else None
+        rules = TargetRules(
+            accounts=account_platforms(config),
+            profile=profile,
+            homes=await opened.read(opened.accounts.list_homes(profile, access_rules.load(config.options().grants))),
+            origin=inbound.source if inbound else None,
+            file=OutputFile(owner="terminal:owner", name="messages", at=shared_options.now()),
+        )
+        homes = {home.platform for home in rules.homes}
+        return [
+            TargetExplanation(
+                target=target,
+                places=tuple(rules.places(target)),
+                has_home=bool(homes)
+                if isinstance(target, All)
+                else isinstance(target, Home) and target.platform in homes,
+            )
+            for target in targets
+        ]
+
+    return with_any_store(store, work, required=bool(origin))
+
+
+def _places(explained: TargetExplanation) -> list[dict[str, str]]:
+    if isinstance(explained.target, Local):
+        return [{"platform": Local.text}]
+    return [place.to_json() for place in explained.places]
+
+
+def _goes_to(explained: TargetExplanation) -> str:
+    if explained.places:
+        return ", ".join(_place_words(place) for place in explained.places)
+    match explained.target:
+        case Origin():
+            return "name a message with --message"
+        case Local():
+            return "no gateway writes files"
+        case Place(platform=platform):
+            return f"no account on {platform} can send there"
+        case Home() | All() if explained.has_home:
+            return "the home channel is at an account that is not configured"
+        case Home() | All():
+            return "no home channel; send /sethome in a chat"
+
+
+def _place_words(place: Source) -> str:
+    if place.platform == Local.text:
+        return f"a new file in its folder {output_folder(Path()).name}"
+    account = f" by {place.account}" if place.account else ""
+    server = f", server {place.scope_id}" if place.scope_id else ""
+    thread = f", thread {place.thread_id}" if place.thread_id else ""
+    return f"{place.platform} chat {place.chat or place.participant}{server}{thread}{account}"
+
+
+def _target_fields(target: Target) -> dict[str, str | None]:
+    match target:
+        case Home(platform):
+            return {"kind": "home", "platform": platform}
+        case Place(platform=platform, server=server, chat=chat, thread=thread):
+            return {"kind": "place", "platform": platform, "server": server, "chat": chat, "thread": thread}
+        case Origin() | Local() | All():
+            return {"kind": target.text}
+
+
+def _target_words(target: Target) -> str:
+    match target:
+        case Origin():
+            return "the chat the request came from"
+        case Local():
+            return "a file in the data directory"
+        case All():
+            return "the home channel of every connected platform"
+        case Home(platform):
+            return f"the home channel of {platform}"
+        case Place(platform=platform, server=server, chat=chat, thread=thread):
+            place = f"chat {chat} on {platform}"
+            place = f"{place}, server {server}" if server else place
+            return f"{place}, thread {thread}" if thread else place
