@@ -91,40 +91,49 @@ def export_sessions(
     )
     _check_selection(names or [], wanted, everything=everything)
     chosen = _form_named(form) if form else _form_of(output)
-    contents, zone = FileContents(blob_store()), find_zone()
-    unreadable, vault = Counter[str](), None if plain else vault_of(store_url(store))
+    contents, vault, zone = FileContents(blob_store()), None if plain else vault_of(store_url(store)), find_zone()
+    report = _ExportReport()
 
-    async def export(opened: Store) -> int:
+    async def export(opened: Store) -> None:
         ids = [(await find(opened, name)).id for name in names or []]
         records = (
             collect_some(opened.database, dict.fromkeys(ids), OPERATOR)
             if ids
-            else collect_all(opened.database, OPERATOR, wanted, report=lambda _: unreadable.update(["session"]))
+            else collect_all(opened.database, OPERATOR, wanted, report=lambda _: report.unreadable.update(["session"]))
         )
-        count, progress = 0, Progress("sessions")
-
-        async def counting() -> AsyncIterator[SessionRecord]:
-            nonlocal count
-            async for record in records:
-                count += 1
-                unreadable["entry"] += record.unreadable
-                progress.show(count)
-                yield record
-
         with open_output(output, force=force, example=EXAMPLES["export"], vault=vault) as file:
-            async for piece in write_archive(counting(), chosen, hidden=hidden, contents=contents, zone=zone):
+            followed = report.follow(records)
+            async for piece in write_archive(followed, chosen, hidden=hidden, contents=contents, zone=zone):
                 file.write(piece)
-        progress.finish()
-        return count
 
-    count = ask(store, export)
+    ask(store, export)
     note_missing(contents)
-    for what, number in unreadable.items():
-        if number:
-            print_note(f"{counted(number, what)} could not be exported: palaver doctor names what is damaged.")
+    report.print()
     if output:
-        done = f"{counted(count, 'session')} in {one_line(output, 200)}"
-        print_result({"sessions": count, "file": output}, done, as_json=json)
+        done = f"{counted(report.sessions, 'session')} in {one_line(output, 200)}"
+        print_result({"sessions": report.sessions, "file": output}, done, as_json=json)
+
+
+class _ExportReport:
+    """Count the exported sessions, and what cannot be read."""
+
+    def __init__(self) -> None:
+        self.sessions = 0
+        self.unreadable: Counter[str] = Counter()
+        self._progress = Progress("sessions")
+
+    async def follow(self, records: AsyncIterator[SessionRecord]) -> AsyncIterator[SessionRecord]:
+        async for record in records:
+            self.sessions += 1
+            self.unreadable["entry"] += record.unreadable
+            self._progress.show(self.sessions)
+            yield record
+        self._progress.finish()
+
+    def print(self) -> None:
+        for what, number in self.unreadable.items():
+            if number:
+                print_note(f"{counted(number, what)} could not be exported: palaver doctor names what is damaged.")
 
 
 def blob_store() -> BlobStore:
