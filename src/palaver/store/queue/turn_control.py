@@ -72,9 +72,8 @@ def answer_question(
 ) -> Statements[Decision]:
     """Approve, deny or answer what a parked turn asks; then it can be resumed.
 
-    Only the person that the turn answers, or a principal that sees everything, can approve or answer; in its
-    conversation anyone can deny. `question` can name one of another conversation that was shown in this `place`.
-    Without it, a question asked after the answer was `said` is not meant. `command` is the message that answers it.
+    `question` can name one of another conversation that was shown in this `place`. Without it, a question asked after
+    the answer was `said` is not meant. `command` is the message that answers it.
     """
     asks = (yield from _key_of_question(place, question)) or key.text
     yield Lock(asks)
@@ -89,11 +88,7 @@ def answer_question(
     is_late = question is None and said is not None and halted is not None and micros(said) < halted
     if is_late or question not in {None, question_id(number, fence)}:
         return Decision.OTHER
-    is_here = asks == key.text
-    is_theirs = principal.sees_all or identity in principal.identities or (identity is None and is_here)
-    if not is_theirs and (answer or not is_here):
-        deed = "Answering" if isinstance(answer, Words) else "Approving" if answer else "Denying"
-        raise NotAllowed(f"{deed} somebody else's request", "admin")
+    _refuse_others(principal, identity, answer, is_here=asks == key.text)
     wanted = parse_question((yield from find_call(session, number, asked)))
     if answer is True and wanted:
         return Decision.NEEDS_WORDS
@@ -109,10 +104,21 @@ def answer_question(
         "UPDATE turns SET approvals = ?, pending_call = NULL, attempt = 0, draft = NULL WHERE no = ?",
         (json_text({**details_of(known), asked: answer is not False}), number),
     )
-    if command is not None and is_here:
+    if command is not None and asks == key.text:
         yield "UPDATE inbox SET answers = ? WHERE no = ?", (fence, command)
     yield Notify(TURNS)
     return Decision.DONE
+
+
+def _refuse_others(principal: Principal, identity: str | None, answer: bool | Words, *, is_here: bool) -> None:
+    """Only the person that the turn answers, or a principal that sees everything, can approve or answer.
+
+    In its conversation anyone can deny.
+    """
+    is_theirs = principal.sees_all or identity in principal.identities or (identity is None and is_here)
+    if not is_theirs and (answer or not is_here):
+        deed = "Answering" if isinstance(answer, Words) else "Approving" if answer else "Denying"
+        raise NotAllowed(f"{deed} somebody else's request", "admin")
 
 
 def _result(wanted: Question, call: str, answer: bool | Words, now: datetime) -> Entry:
