@@ -176,8 +176,7 @@ def _checked(store: str | None, *, rebuild: bool, asks: bool, dismiss: bool = Fa
 
 
 def _configured_accounts() -> list[str]:
-    platforms = load(Path(), os.environ).platforms
-    return [account_name(name, account) for name, platform in platforms.items() for account in platform.accounts]
+    return [account_name(platform, account) for platform, account, _ in load(Path(), os.environ).accounts]
 
 
 def _machine(database: Path | None) -> list[HealthCheck]:

@@ -213,11 +213,7 @@ def account_platforms(config: Config) -> dict[str, Platform]:
     machine = None if sqlite_path(config.store) else socket.gethostname()
     own = {account_text(name, machine if name == "terminal" else None): PLATFORMS[name] for name in BUILT_IN}
     own[account_text(LOCAL.name, None)] = LOCAL
-    return own | {
-        account_text(name, account): _platform(name)
-        for name, platform in config.platforms.items()
-        for account in platform.accounts
-    }
+    return own | {account_text(name, account): _platform(name) for name, account, _ in config.accounts}
 
 
 def _platform(name: str) -> Platform:

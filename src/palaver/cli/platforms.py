@@ -93,11 +93,10 @@ def check(name: Name = "", *, store: StoreOption = None, json: Json = False) -> 
 def _findings(name: str, store: str | None) -> list[_Finding]:
     """Check the configured accounts, and report the state of others that a gateway still serves."""
     config = load(Path.cwd(), os.environ, known_platforms(), load_factory)
-    accounts = [(each, *account) for each, place in config.platforms.items() for account in place.accounts.items()]
-    wanted = {account_text(platform, account) for platform, account, _ in accounts}
+    wanted = {account_text(platform, account) for platform, account, _ in config.accounts}
     known = [each for each in _accounts(store) if not _is_dropped(each, wanted)]
     meant = [each for each in known if (name in {each.platform, each.name} if name else each.name in wanted)]
-    asked = [each for each in accounts if account_text(each[0], each[1]) in {health.name for health in meant}]
+    asked = [each for each in config.accounts if account_text(each[0], each[1]) in {health.name for health in meant}]
     names = [account_text(platform, account) for platform, account, _ in asked]
     answers = dict(zip(names, run(ask_accounts(asked)), strict=True))
     return [_finding(each, answers.get(each.name), has_window=config.web.enabled) for each in meant]
@@ -127,12 +126,8 @@ async def _served(store: Store) -> list[AccountHealth]:
 
 
 def _configured() -> Sequence[AccountHealth]:
-    platforms = load(Path.cwd(), os.environ).platforms
-    return [
-        AccountHealth(platform=name, account=account)
-        for name, platform in platforms.items()
-        for account in platform.accounts
-    ]
+    accounts = load(Path.cwd(), os.environ).accounts
+    return [AccountHealth(platform=platform, account=account) for platform, account, _ in accounts]
 
 
 def _wanted() -> set[str]:

@@ -249,6 +249,15 @@ class Config(ChatConfig):
             **dict(self.limits),
         )
 
+    @property
+    def accounts(self) -> list[tuple[str, str, Mapping[str, object]]]:
+        """Return platform, name and options of every account."""
+        return [
+            (name, account, options)
+            for name, platform in self.platforms.items()
+            for account, options in platform.accounts.items()
+        ]
+
     def check_instructions(self) -> None:
         """Raise InvalidInput if a file with instructions cannot be read."""
         for _, refusal in self.unreadable_instructions():

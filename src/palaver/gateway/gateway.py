@@ -208,7 +208,7 @@ class Gateway:
     def find_deferred(self, config: Config) -> list[str]:
         """Return what another configuration changes that waits for a restart."""
         deferred = [name for name in FIXED_SETTINGS if attrgetter(name)(config) != attrgetter(name)(self._config)]
-        if _accounts(config) != _accounts(self._config):
+        if config.accounts != self._config.accounts:
             deferred.append("accounts")
         if config.tools.server_facts() != self._config.tools.server_facts():
             deferred.append("MCP servers")
@@ -223,7 +223,7 @@ class Gateway:
     def _load(self) -> _Loaded:
         """Load everything that others wrote, so that a mistake in it is reported before anything starts."""
         config = self._config
-        adapters = [make_adapter(*account) for account in _accounts(config)]
+        adapters = [make_adapter(*account) for account in config.accounts]
         self._callbacks = find_callbacks(adapters)
         if not self._show_login:
             warn_unreachable(self._callbacks)
@@ -348,18 +348,6 @@ class Gateway:
 def _scripts(config: Config) -> Scripts | None:
     folder, limit = config.jobs.scripts, config.jobs.script_limit.total_seconds()
     return Scripts(folder=folder, environ=safe_environment(os.environ), seconds=limit) if folder else None
-
-
-# Read the configuration
-
-
-def _accounts(config: Config) -> list[tuple[str, str, Mapping[str, object]]]:
-    """Return platform, name and options of every account."""
-    return [
-        (name, account, options)
-        for name, platform in config.platforms.items()
-        for account, options in platform.accounts.items()
-    ]
 
 
 # Run
