@@ -16,18 +16,16 @@ from palaver.model.session import Principal, Session
 from palaver.store.people.api_tokens import Right
 from palaver.web.chat_rooms import name_of_chat, path_of_chat, source_of_chat
 from palaver.web.message_service import MAX_TEXT_LENGTH
-from palaver.web.pages.common import normalize_newlines, parse_number
+from palaver.web.pages.common import parse_number, read_form
 from palaver.web.pages.sessions import DECISION
 from palaver.web.routes import WebRequest, action
 
 _COMMAND = re.compile(rf"/(undo|redo|back|stop|{DECISION}|model \S{{1,200}})", re.ASCII)
 """A decision names the question that was shown: by now there can be another."""
-_MAX_FIELDS = 10
 
 
 async def _form(request: WebRequest) -> dict[str, str]:
-    form = await request.http.form(max_files=0, max_fields=_MAX_FIELDS, max_part_size=MAX_TEXT_LENGTH * 4)
-    return {name: normalize_newlines(text) for name, text in form.items() if isinstance(text, str)}
+    return await read_form(request, MAX_TEXT_LENGTH * 4)
 
 
 @action("/chat/-/{id}/command")

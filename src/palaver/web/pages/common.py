@@ -194,10 +194,14 @@ def parse_number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS else None
 
 
-async def read_form(request: WebRequest) -> Mapping[str, str]:
+async def read_form(request: WebRequest, max_length: int = _MAX_FIELD_LENGTH) -> dict[str, str]:
     """Read a form without files, and no more of it than our forms have."""
-    form = await request.http.form(max_files=0, max_fields=_MAX_FIELDS, max_part_size=_MAX_FIELD_LENGTH)
+    form = await request.http.form(max_files=0, max_fields=_MAX_FIELDS, max_part_size=max_length)
     return {name: normalize_newlines(text) for name, text in form.items() if isinstance(text, str)}
+
+
+async def read_stripped_form(request: WebRequest) -> dict[str, str]:
+    return {name: text.strip() for name, text in (await read_form(request)).items()}
 
 
 def normalize_newlines(text: str) -> str:

@@ -11,7 +11,7 @@ from palaver.model.job import Job, JobAction, JobRequest
 from palaver.model.source import readable_identity
 from palaver.model.text import one_line
 from palaver.web.jobs import JobService
-from palaver.web.pages.common import YOU, answer_action, list_names, query_value, read_form, show_page
+from palaver.web.pages.common import YOU, answer_action, list_names, query_value, read_stripped_form, show_page
 from palaver.web.routes import WebRequest, action, page
 
 _MAX_SHOWN = 200
@@ -69,7 +69,7 @@ async def show_job(request: WebRequest) -> Response:
 
 @action("/jobs")
 async def create(request: WebRequest) -> Response:
-    form = {name: text.strip() for name, text in (await read_form(request)).items()}
+    form = await read_stripped_form(request)
     asked = JobRequest(
         when=form.get("when", ""),
         prompt=form.get("prompt", ""),

@@ -21,7 +21,7 @@ from palaver.store.people.grants import Change, GrantTable, Stranger
 from palaver.store.people.people import Person
 from palaver.web.access import add_grant, approve_stranger, deny_stranger, revoke_grant
 from palaver.web.caller import OWNER
-from palaver.web.pages.common import answer_action, name_of, query_value, read_form, show_page, with_query
+from palaver.web.pages.common import answer_action, name_of, query_value, read_stripped_form, show_page, with_query
 from palaver.web.routes import WebRequest, action, page
 from palaver.web.tokens import issue_link
 
@@ -60,7 +60,7 @@ async def show(request: WebRequest) -> Response:
 
 @action("/people/approve", owner_only=True)
 async def approve(request: WebRequest) -> Response:
-    form = await _form(request)
+    form = await read_stripped_form(request)
     role = _role(form)
     stranger = await approve_stranger(request, form.get("code") or form.get("identity", ""), role)
     return _answer(request, f"Approved {stranger.identity} as {role.text}.")
@@ -71,7 +71,7 @@ async def invite(request: WebRequest) -> Response:
     """Grant somebody the web chat and make the link that logs them in."""
     if request.caller.csrf is None:
         raise HTTPException(403, "Invite people in a browser, not with a token.")
-    form = await _form(request)
+    form = await read_stripped_form(request)
     name, role = form.get("name", "").lower(), _role(form)
     if not _WEB_NAME.fullmatch(name) or name == OWNER:
         raise BadArgument("Choose a short name.", found=name, allowed="letters, digits, . - and _", example="alice")
@@ -105,7 +105,7 @@ def _find_person(request: WebRequest, identity: str, principal: Principal) -> St
 
 @action("/people/deny", owner_only=True)
 async def deny(request: WebRequest) -> Response:
-    form = await _form(request)
+    form = await read_stripped_form(request)
     blocks = bool(form.get("block"))
     stranger = await deny_stranger(request, form.get("identity", ""), blocks=blocks)
     return _answer(request, f"{'Blocked' if blocks else 'Denied'} {stranger.identity}.")
@@ -113,7 +113,7 @@ async def deny(request: WebRequest) -> Response:
 
 @action("/people/grants", owner_only=True)
 async def grant(request: WebRequest) -> Response:
-    form = await _form(request)
+    form = await read_stripped_form(request)
     places = {"chat_id": "chat", "scope_id": "server", "account": "account"}
     place = {name: form.get(field) or None for name, field in places.items()}
     blocks = bool(form.get("block"))
@@ -126,10 +126,6 @@ async def grant(request: WebRequest) -> Response:
 async def remove(request: WebRequest) -> Response:
     number, removed = await revoke_grant(request)
     return _answer(request, f"Revoked grant {number}: {describe_grant(removed)}.")
-
-
-async def _form(request: WebRequest) -> dict[str, str]:
-    return {name: text.strip() for name, text in (await read_form(request)).items()}
 
 
 def _answer(request: WebRequest, notice: str) -> Response:

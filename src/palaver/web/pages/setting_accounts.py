@@ -9,7 +9,7 @@ from palaver.config.editor import Edit
 from palaver.model.access import AccessRole, Grant
 from palaver.model.errors import BadArgument
 from palaver.platforms.plugins import installed_platforms
-from palaver.web.pages.common import answer_action, query_value, read_form
+from palaver.web.pages.common import answer_action, query_value, read_stripped_form
 from palaver.web.pages.settings import SECTIONS, require_settings, save_edits, show_settings
 from palaver.web.routes import WebRequest, action, page
 from palaver.web.settings import Settings
@@ -51,7 +51,7 @@ async def new_account(request: WebRequest) -> Response:
 async def save_account(request: WebRequest) -> Response:
     """Test an account and write it, with its secrets in files of their own."""
     settings = require_settings(request)
-    form = {name: text.strip() for name, text in (await read_form(request)).items()}
+    form = await read_stripped_form(request)
     draft = start_draft(request.path["platform"], form.get("account") or "main")
     owner = check_owner(draft.guide, form.get("owner", ""))
     _take_answers(draft, form, settings)

@@ -11,7 +11,7 @@ from palaver.config.editor import Edit
 from palaver.config.loader import Loaded
 from palaver.model.errors import BadArgument
 from palaver.model.session import readable_model
-from palaver.web.pages.common import answer_action, read_form
+from palaver.web.pages.common import answer_action, read_stripped_form
 from palaver.web.pages.settings import SECTIONS, require_settings, show_settings
 from palaver.web.routes import WebRequest, action, page
 
@@ -56,7 +56,7 @@ def _choice(agent: AgentConfig) -> Mapping[str, str]:
 @action("/settings/model", owner_only=True)
 async def save_model(request: WebRequest) -> Response:
     settings = require_settings(request)
-    form = {name: text.strip() for name, text in (await read_form(request)).items()}
+    form = await read_stripped_form(request)
     loaded = await settings.load()
     plan, kept = _plan(form), _kept_key(loaded.config.agent, form)
     if plan.agent == MODEL:

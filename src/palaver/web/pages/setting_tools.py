@@ -8,7 +8,7 @@ from palaver.config.editor import Edit
 from palaver.config.secrets import mask_secrets
 from palaver.model.errors import BadArgument
 from palaver.model.tools import ALL_TOOLS, ApprovalMode
-from palaver.web.pages.common import read_form
+from palaver.web.pages.common import read_stripped_form
 from palaver.web.pages.settings import SECTIONS, save_edits, show_settings
 from palaver.web.routes import WebRequest, action, page
 
@@ -30,14 +30,14 @@ async def tools(request: WebRequest) -> Response:
 
 @action("/settings/tools/approvals", owner_only=True)
 async def set_approval(request: WebRequest) -> Response:
-    form = await _form(request)
+    form = await read_stripped_form(request)
     mode = form.get("mode", "")
     return await save_edits(request, [Edit(("tools", "allowed", _name(form, "tool")), mode or None)], _BACK)
 
 
 @action("/settings/tools/servers", owner_only=True)
 async def add_server(request: WebRequest) -> Response:
-    form = await _form(request)
+    form = await read_stripped_form(request)
     command, url, variable = form.get("command", ""), form.get("url", ""), form.get("variable", "")
     server: dict[str, str | list[str] | dict[str, str]] = {}
     if command:
@@ -62,10 +62,6 @@ async def add_server(request: WebRequest) -> Response:
 @action("/settings/tools/servers/{name}/remove", owner_only=True)
 async def remove_server(request: WebRequest) -> Response:
     return await save_edits(request, [Edit(("tools", "servers", request.path["name"]), None)], _BACK)
-
-
-async def _form(request: WebRequest) -> dict[str, str]:
-    return {name: text.strip() for name, text in (await read_form(request)).items()}
 
 
 def _name(form: dict[str, str], field: str) -> str:
