@@ -50,6 +50,20 @@ class Label:
         raise AssertionError
 
 
+def write_label(value: object) -> object:
+    """Write a label as text: a hook of msgspec."""
+    if isinstance(value, Label):
+        return value.stored()
+    raise NotImplementedError(type(value))
+
+
+def read_label(wanted: type, value: object) -> object:
+    """Read a label from text: a hook of msgspec."""
+    if wanted is Label:
+        return Label(str(value))
+    raise NotImplementedError(wanted)
+
+
 def _in_quotes(line: str) -> str:
     return '"' + line.replace("\\", "\\\\").replace('"', '\\"') + '"'
 

@@ -20,7 +20,7 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
 from palaver.model.errors import BadArgument, PalaverError
-from palaver.model.label import Label
+from palaver.model.label import read_label, write_label
 from palaver.model.source import MAIN
 from palaver.model.split import Unit
 from palaver.model.turn import Inbound, Outbound
@@ -148,18 +148,6 @@ def read_frame(text: str | bytes) -> Frame:
 # Messages
 
 
-def _write_label(value: object) -> object:
-    if isinstance(value, Label):
-        return value.stored()
-    raise NotImplementedError(type(value))
-
-
-def _read_label(wanted: type, value: object) -> object:
-    if wanted is Label:
-        return Label(str(value))
-    raise NotImplementedError(wanted)
-
-
 _FROM_A_PERSON = frozenset(
     {"source", "text", "at", "labels", "mentions_us", "reply_to", "quote", "burst", "files", "revision", "reaction"}
 )
@@ -167,24 +155,24 @@ _FROM_A_PERSON = frozenset(
 
 
 def write_inbound(inbound: Inbound) -> Frame:
-    found: Frame = msgspec.to_builtins(inbound, enc_hook=_write_label)
+    found: Frame = msgspec.to_builtins(inbound, enc_hook=write_label)
     return {name: value for name, value in found.items() if name in _FROM_A_PERSON}
 
 
 def read_inbound(frame: Mapping[str, Any], platform: str, account: str | None) -> Inbound:
     """Return a message as one that reached this account: the connector can name no other, nor a profile."""
     given = {name: value for name, value in frame.items() if name in _FROM_A_PERSON}
-    inbound = msgspec.convert(given, Inbound, dec_hook=_read_label)
+    inbound = msgspec.convert(given, Inbound, dec_hook=read_label)
     return replace(inbound, source=replace(inbound.source, platform=platform, account=account, profile=MAIN))
 
 
 def write_outbound(outbound: Outbound) -> Frame:
     """Leave out what only the gateway can do once it is delivered."""
-    return msgspec.to_builtins(replace(outbound, mirror=None, handoff=None), enc_hook=_write_label)
+    return msgspec.to_builtins(replace(outbound, mirror=None, handoff=None), enc_hook=write_label)
 
 
 def read_outbound(frame: Mapping[str, Any], platform: str, account: str | None) -> Outbound:
-    outbound = msgspec.convert(dict(frame), Outbound, dec_hook=_read_label)
+    outbound = msgspec.convert(dict(frame), Outbound, dec_hook=read_label)
     return replace(outbound, platform=platform, account=account, mirror=None, handoff=None, is_news=False)
 
 

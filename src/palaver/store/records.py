@@ -18,7 +18,7 @@ from palaver.model.attachment import Attachment
 from palaver.model.errors import InvalidInput, Unreadable
 from palaver.model.job import FiredJob
 from palaver.model.key import SessionKey
-from palaver.model.label import Label
+from palaver.model.label import Label, read_label
 from palaver.model.redact import redact
 from palaver.model.session import Counters, EndReason, ModelOverride, Session
 from palaver.model.source import AddresseeKind, Labels, Source, decode_id, encode_id
@@ -101,17 +101,11 @@ def _label_out(value: object) -> object:
 _encoder = msgspec.json.Encoder(enc_hook=_label_out)
 
 
-def _label_in(wanted: type, value: object) -> object:
-    if wanted is Label:
-        return Label(str(value))
-    raise NotImplementedError(wanted)
-
-
 def _read(body: bytes, form: msgspec.json.Decoder[T]) -> T:
     try:
         return form.decode(body)
     except (msgspec.DecodeError, UnicodeEncodeError):
-        return msgspec.convert(json.loads(body), form.type, dec_hook=_label_in)  # half a surrogate, as above
+        return msgspec.convert(json.loads(body), form.type, dec_hook=read_label)  # half a surrogate, as above
 
 
 # Damaged rows. Each row is decoded by itself, so that one that cannot be read costs nothing but itself.
@@ -211,8 +205,8 @@ def _encodable(value: object) -> object:
 
 SEQS = 1 << 24
 """Entry ids are session number * SEQS + seq."""
-_entries_decoder = msgspec.json.Decoder(list[Entry], dec_hook=_label_in)
-_entry_decoder = msgspec.json.Decoder(Entry, dec_hook=_label_in)
+_entries_decoder = msgspec.json.Decoder(list[Entry], dec_hook=read_label)
+_entry_decoder = msgspec.json.Decoder(Entry, dec_hook=read_label)
 # Bound once: looking an enum member up costs more than comparing it, and this runs for every entry.
 _USER, _ASSISTANT = Role.USER, Role.ASSISTANT
 _DEFAULTS = tuple(Entry._field_defaults.values())
@@ -456,7 +450,7 @@ class _Written(msgspec.Struct, frozen=True):
         )
 
 
-_inbound_form = msgspec.json.Decoder(_Written, dec_hook=_label_in)
+_inbound_form = msgspec.json.Decoder(_Written, dec_hook=read_label)
 
 
 def basis_of(body: bytes) -> Basis | None:
@@ -551,7 +545,7 @@ def addressee_column(kind: AddresseeKind, id_: str) -> str:
     return encode_id(id_) if kind is AddresseeKind.CHAT else f"{kind.value}:{encode_id(id_)}"
 
 
-_outbound_form = msgspec.json.Decoder(Outbound, dec_hook=_label_in)
+_outbound_form = msgspec.json.Decoder(Outbound, dec_hook=read_label)
 
 
 def outbound_of(body: bytes) -> Outbound:

@@ -27,9 +27,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from palaver.model.label import read_label, write_label
 from palaver.protocols import (
     ChatMoved,
-    Label,
     MenuCommand,
     Outbound,
     PlatformBusy,
@@ -66,7 +66,7 @@ class _Request(msgspec.Struct, frozen=True):
     arguments: tuple[Any, ...]
 
     def decoded(self) -> tuple[Any, ...]:
-        return msgspec.convert(self.arguments, _ARGUMENTS[self.do], dec_hook=_decode_label)
+        return msgspec.convert(self.arguments, _ARGUMENTS[self.do], dec_hook=read_label)
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -102,28 +102,16 @@ _ERRORS: dict[str, type[PlatformDown | PlatformBusy | SendRefused]] = {
 }
 
 
-def _encode_label(value: object) -> object:
-    if isinstance(value, Label):
-        return value.stored()
-    raise NotImplementedError(type(value))
-
-
-def _decode_label(kind: type, value: object) -> object:
-    if kind is Label:
-        return Label(str(value))
-    raise NotImplementedError(kind)
-
-
 async def _write(writer: asyncio.StreamWriter, value: object) -> None:
     # ASCII only: lone surrogates get across, too.
-    writer.write(json.dumps(msgspec.to_builtins(value, enc_hook=_encode_label)).encode() + b"\n")
+    writer.write(json.dumps(msgspec.to_builtins(value, enc_hook=write_label)).encode() + b"\n")
     await writer.drain()
 
 
 async def _read(reader: asyncio.StreamReader, kind: type[_T]) -> _T | None:
     """Return the next value, or None if the other side has closed the connection, even in the middle of a line."""
     line = await reader.readline()
-    return msgspec.convert(json.loads(line), kind, dec_hook=_decode_label) if line.endswith(b"\n") else None
+    return msgspec.convert(json.loads(line), kind, dec_hook=read_label) if line.endswith(b"\n") else None
 
 
 # Client
