@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from palaver.protocols import (
     Attachment,
@@ -25,6 +26,7 @@ from palaver.protocols import (
     TargetGone,
     after_name,
     answer_error,
+    check_secret,
     check_url,
     file_to_send,
     fit_menu,
@@ -33,6 +35,7 @@ from palaver.protocols import (
     parse_or_skip,
     parse_retry_after,
     read_ahead,
+    split_names,
     take_json,
 )
 from tests.engine.gateway import until
@@ -151,6 +154,19 @@ def test_a_url_loses_its_last_slash() -> None:
     for text in ("example.org", "ftp://example.org", "https://x y", "https://example.org?x"):
         with pytest.raises(ValueError, match="a URL, like"):
             check(text)
+
+
+def test_a_secret_has_the_form_that_it_has_at_its_platform() -> None:
+    check = check_secret("xoxb-[0-9]+", "a token that begins with xoxb-")
+    assert check(SecretStr("xoxb-12")) == SecretStr("xoxb-12")
+    for text in ("", "12", "xoxb-12 "):
+        with pytest.raises(ValueError, match="begins with xoxb-"):
+            check(SecretStr(text))
+
+
+def test_a_list_of_names_can_be_written_with_commas() -> None:
+    assert split_names("#a, #b,,") == ["#a", "#b"]
+    assert split_names(["#a,b"]) == ["#a,b"]
 
 
 def test_a_file_is_sent_if_there_is_one_that_is_small_enough(tmp_path: Path) -> None:

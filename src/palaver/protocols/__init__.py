@@ -48,7 +48,7 @@ from palaver.protocols.capabilities import (
     VoiceMessages,
     supports,
 )
-from palaver.protocols.checks import check_url, file_to_send, fit_menu, is_loopback
+from palaver.protocols.checks import check_secret, check_url, file_to_send, fit_menu, is_loopback, split_names
 from palaver.protocols.client_errors import ClientErrors, answer_error, parse_retry_after
 from palaver.protocols.clock import Clock, SystemClock
 from palaver.protocols.hooks import EventKind, EventSubscription, GatewayEvent, Hook, event_name
@@ -125,6 +125,7 @@ __all__ = [
     "account_text",
     "after_name",
     "answer_error",
+    "check_secret",
     "check_url",
     "checked",
     "edit_version",
@@ -141,6 +142,7 @@ __all__ = [
     "parse_or_skip",
     "parse_retry_after",
     "read_ahead",
+    "split_names",
     "supports",
     "take_json",
     "value",

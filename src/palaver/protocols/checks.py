@@ -5,12 +5,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from palaver.model.attachment import Attachment, format_size
 from palaver.model.text import one_line
 from palaver.model.turn import Outbound
 from palaver.protocols.adapter import SendRefused
 from palaver.protocols.capabilities import MenuCommand
+
+if TYPE_CHECKING:
+    from pydantic import SecretStr
 
 _URL = re.compile(r"https?://[^\s/?#]+(?:/[^\s?#]*)?")
 
@@ -24,6 +28,22 @@ def check_url(words: str) -> Callable[[str], str]:
         return text.rstrip("/")
 
     return check
+
+
+def check_secret(pattern: str, words: str) -> Callable[["SecretStr"], "SecretStr"]:
+    """Return a validator of a secret option, which matches the pattern: `words` name a right one."""
+
+    def check(secret: "SecretStr") -> "SecretStr":
+        if not re.fullmatch(pattern, secret.get_secret_value()):
+            raise ValueError(words)
+        return secret
+
+    return check
+
+
+def split_names(names: object) -> object:
+    """Return the names of an option that is a list: people can also write them with commas between them."""
+    return [name.strip() for name in names.split(",") if name.strip()] if isinstance(names, str) else names
 
 
 def is_loopback(host: str) -> bool:

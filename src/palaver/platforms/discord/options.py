@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator
 
-from palaver.protocols import SetupGuide, SetupQuestion, check_url
+from palaver.protocols import SetupGuide, SetupQuestion, check_secret, check_url
 
 GUIDE = SetupGuide(
     before=(
@@ -25,14 +25,19 @@ GUIDE = SetupGuide(
     owner_example="80351110224678912",
 )
 
-_TOKEN = re.compile(r"[A-Za-z0-9_-]{1,100}(\.[A-Za-z0-9_-]{1,100}){2}")
+_TOKEN = check_secret(
+    r"[A-Za-z0-9_-]{1,100}(\.[A-Za-z0-9_-]{1,100}){2}",
+    "the bot's token: three parts with dots between them, from the page Bot",
+)
 _ROLE = re.compile(r"[1-9][0-9]{0,19}")
 
 
 class DiscordOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    token: SecretStr = Field(description="The token from the page Bot of your application.")
+    token: Annotated[SecretStr, AfterValidator(_TOKEN)] = Field(
+        description="The token from the page Bot of your application."
+    )
     roles: tuple[str, ...] = Field(
         default=(),
         description="Ids of server roles. People with one of them meet grants with the basis `platform-role`.",
@@ -43,13 +48,6 @@ class DiscordOptions(BaseModel):
     api_url: Annotated[str, AfterValidator(check_url("a URL, like https://discord.com/api/v10"))] = Field(
         default="https://discord.com/api/v10", description="URL of the API."
     )
-
-    @field_validator("token")
-    @classmethod
-    def _check_token(cls, token: SecretStr) -> SecretStr:
-        if not _TOKEN.fullmatch(token.get_secret_value()):
-            raise ValueError("the bot's token: three parts with dots between them, from the page Bot")
-        return token
 
     @field_validator("roles", mode="before")
     @classmethod

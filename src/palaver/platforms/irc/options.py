@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
-from palaver.protocols import SetupGuide, SetupQuestion
+from palaver.protocols import SetupGuide, SetupQuestion, split_names
 
 GUIDE = SetupGuide(
     before=(
@@ -24,10 +24,6 @@ GUIDE = SetupGuide(
 )
 
 
-def _split(names: object) -> object:
-    return [name.strip() for name in names.split(",") if name.strip()] if isinstance(names, str) else names
-
-
 Channel = Annotated[str, Field(pattern=r"^[#&+!][^\s,:\x00\x07]{1,63}$")]
 
 
@@ -36,7 +32,7 @@ class IrcOptions(BaseModel):
 
     server: str = Field(pattern=r"^[0-9A-Za-z.:-]+$", description="The server.")
     nick: str = Field(pattern=r"^[A-Za-z\[\]\\`_^{|}][A-Za-z0-9\[\]\\`_^{|}-]{0,29}$", description="The bot's nick.")
-    channels: Annotated[list[Channel], BeforeValidator(_split)] = Field(
+    channels: Annotated[list[Channel], BeforeValidator(split_names)] = Field(
         default_factory=list[str], max_length=50, description="The channels that it joins."
     )
     password: SecretStr | None = Field(default=None, description="The password of its account, for SASL.")

@@ -1,11 +1,10 @@
 """The options of a Slack app."""
 
-import re
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
-from palaver.protocols import SetupGuide, SetupQuestion, check_url
+from palaver.protocols import SetupGuide, SetupQuestion, check_secret, check_url
 
 GUIDE = SetupGuide(
     before=(
@@ -29,32 +28,27 @@ GUIDE = SetupGuide(
     owner_example="U024BE7LH",
 )
 
-_BOT_TOKEN = re.compile(r"xoxb-[A-Za-z0-9-]{1,250}")
-_APP_TOKEN = re.compile(r"xapp-[A-Za-z0-9-]{1,250}")
+_BOT_TOKEN = check_secret(
+    "xoxb-[A-Za-z0-9-]{1,250}", "a bot token that begins with xoxb-, from Install App at api.slack.com/apps"
+)
+_APP_TOKEN = check_secret(
+    "xapp-[A-Za-z0-9-]{1,250}",
+    "an app-level token that begins with xapp-, from Basic Information at api.slack.com/apps",
+)
 Url = Annotated[str, AfterValidator(check_url("a URL, like https://slack.com/api"))]
 
 
 class SlackOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    bot_token: SecretStr = Field(description="The bot token, `xoxb-…`, from *Install App*.")
-    app_token: SecretStr = Field(description="The app-level token, `xapp-…`, with the scope `connections:write`.")
+    bot_token: Annotated[SecretStr, AfterValidator(_BOT_TOKEN)] = Field(
+        description="The bot token, `xoxb-…`, from *Install App*."
+    )
+    app_token: Annotated[SecretStr, AfterValidator(_APP_TOKEN)] = Field(
+        description="The app-level token, `xapp-…`, with the scope `connections:write`."
+    )
     reply_in_thread: bool = Field(
         default=False,
         description="Answer a message in a channel in a thread of its own, which is a conversation.",
     )
     api_url: Url = Field(default="https://slack.com/api", description="URL of the Web API.")
-
-    @field_validator("bot_token")
-    @classmethod
-    def _check_bot_token(cls, token: SecretStr) -> SecretStr:
-        if not _BOT_TOKEN.fullmatch(token.get_secret_value()):
-            raise ValueError("a bot token that begins with xoxb-, from Install App at api.slack.com/apps")
-        return token
-
-    @field_validator("app_token")
-    @classmethod
-    def _check_app_token(cls, token: SecretStr) -> SecretStr:
-        if not _APP_TOKEN.fullmatch(token.get_secret_value()):
-            raise ValueError("an app-level token that begins with xapp-, from Basic Information at api.slack.com/apps")
-        return token

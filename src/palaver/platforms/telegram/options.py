@@ -2,13 +2,12 @@
 
 import hashlib
 import hmac
-import re
 from enum import StrEnum
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
-from palaver.protocols import SetupGuide, SetupQuestion, check_url
+from palaver.protocols import SetupGuide, SetupQuestion, check_secret, check_url
 
 GUIDE = SetupGuide(
     before=(
@@ -30,8 +29,11 @@ GUIDE = SetupGuide(
 )
 
 
-_TOKEN = re.compile(r"[0-9]{1,20}:[A-Za-z0-9_-]{1,100}")
-_SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")
+_TOKEN = check_secret(
+    "[0-9]{1,20}:[A-Za-z0-9_-]{1,100}",
+    "a token from @BotFather: digits, a colon and letters, like 123456:ABC-DEF1234",
+)
+_SECRET = check_secret("[A-Za-z0-9_-]{1,256}", "1 to 256 characters from A-Z a-z 0-9 _ -, like kitchen-door-42")
 Url = Annotated[str, AfterValidator(check_url("a URL, like https://bot.example.org"))]
 
 
@@ -43,29 +45,15 @@ class Mode(StrEnum):
 class TelegramOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    token: SecretStr = Field(description="The token from @BotFather.")
+    token: Annotated[SecretStr, AfterValidator(_TOKEN)] = Field(description="The token from @BotFather.")
     mode: Mode = Field(
         default=Mode.POLL, description="`poll` asks Telegram for updates; `webhook` has Telegram call you."
     )
     public_url: Url | None = Field(default=None, description="For `webhook`: your public URL.")
-    secret: SecretStr | None = Field(
+    secret: Annotated[SecretStr, AfterValidator(_SECRET)] | None = Field(
         default=None, description="For `webhook`: the shared secret; by default derived from the token."
     )
     api_url: Url = Field(default="https://api.telegram.org", description="URL of the Bot API server.")
-
-    @field_validator("token")
-    @classmethod
-    def _check_token(cls, token: SecretStr) -> SecretStr:
-        if not _TOKEN.fullmatch(token.get_secret_value()):
-            raise ValueError("a token from @BotFather: digits, a colon and letters, like 123456:ABC-DEF1234")
-        return token
-
-    @field_validator("secret")
-    @classmethod
-    def _check_secret(cls, secret: SecretStr | None) -> SecretStr | None:
-        if secret and not _SECRET.fullmatch(secret.get_secret_value()):
-            raise ValueError("1 to 256 characters from A-Z a-z 0-9 _ -, like kitchen-door-42")
-        return secret
 
     @model_validator(mode="after")
     def _check_public_url(self) -> Self:

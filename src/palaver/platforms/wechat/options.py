@@ -4,18 +4,12 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
-from palaver.protocols import SetupGuide, SetupQuestion, check_url
-
-
-def _check_key(key: SecretStr) -> SecretStr:
-    text = key.get_secret_value()
-    if len(text) != 43 or not (text.isascii() and text.isalnum()):  # noqa: PLR2004 - as documented
-        raise ValueError("the EncodingAESKey: 43 letters and digits")
-    return key
-
+from palaver.protocols import SetupGuide, SetupQuestion, check_secret, check_url
 
 Url = Annotated[str, AfterValidator(check_url("a URL, like https://api.weixin.qq.com"))]
-EncodingKey = Annotated[SecretStr, AfterValidator(_check_key)]
+EncodingKey = Annotated[
+    SecretStr, AfterValidator(check_secret("[0-9A-Za-z]{43}", "the EncodingAESKey: 43 letters and digits"))
+]
 _TOKEN = SetupQuestion(option="token", prompt="Token of the callback (hidden while you type):")
 _KEY = SetupQuestion(option="encoding_aes_key", prompt="EncodingAESKey (hidden while you type):")
 

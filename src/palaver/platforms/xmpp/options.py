@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
-from palaver.protocols import SetupGuide, SetupQuestion, is_loopback
+from palaver.protocols import SetupGuide, SetupQuestion, is_loopback, split_names
 
 _JID = r"[^\s@/\"&'<>:]+@[^\s@/\"&'<>:]+"
 GUIDE = SetupGuide(
@@ -25,10 +25,6 @@ GUIDE = SetupGuide(
 )
 
 
-def _split(names: object) -> object:
-    return [name.strip() for name in names.split(",") if name.strip()] if isinstance(names, str) else names
-
-
 def _check_jid(text: str) -> str:
     if not re.fullmatch(_JID, text):
         raise ValueError("an address with one @ and no resource")
@@ -43,7 +39,7 @@ class XmppOptions(BaseModel):
 
     jid: Jid = Field(description="The address of the bot.", examples=["helper@example.org"])
     password: SecretStr = Field(min_length=1, description="The password of its account.")
-    rooms: Annotated[list[Jid], BeforeValidator(_split)] = Field(
+    rooms: Annotated[list[Jid], BeforeValidator(split_names)] = Field(
         default_factory=list[str],
         max_length=50,
         description="The rooms that it enters.",
@@ -59,7 +55,7 @@ class XmppOptions(BaseModel):
         examples=["xmpp.example.org"],
     )
     port: int = Field(default=5222, ge=1, le=65535, description="Its port, if there is a host.")
-    file_hosts: Annotated[list[str], BeforeValidator(_split)] = Field(
+    file_hosts: Annotated[list[str], BeforeValidator(split_names)] = Field(
         default_factory=list[str],
         description="Hosts from which it fetches files with HTTPS, besides the servers of the people; or URLs.",
     )
