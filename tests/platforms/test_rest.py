@@ -16,7 +16,7 @@ from palaver.protocols import (
     SendUnclear,
     TargetGone,
 )
-from palaver.protocols.rest import RestApi
+from palaver.protocols.rest import RestApi, read_receipt
 
 _FILE = bytes(range(256)) * 1000
 
@@ -107,6 +107,14 @@ async def test_an_error_says_whether_a_message_may_have_arrived(server: TestServ
     await server.close()
     with pytest.raises(PlatformDown):
         await api.call("POST", "/echo", sending=True)
+
+
+def test_an_answer_without_the_id_of_the_message_leaves_it_open_whether_it_was_sent() -> None:
+    assert read_receipt("Pigeon", {"messages": [{"id": 7}]}, "messages", 0, "id") == "7"
+    answers: tuple[object, ...] = ({"messages": []}, {"messages": None}, ["id"], "id", None)
+    for answer in answers:
+        with pytest.raises(SendUnclear, match="Pigeon did not say which message was sent"):
+            read_receipt("Pigeon", answer, "messages", 0, "id")
 
 
 async def test_certificates_are_loaded_once_for_all_requests(

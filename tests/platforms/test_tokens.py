@@ -9,7 +9,7 @@ import pytest
 
 from palaver.protocols import Label, Outbound, PlatformDown, SendUnclear
 from palaver.protocols.files import send_text_of_file
-from palaver.protocols.recent import Names, ReplyWindows
+from palaver.protocols.recent import Names, ReplyWindows, remember
 from palaver.protocols.tokens import AccessToken
 
 
@@ -72,6 +72,13 @@ def test_a_reply_window_closes_after_some_time_and_some_replies() -> None:
     assert (windows.take("a"), windows.take("b")) == ("m3", None)
     clock.now = 61.0
     assert windows.take("a") is None
+
+
+def test_only_the_newest_entries_are_remembered() -> None:
+    kept: dict[str, int] = {}
+    for key, number in (("a", 1), ("b", 2), ("a", 3), ("c", 4)):
+        remember(kept, key, number, 2)
+    assert kept == {"a": 3, "c": 4}
 
 
 async def test_a_file_whose_text_fails_is_not_simply_sent_again() -> None:

@@ -26,6 +26,7 @@ from palaver.protocols.agent import (
     Summarising,
     Titling,
 )
+from palaver.protocols.recent import remember
 
 _REST_SECONDS: Mapping[FailureKind, float] = {
     FailureKind.TRANSIENT: 30.0,
@@ -92,9 +93,8 @@ class FallbackAgent:
         if not left:
             return replace(failure, model=model.name)
         # What cannot help is not asked either: a model that is no larger would overflow again.
-        self._failed[turn] = failed = {each for each in self.candidates if each not in left}
-        while len(self._failed) > _MAX_TURNS:
-            del self._failed[next(iter(self._failed))]
+        failed = {each for each in self.candidates if each not in left}
+        remember(self._failed, turn, failed, _MAX_TURNS)
         return replace(failure, model=model.name, instead=self._choose(failed).name)
 
     def _rest(self, model: _Candidate, failure: Failure) -> None:

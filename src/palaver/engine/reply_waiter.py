@@ -1,7 +1,6 @@
 """Let programs wait for replies: one query finds out for all of them."""
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator, MutableMapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from palaver.db.transaction import INBOX, JOURNAL, OUTBOX, TURNS
 from palaver.engine.hooks import PartialAnswer
 from palaver.engine.retry import wait_any
 from palaver.model.errors import StoreError
+from palaver.protocols.recent import remember
 from palaver.store.store import Store
 
 _TOPICS = (INBOX, JOURNAL, OUTBOX, TURNS)
@@ -66,7 +66,7 @@ class ReplyWaiter:
         self._pending: set[PendingReply] = set()
         self._added = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
-        self._partial: OrderedDict[int, PartialAnswer] = OrderedDict()
+        self._partial: dict[int, PartialAnswer] = {}
         """By turn: what its agent has said so far."""
 
     @contextmanager
@@ -94,9 +94,7 @@ class ReplyWaiter:
     def add_partial(self, answer: PartialAnswer) -> None:
         if not self._pending:
             return
-        self._partial[answer.turn] = answer
-        while len(self._partial) > MAX_TURNS:
-            self._partial.popitem(last=False)
+        remember(self._partial, answer.turn, answer, MAX_TURNS)
         for pending in self._pending:
             if pending.turn == answer.turn:
                 pending.changed.set()

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 from palaver.model.label import Label
 from palaver.protocols.adapter import PlatformError, TargetAway
 
-__all__ = ["Names", "ReplyPossibleLater", "ReplyWindows", "shrink"]
+__all__ = ["Names", "ReplyPossibleLater", "ReplyWindows", "remember"]
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -40,8 +40,7 @@ class Names:
         except (PlatformError, TimeoutError, LookupError, TypeError):
             found, seconds = None, min(seconds, _RETRY_SECONDS)
         name = Label(found) if isinstance(found, str) and found else None
-        self._known[key] = now + seconds, name
-        shrink(self._known)
+        remember(self._known, key, (now + seconds, name))
         return name
 
 
@@ -67,9 +66,7 @@ class ReplyWindows:
         self._open: dict[str, _Window] = {}
 
     def open(self, chat: str, handle: str, seconds: float) -> None:
-        self._open.pop(chat, None)
-        self._open[chat] = _Window(handle, self._clock() + seconds, self._uses)
-        shrink(self._open)
+        remember(self._open, chat, _Window(handle, self._clock() + seconds, self._uses))
 
     def take(self, chat: str) -> str | None:
         """Use the window once; None if it is closed."""
@@ -81,7 +78,9 @@ class ReplyWindows:
         return window.handle
 
 
-def shrink(kept: dict[K, T], most: int = _MAX_KEPT) -> None:
-    """Forget the oldest."""
+def remember(kept: dict[K, T], key: K, value: T, most: int = _MAX_KEPT) -> None:
+    """Keep a value as the newest, and forget the oldest ones beyond `most`."""
+    kept.pop(key, None)
+    kept[key] = value
     while len(kept) > most:
         del kept[next(iter(kept))]

@@ -9,10 +9,10 @@ from typing import Any
 
 import httpx2
 
-from palaver.protocols.adapter import PlatformError
+from palaver.protocols.adapter import PlatformError, SendUnclear
 from palaver.protocols.client_errors import ClientErrors, answer_error, parse_retry_after
 
-__all__ = ["RestApi"]
+__all__ = ["RestApi", "read_receipt"]
 
 # ruff: noqa: ANN401 - httpx2 has many options, and JSON is anything
 
@@ -111,3 +111,13 @@ class RestApi:
             fix=self._fix,
             gone=self._gone,
         )
+
+
+def read_receipt(title: str, answer: Any, *path: str | int) -> str:
+    """Return the id of a sent message from the answer to it: `read_receipt("LINE", answer, "messages", 0, "id")`."""
+    try:
+        for step in path:
+            answer = answer[step]
+        return str(answer)
+    except (LookupError, TypeError) as error:
+        raise SendUnclear(f"{title} did not say which message was sent.") from error

@@ -29,6 +29,7 @@ from palaver.engine.hooks import PartialAnswer
 from palaver.model.errors import StoreError
 from palaver.platforms.web.adapter import user_of
 from palaver.protocols.hooks import EventKind, GatewayEvent
+from palaver.protocols.recent import remember
 from palaver.store.status.journal_feed import WINDOW
 from palaver.store.store import Store
 from palaver.web.caller import OWNER, Caller
@@ -145,10 +146,8 @@ class Hub:
             self._drafts[growth.turn] = growth
             self._has_drafts.set()
             if growth.turn not in self._begun_drafts:
-                self._begun_drafts[growth.turn] = None
+                remember(self._begun_drafts, growth.turn, None, _MAX_GROWING)
                 self._has_first_words.set()
-                while len(self._begun_drafts) > _MAX_GROWING:
-                    self._begun_drafts.pop(next(iter(self._begun_drafts)))
 
     def push(self, identity: str, event: Event) -> None:
         """Push to one person's browsers. A browser that missed it reads again, unless a later state follows anyway."""
@@ -172,9 +171,8 @@ class Hub:
 
         answer = self._growing.get(growth.turn)
         if answer is None or answer.part != len(growth.earlier):
-            answer = self._growing[growth.turn] = GrowingAnswer(growth.session, len(growth.earlier))
-            while len(self._growing) > _MAX_GROWING:
-                self._growing.pop(next(iter(self._growing)))
+            answer = GrowingAnswer(growth.session, len(growth.earlier))
+            remember(self._growing, growth.turn, answer, _MAX_GROWING)
         return Event(name="growth", body={"session": growth.session, "turn": growth.turn, **answer.grow(growth.text)})
 
     async def serve(self) -> None:

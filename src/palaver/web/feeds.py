@@ -10,6 +10,7 @@ from palaver.db.transaction import JOURNAL, Statements, transaction
 from palaver.engine.hooks import PartialAnswer
 from palaver.model.errors import StoreError
 from palaver.model.value import value
+from palaver.protocols.recent import remember
 from palaver.store.status.journal_feed import JournalPage
 from palaver.store.store import Store
 from palaver.web.caller import Caller, principal_of
@@ -137,9 +138,7 @@ class Feed:
         if not watching and all(reader.watches for reader in self.readers):
             return
         if growth.turn not in self.visible_turns:
-            self.visible_turns[growth.turn] = await self._can_read(growth.session)
-        while len(self.visible_turns) > _MAX_CACHED_TURNS:
-            self.visible_turns.pop(next(iter(self.visible_turns)))
+            remember(self.visible_turns, growth.turn, await self._can_read(growth.session), _MAX_CACHED_TURNS)
         if self.visible_turns[growth.turn]:
             body = {"session": growth.session, "turn": growth.turn, "text": growth.text}
             self.push_text(Event(name="draft", body=body, merges=f"draft {growth.turn}"))

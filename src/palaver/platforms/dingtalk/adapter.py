@@ -32,7 +32,7 @@ from palaver.protocols import (
     take_json,
 )
 from palaver.protocols.files import send_text_of_file
-from palaver.protocols.rest import RestApi
+from palaver.protocols.rest import RestApi, read_receipt
 from palaver.protocols.tokens import ApiCodes, TokenApi, in_header
 
 _WRONG_SECRET = "DingTalk rejects the Client ID or Client Secret. Copy both from the app's credentials."  # noqa: S105
@@ -179,6 +179,4 @@ class DingTalkAdapter:
             raise PlatformBusy(60.0)
         if sent.get("invalidStaffIdList"):
             raise TargetGone(_NOBODY)
-        if "processQueryKey" not in sent:
-            raise SendUnclear("DingTalk did not say which message was sent.")
-        return str(sent["processQueryKey"])
+        return read_receipt("DingTalk", sent, "processQueryKey")

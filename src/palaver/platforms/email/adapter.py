@@ -5,7 +5,6 @@ import contextlib
 import logging
 import re
 import ssl
-from collections import OrderedDict
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from email import message_from_bytes
@@ -34,6 +33,7 @@ from palaver.protocols import (
     file_to_send,
     parse_or_skip,
 )
+from palaver.protocols.recent import remember
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class EmailAdapter:
         self.account = account
         self._options = options
         self._clock = clock or SystemClock()
-        self._subjects: OrderedDict[str, str] = OrderedDict()
+        self._subjects: dict[str, str] = {}
         """Subjects of recent threads; others are looked up."""
 
     @classmethod
@@ -114,7 +114,7 @@ class EmailAdapter:
         """Hand over a mail and then mark it as read, or leave it unread."""
         match await mailbox.call(partial(self._read, mailbox, uid)):
             case NewMail(inbound=inbound, subject=subject):
-                self._remember(inbound.source.thread_id or "", subject)
+                remember(self._subjects, inbound.source.thread_id or "", subject, _MAX_SUBJECTS)
                 await receiver.receive(inbound, Trust())
                 await mailbox.call(partial(mailbox.mark_seen, uid))
             case Skipped(reason=reason):
@@ -167,7 +167,7 @@ class EmailAdapter:
             await asyncio.to_thread(attach, mail, outbound.file, content)
         await self._deliver(mail, recipients_of(outbound))
         if outbound.thread_id is None:
-            self._remember(own_id, subject)
+            remember(self._subjects, own_id, subject, _MAX_SUBJECTS)
         return own_id
 
     async def _deliver(self, mail: EmailMessage, recipients: list[str]) -> None:
@@ -199,14 +199,8 @@ class EmailAdapter:
             async with opened(self._options) as mailbox:
                 for each in reversed(ids):
                     found = found or await mailbox.call(partial(_find_subject, mailbox, each))
-        self._remember(ids[0], found or "")
+        remember(self._subjects, ids[0], found or "", _MAX_SUBJECTS)
         return found
-
-    def _remember(self, thread: str, subject: str) -> None:
-        self._subjects[thread] = subject
-        self._subjects.move_to_end(thread)
-        while len(self._subjects) > _MAX_SUBJECTS:
-            self._subjects.popitem(last=False)
 
     def _smtp(self) -> aiosmtplib.SMTP:
         options, how = self._options, self._options.smtp_encryption

@@ -41,8 +41,8 @@ from palaver.protocols import (
     parse_or_skip,
 )
 from palaver.protocols.files import send_text_of_file
-from palaver.protocols.recent import Names, shrink
-from palaver.protocols.rest import RestApi
+from palaver.protocols.recent import Names, remember
+from palaver.protocols.rest import RestApi, read_receipt
 from palaver.protocols.tokens import ApiCodes, TokenApi, in_header
 
 _WRONG_SECRET = "Feishu rejects the App ID or App Secret. Copy both from Credentials & Basic Info of the app."  # noqa: S105
@@ -204,14 +204,14 @@ class FeishuAdapter:
             try:
                 found = await self._fetch_message(message)
                 is_ours = found["sender"]["id"] == self._options.app_id
-                self._places[message] = str(found["chat_id"]) if is_ours else None
+                place = str(found["chat_id"]) if is_ours else None
             except PlatformRefused:  # without the permission to read messages there are no reactions
                 return None
             except (PlatformBusy, PlatformDown):
                 raise
             except (PlatformError, LookupError, TypeError):  # it is gone, for example
-                self._places[message] = None
-            shrink(self._places)
+                place = None
+            remember(self._places, message, place)
         return self._places[message]
 
     async def _fetch_message(self, message: str) -> Json:
@@ -267,10 +267,7 @@ class FeishuAdapter:
             to = {"receive_id_type": _ID_TYPES.get(outbound.chat_id[:3], "chat_id")}
             message["receive_id"] = outbound.chat_id
             sent = await self._api.call("POST", "/im/v1/messages", sending=True, params=to, json=message)
-        try:
-            return str(sent["data"]["message_id"])
-        except (KeyError, TypeError) as error:
-            raise SendUnclear("Feishu did not say which message was sent.") from error
+        return read_receipt("Feishu", sent, "data", "message_id")
 
     async def _quoted(self, outbound: Outbound) -> str | None:
         if outbound.quotes is not QuoteMode.GROUPS or not (outbound.reply_to or "").startswith("om_"):

@@ -12,6 +12,7 @@ from websockets.exceptions import WebSocketException
 
 from palaver.protocols import PlatformDown, PlatformRefused, one_line, parse_or_skip, value
 from palaver.protocols.protobuf import decode, encode, encode_field, messages_of, number_of, text_of
+from palaver.protocols.recent import remember
 
 _CONTROL, _DATA = 0, 1
 _MAX_FRAME_BYTES = 4 << 20
@@ -65,10 +66,9 @@ class Parts:
         if count > _MAX_PARTS or not 0 <= number < count:
             raise ValueError("an impossible part")
         name = frame.headers["message_id"]
-        parts = self._waiting.setdefault(name, {})
+        parts = self._waiting.get(name, {})
         parts[number] = frame.payload
-        if len(self._waiting) > _MAX_WAITING:
-            del self._waiting[next(iter(self._waiting))]
+        remember(self._waiting, name, parts, _MAX_WAITING)
         if len(parts) < count:
             return None
         del self._waiting[name]

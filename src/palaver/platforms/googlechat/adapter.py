@@ -25,13 +25,12 @@ from palaver.protocols import (
     PlatformRefused,
     Receiver,
     SendRefused,
-    SendUnclear,
     TargetGone,
     parse_or_skip,
     take_json,
 )
 from palaver.protocols.bearer import BearerTokens
-from palaver.protocols.rest import RestApi
+from palaver.protocols.rest import RestApi, read_receipt
 from palaver.protocols.tokens import ApiCodes, TokenApi, in_header
 
 Json = Mapping[str, Any]
@@ -137,10 +136,7 @@ class GoogleChatAdapter:
             how["messageReplyOption"] = "REPLY_MESSAGE_FALLBACK_TO_NEW_THREAD"
         path = f"/v1/{quote(outbound.chat_id)}/messages"
         sent = await self._api.call("POST", path, sending=True, params=how, json=message)
-        try:
-            return str(sent["name"])
-        except (KeyError, TypeError) as error:
-            raise SendUnclear("Google Chat did not say which message was sent.") from error
+        return read_receipt("Google Chat", sent, "name")
 
     async def edit(self, receipt: str, outbound: Outbound) -> None:
         if not _MESSAGE.fullmatch(receipt):

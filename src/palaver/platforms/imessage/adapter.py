@@ -34,6 +34,7 @@ from palaver.protocols import (
     parse_or_skip,
     take_json,
 )
+from palaver.protocols.rest import read_receipt
 
 Json = Mapping[str, Any]
 
@@ -240,9 +241,7 @@ class IMessageAdapter:
         except PlatformDown:
             self._info = None  # The private API can have gone: ask again.
             raise
-        if "guid" not in sent:
-            raise SendUnclear("BlueBubbles did not say which message was sent.")
-        return str(sent["guid"])
+        return read_receipt("BlueBubbles", sent, "guid")
 
     async def _find_sent(self, chat: str, text: str, began: int) -> str | None:
         """Return our message with this text, if Messages has sent it meanwhile."""

@@ -28,7 +28,6 @@ from palaver.protocols import (
     PlatformError,
     Receiver,
     SendRefused,
-    SendUnclear,
     TargetGone,
     Trust,
     Unit,
@@ -37,8 +36,8 @@ from palaver.protocols import (
     parse_or_skip,
     take_json,
 )
-from palaver.protocols.recent import Names, ReplyWindows, shrink
-from palaver.protocols.rest import RestApi
+from palaver.protocols.recent import Names, ReplyWindows, remember
+from palaver.protocols.rest import RestApi, read_receipt
 from palaver.protocols.tokens import keep_checking
 
 _WRONG_TOKEN = "LINE rejects the channel access token. Issue another one under Messaging API of the channel."  # noqa: S105
@@ -102,8 +101,7 @@ class LineAdapter:
         is_ours = inbound.mentions_us or inbound.reply_to in self._sent
         await receiver.receive(replace(inbound, labels=Labels(user=name), mentions_us=is_ours), Trust())
         if event.quote_token and source.message_id:
-            self._quote_tokens[source.message_id] = event.quote_token
-            shrink(self._quote_tokens)
+            remember(self._quote_tokens, source.message_id, event.quote_token)
         if event.reply_token:
             self._replies.open(source.chat_id or "", event.reply_token, _REPLY_SECONDS)
 
@@ -151,13 +149,8 @@ class LineAdapter:
 
     async def _post(self, how: str, body: Mapping[str, Any], **options: Any) -> str:  # noqa: ANN401 - of httpx2
         sent = await self._api.call("POST", f"/v2/bot/message/{how}", sending=True, json=body, **options)
-        try:
-            message = str(sent["sentMessages"][0]["id"])
-        except (LookupError, TypeError) as error:
-            raise SendUnclear("LINE did not say which message was sent.") from error
-        self._sent[message] = None
-        while len(self._sent) > _MAX_RECENT:
-            del self._sent[next(iter(self._sent))]
+        message = read_receipt("LINE", sent, "sentMessages", 0, "id")
+        remember(self._sent, message, None, _MAX_RECENT)
         return message
 
 

@@ -16,7 +16,7 @@ from palaver.platforms.matrix.rooms import DirectChats, answer_invitation, prede
 from palaver.platforms.matrix.send import MessageSender, RoomSender
 from palaver.platforms.matrix.sync import Batch, RoomEvent, SyncReader, Undecrypted
 from palaver.protocols import BackgroundTasks, Inbound, Quote, Receiver, SystemClock, account_text, identity_of
-from palaver.protocols.recent import shrink
+from palaver.protocols.recent import remember
 
 JOIN_TIMEOUT_SECONDS = 10.0
 """How long a sync waits for joins; after that they continue in the background."""
@@ -128,8 +128,7 @@ class SyncSession:
             return take_back(event, reaction, context)
         inbound = parse(event, context)
         if inbound and inbound.reaction:
-            self._reactions[event.event_id] = event
-            shrink(self._reactions, _MAX_REACTIONS)
+            remember(self._reactions, event.event_id, event, _MAX_REACTIONS)
         return inbound
 
     async def _with_quote(self, inbound: Inbound, room_id: str) -> Inbound:

@@ -46,7 +46,6 @@ from palaver.protocols import (
     PlatformError,
     Receiver,
     SendRefused,
-    SendUnclear,
     TargetGone,
     Trust,
     file_to_send,
@@ -55,7 +54,7 @@ from palaver.protocols import (
     read_ahead,
 )
 from palaver.protocols.recent import Names
-from palaver.protocols.rest import RestApi
+from palaver.protocols.rest import RestApi, read_receipt
 
 _WRONG_TOKEN = "Mattermost rejects the access token. Make another one for the bot under Integrations, Bot Accounts."  # noqa: S105
 _FIRST_LOOK_MS = 60_000
@@ -266,10 +265,7 @@ class MattermostAdapter:
         place = {"channel_id": outbound.chat_id, "root_id": outbound.thread_id or "", "pending_post_id": pending}
         body: dict[str, Any] = {**place, **render(outbound), **more}
         sent = await self._api.call("POST", "/posts", sending=True, json=body)
-        try:
-            return str(sent["id"])
-        except (KeyError, TypeError) as error:
-            raise SendUnclear("Mattermost did not say which post it made.") from error
+        return read_receipt("Mattermost", sent, "id")
 
 
 def _id_if_changed(channel: Json, since: int) -> str:

@@ -24,7 +24,6 @@ from palaver.protocols import (
     PlatformRefused,
     Receiver,
     SendRefused,
-    SendUnclear,
     TargetGone,
     Trust,
     Unit,
@@ -32,7 +31,7 @@ from palaver.protocols import (
     parse_or_skip,
     read_ahead,
 )
-from palaver.protocols.rest import RestApi
+from palaver.protocols.rest import RestApi, read_receipt
 
 _WRONG_TOKEN = "The ntfy server rejects the access token. Make another one, and allow it to read and write the topics."  # noqa: S105
 _DAY_IS_OVER = frozenset({42905, 42908})
@@ -105,7 +104,8 @@ class NtfyAdapter:
 
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:  # noqa: ARG002 - ntfy takes none
         message = render(outbound, self._url, has_buttons=self._has_buttons)
-        return _receipt(await self._api.call("POST", "/", sending=True, json=message))
+        sent = await self._api.call("POST", "/", sending=True, json=message)
+        return read_receipt("The ntfy server", sent, "id")
 
     async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:  # noqa: ARG002
         file = file_to_send(outbound, content, MAX_FILE_BYTES)
@@ -115,14 +115,7 @@ class NtfyAdapter:
         body = await asyncio.to_thread(content.read_bytes)
         path = f"/{quote(outbound.chat_id, safe='')}"
         sent = await self._api.call("PUT", path, sending=True, params=about, content=body)
-        return _receipt(sent)
-
-
-def _receipt(sent: Any) -> str:  # noqa: ANN401 - JSON is anything
-    try:
-        return str(sent["id"])
-    except (KeyError, TypeError) as error:
-        raise SendUnclear("The ntfy server did not say which message was published.") from error
+        return read_receipt("The ntfy server", sent, "id")
 
 
 def _explain(response: httpx2.Response) -> PlatformError | None:

@@ -26,7 +26,6 @@ from palaver.protocols import (
     PlatformRefused,
     Receiver,
     SendRefused,
-    SendUnclear,
     TargetGone,
     Trust,
     file_to_send,
@@ -36,7 +35,7 @@ from palaver.protocols import (
 )
 from palaver.protocols.files import check_file_url
 from palaver.protocols.recent import ReplyPossibleLater, ReplyWindows
-from palaver.protocols.rest import RestApi
+from palaver.protocols.rest import RestApi, read_receipt
 from palaver.protocols.tokens import ApiCodes, TokenApi, in_header
 
 _WRONG_SECRET = "QQ rejects the AppID or AppSecret. Copy both from Development Settings of the bot."  # noqa: S105
@@ -169,9 +168,7 @@ class QqAdapter:
 
     async def _post(self, outbound: Outbound, message: Mapping[str, Any]) -> str:
         sent = await self._api.call("POST", _path(outbound, "messages"), sending=True, json=message)
-        if not isinstance(sent, dict) or "id" not in sent:
-            raise SendUnclear("QQ did not say which message was sent.")
-        return str(sent["id"])  # pyright: ignore[reportUnknownArgumentType] - JSON is anything
+        return read_receipt("QQ", sent, "id")
 
 
 def _json_response(found: Mapping[str, object]) -> HttpResponse:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from palaver.platforms.catalog import PLATFORMS
@@ -38,10 +38,10 @@ from palaver.protocols import (
     parse_or_skip,
     read_ahead,
 )
+from palaver.protocols.recent import remember
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
 Event: TypeAlias = bytes | Mapping[str, Any]
 """JSON, as text or decoded."""
 
@@ -173,14 +173,14 @@ class SignalAdapter:
         number, uuid = inbound.source.user_id, inbound.source.user_id_alt
         if number and uuid and self._uuids.get(number) != uuid:
             await receiver.chat_moved(number, uuid)
-            _remember(self._uuids, number, uuid)
+            remember(self._uuids, number, uuid, _MAX_KNOWN)
 
     async def _learn_edit(self, inbound: Inbound, receiver: Receiver) -> None:
         """Remember what was edited: the next edit of it names only this one."""
         if inbound.revision is None or inbound.revision.deleted:
             return
         sent, author = split_message_id(inbound.source.message_id or "")
-        _remember(self._edits, edit_key(inbound.revision.version, author), str(sent))
+        remember(self._edits, edit_key(inbound.revision.version, author), str(sent), _MAX_KNOWN)
         await receiver.save_position(json.dumps({"edits": self._edits}))
 
     async def _confirm(self, inbound: Inbound) -> None:
@@ -233,12 +233,12 @@ class SignalAdapter:
             known.latest = before
             raise
         known.versions += 1
-        _remember(self._sent, known.latest, known)
+        remember(self._sent, known.latest, known, _MAX_KNOWN)
         return known.latest
 
     async def _send(self, outbound: Outbound, **more: object) -> str:
         receipt = await self._call_send(outbound, **more)
-        _remember(self._sent, receipt, _Sent(receipt))
+        remember(self._sent, receipt, _Sent(receipt), _MAX_KNOWN)
         return receipt
 
     async def _call_send(self, outbound: Outbound, **more: object) -> str:
@@ -257,11 +257,3 @@ def decode_edits(text: str | None) -> dict[str, str]:
         return {str(edit): str(first) for edit, first in json.loads(text or "{}").get("edits", {}).items()}
     except (AttributeError, TypeError, ValueError):
         return {}  # not written by us
-
-
-def _remember(known: dict[str, T], name: str, value: T) -> None:
-    """Keep the newest entries."""
-    known.pop(name, None)
-    known[name] = value
-    while len(known) > _MAX_KNOWN:
-        del known[next(iter(known))]

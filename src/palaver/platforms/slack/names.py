@@ -19,8 +19,8 @@ from palaver.protocols import (
     SendRefused,
     Source,
 )
+from palaver.protocols.recent import remember
 
-_MAX_NAMES = 10_000
 T = TypeVar("T")
 
 
@@ -45,7 +45,7 @@ class Names:
         if chat:
             self._chats[id_] = chat._replace(name=name)
         elif id_.startswith(("U", "W")):
-            _remember(self._people, id_, name)
+            remember(self._people, id_, name)
 
     async def add_to(self, inbound: Inbound) -> Inbound:
         """Return the message with names, as far as Slack tells them, and with the kind of its chat."""
@@ -100,11 +100,5 @@ async def _look_up(known: dict[str, T | None], id_: str | None, fetch: Callable[
         found = None  # It would not tell us next time.
     except (PlatformError, AttributeError, LookupError, TypeError):
         return None
-    _remember(known, id_, found)
+    remember(known, id_, found)
     return found
-
-
-def _remember(names: dict[str, T], id_: str, name: T) -> None:
-    if len(names) >= _MAX_NAMES:
-        names.clear()
-    names[id_] = name

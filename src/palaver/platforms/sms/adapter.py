@@ -24,7 +24,6 @@ from palaver.protocols import (
     PlatformRefused,
     Receiver,
     SendRefused,
-    SendUnclear,
     TargetGone,
     Trust,
     Unit,
@@ -32,7 +31,7 @@ from palaver.protocols import (
     one_line,
     parse_or_skip,
 )
-from palaver.protocols.rest import RestApi
+from palaver.protocols.rest import RestApi, read_receipt
 from palaver.protocols.tokens import ApiCodes, keep_checking
 
 _WRONG_TOKEN = "Twilio rejects the Account SID or Auth Token. Copy both from console.twilio.com."  # noqa: S105
@@ -111,10 +110,7 @@ class SmsAdapter:
         from_whom = {"MessagingServiceSid" if sender.startswith("MG") else "From": sender}
         form = {"To": outbound.chat_id, "Body": plain_text(outbound.text), **from_whom}
         sent = await self._api.call("POST", f"{self._path}/Messages.json", sending=True, data=form, **self._access)
-        try:
-            return str(sent["sid"])
-        except (KeyError, TypeError) as error:
-            raise SendUnclear("Twilio did not say which message was sent.") from error
+        return read_receipt("Twilio", sent, "sid")
 
 
 def _explain(response: httpx2.Response) -> PlatformError | None:

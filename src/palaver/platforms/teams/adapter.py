@@ -19,14 +19,14 @@ from palaver.protocols import (
     Outbound,
     Receiver,
     SendRefused,
-    SendUnclear,
     TargetGone,
     Unit,
     parse_or_skip,
     take_json,
 )
 from palaver.protocols.bearer import BearerToken, BearerTokens
-from palaver.protocols.rest import RestApi
+from palaver.protocols.recent import remember
+from palaver.protocols.rest import RestApi, read_receipt
 from palaver.protocols.tokens import ApiCodes, TokenApi, in_header
 
 Json = Mapping[str, Any]
@@ -48,7 +48,6 @@ _CODES = ApiCodes(
 )
 _FILE_HOSTS = (".sharepoint.com", ".svc.ms")
 """Files of people are in their OneDrive; a message could name any address."""
-_MAX_KNOWN = 10_000
 
 
 class TeamsAdapter:
@@ -111,7 +110,7 @@ class TeamsAdapter:
             found = parse_or_skip(self.platform.name, lambda: parse(activity, self.account))
             if found is None:
                 return
-            _remember(self._services, found.inbound.source.chat_id or "", str(activity["serviceUrl"]).rstrip("/"))
+            remember(self._services, found.inbound.source.chat_id or "", str(activity["serviceUrl"]).rstrip("/"))
             is_ours = found.inbound.mentions_us or found.inbound.reply_to in self._sent
             await receiver.receive(replace(found.inbound, mentions_us=is_ours), found.trust)
 
@@ -134,11 +133,8 @@ class TeamsAdapter:
 
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:  # noqa: ARG002 - Teams takes none
         sent = await self._api.call("POST", self._path(outbound), sending=True, json=render(outbound))
-        try:
-            receipt = str(sent["id"])
-        except (KeyError, TypeError) as error:
-            raise SendUnclear("Teams did not say which message was sent.") from error
-        _remember(self._sent, receipt, None)
+        receipt = read_receipt("Teams", sent, "id")
+        remember(self._sent, receipt, None)
         return receipt
 
     async def edit(self, receipt: str, outbound: Outbound) -> None:
@@ -162,10 +158,3 @@ def _covers(token: BearerToken, body: bytes) -> bool:
         return token.claims["serviceurl"] == service and channel in token.key.get("endorsements", ())
     except (ValueError, LookupError, TypeError, RecursionError):
         return False
-
-
-def _remember(known: dict[str, Any], key: str, kept: object) -> None:
-    known.pop(key, None)
-    known[key] = kept
-    if len(known) > _MAX_KNOWN:
-        del known[next(iter(known))]

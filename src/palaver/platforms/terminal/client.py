@@ -10,6 +10,7 @@ from palaver.model.errors import PalaverError
 from palaver.platforms.terminal import wire
 from palaver.platforms.terminal.socket import Streams
 from palaver.protocols import BadArgument
+from palaver.protocols.recent import remember
 
 _FIRST_RETRY_SECONDS = 0.05
 _MAX_RETRY_SECONDS = 3.2
@@ -144,7 +145,7 @@ class Client:
                 self._show(told)
                 self._tell(wire.Shown(number=told.number))
             case wire.OtherSaid(id=said, text=text) if said not in self._seen:
-                self._remember(said, None)
+                remember(self._seen, said, None, _MAX_REMEMBERED)
                 self._screen.heard(text)
             case wire.Typing(model=model, doing=doing):
                 self._screen.typing(model, doing)
@@ -167,16 +168,11 @@ class Client:
     def _show(self, show: wire.Show) -> None:
         before = self._seen.get(show.id)
         if not before or (before.text, before.growing) != (show.text, show.growing):
-            self._remember(show.id, show)
+            remember(self._seen, show.id, show, _MAX_REMEMBERED)
             if show.text or show.file is None:
                 self._screen.show(show.id, show.text, growing=show.growing)
             if show.file is not None:
                 self._screen.save(show.file)
-
-    def _remember(self, message: str, show: wire.Show | None) -> None:
-        self._seen[message] = show
-        while len(self._seen) > _MAX_REMEMBERED:
-            del self._seen[next(iter(self._seen))]
 
     def _tell(self, value: wire.FromTerminal) -> None:
         if self._writer is not None and not self._writer.is_closing():

@@ -5,7 +5,6 @@ there. Open browsers are shown them at once.
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from uuid import uuid4
@@ -19,10 +18,10 @@ from palaver.model.value import value
 from palaver.platforms.catalog import PLATFORMS
 from palaver.protocols.adapter import Blobs, Limits, PlatformDown, Receiver, SendRefused
 from palaver.protocols.clock import Clock
+from palaver.protocols.recent import remember
 
 MAX_TEXT_LENGTH = 200_000
 MAIN_CHAT = "main"
-_MAX_RECEIPTS = 10_000
 _MAX_ID_LENGTH = 100
 _CHUNK_BYTES = 1 << 16
 
@@ -106,7 +105,7 @@ class WebAdapter(ApiAdapter):
         self._receive = receive
         """Takes messages while another gateway serves the account; without it the receiver does."""
         self._receiver: Receiver | None = None
-        self._receipts: OrderedDict[str, None] = OrderedDict()
+        self._receipts: dict[str, None] = {}
         """Receipts that this process has shown."""
 
     async def run(self, receiver: Receiver) -> None:
@@ -173,9 +172,6 @@ class WebAdapter(ApiAdapter):
         self._push(ChatUpdate(chat=outbound.chat_id, id="", is_typing=True))
 
     def _show(self, outbound: Outbound, receipt: str, *, grows: bool = False) -> str:
-        self._receipts[receipt] = None
-        self._receipts.move_to_end(receipt)
-        while len(self._receipts) > _MAX_RECEIPTS:
-            self._receipts.popitem(last=False)
+        remember(self._receipts, receipt, None)
         self._push(ChatUpdate(chat=outbound.chat_id, id=receipt, text=outbound.text, grows=grows))
         return receipt

@@ -21,7 +21,6 @@ from palaver.protocols import (
     PlatformBusy,
     PlatformRefused,
     Receiver,
-    SendUnclear,
     TargetGone,
     Trust,
     Unit,
@@ -29,6 +28,7 @@ from palaver.protocols import (
     parse_or_skip,
 )
 from palaver.protocols.recent import Names
+from palaver.protocols.rest import read_receipt
 from palaver.protocols.sealed import Envelope
 from palaver.protocols.tokens import ApiCodes, TokenApi, in_query
 
@@ -116,6 +116,4 @@ class WeComAdapter:
         sent = await self._api.call("POST", "/cgi-bin/message/send", sending=True, json=message)
         if sent.get("invaliduser"):
             raise TargetGone("No such member, or the app is not for them.")
-        if "msgid" not in sent:
-            raise SendUnclear("WeCom did not say which message was sent.")
-        return str(sent["msgid"])
+        return read_receipt("WeCom", sent, "msgid")

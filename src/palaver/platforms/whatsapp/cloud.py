@@ -52,6 +52,7 @@ from palaver.protocols import (
     rest,
     take_json,
 )
+from palaver.protocols.recent import remember
 
 log = logging.getLogger(__name__)
 
@@ -182,13 +183,8 @@ class CloudAdapter:
             if not self._options.template:
                 raise
             return await self._post(render_template(outbound, self._options.template, self._options.template_language))
-        self._remember(receipt, outbound)
+        remember(self._recent, receipt, outbound, _MAX_RECENT)
         return receipt
-
-    def _remember(self, receipt: str, outbound: Outbound) -> None:
-        self._recent[receipt] = outbound
-        while len(self._recent) > _MAX_RECENT:
-            del self._recent[next(iter(self._recent))]
 
     async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:
         del idempotency_key
@@ -217,7 +213,7 @@ class CloudAdapter:
 
     async def _post(self, message: Mapping[str, Any]) -> str:
         sent = await self._api.call("POST", self._path("/messages"), sending=True, json=message)
-        return str(sent["messages"][0]["id"])
+        return rest.read_receipt("WhatsApp", sent, "messages", 0, "id")
 
     def _path(self, end: str = "") -> str:
         return f"/{self._us.id}{end}"

@@ -35,7 +35,7 @@ from palaver.protocols import (
     read_ahead,
 )
 from palaver.protocols.files import send_text_of_file
-from palaver.protocols.recent import shrink
+from palaver.protocols.recent import remember
 from palaver.protocols.rest import RestApi
 
 _FIRST_LOOK = timedelta(minutes=1)
@@ -140,8 +140,7 @@ class XmppAdapter:
                 await receiver.receive(inbound, Trust())
                 self._confirm(stored.message, stream)
             if inbound.source.message_id:
-                self._stored[known] = None
-                shrink(self._stored, _RECENT)
+                remember(self._stored, known, None, _RECENT)
             await self._note(stored, inbound, receiver)
 
     def _parse(self, stored: Stored, stream: Stream) -> Inbound | None:
@@ -150,7 +149,7 @@ class XmppAdapter:
     async def _note(self, stored: Stored, inbound: Inbound, receiver: Receiver) -> None:
         """Remember how far we have read, and the id that a room gave the message."""
         if stored.archive and stored.archive_id and inbound.source.message_id:
-            self._remember(stored.archive_id, inbound.source.message_id)
+            remember(self._ids, stored.archive_id, inbound.source.message_id, _RECENT)
         if stored.archive_id and stored.archive in self._position:
             self._position[stored.archive] = Place(stored.archive_id, inbound.at)
             await receiver.save_position(write_position(self._position))
@@ -171,10 +170,6 @@ class XmppAdapter:
 
     def _id_of(self, given: str) -> str:
         return self._ids.get(given, given)
-
-    def _remember(self, given: str, message_id: str) -> None:
-        self._ids[given] = message_id
-        shrink(self._ids, _RECENT)
 
     def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
         return self._api.download(file.handle or "")
@@ -216,7 +211,7 @@ class XmppAdapter:
         stream = self._connected()
         given = await stream.say(self._address(message, stream))
         if given:
-            self._remember(given, message.attrib["id"])
+            remember(self._ids, given, message.attrib["id"], _RECENT)
         return message.attrib["id"]
 
     def _address(self, message: Element, stream: Stream) -> Element:

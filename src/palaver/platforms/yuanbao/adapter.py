@@ -40,6 +40,7 @@ from palaver.protocols import (
 )
 from palaver.protocols.files import check_file_url, send_text_of_file
 from palaver.protocols.protobuf import decode, encode, number_of, text_of
+from palaver.protocols.recent import remember
 from palaver.protocols.rest import RestApi
 from palaver.protocols.tokens import AccessToken, ApiCodes
 
@@ -57,7 +58,6 @@ _BEIJING = timezone(timedelta(hours=8))
 _FIRST_BEAT_SECONDS = 5.0
 _RESULT_SECONDS = 30.0
 _MAX_FRAME_BYTES = 1 << 20
-_MAX_KNOWN = 10_000
 _FILE_HOSTS = (".tencent.com", ".myqcloud.com", ".qq.com")
 """Files are fetched from Tencent only: a message could name any address."""
 
@@ -188,8 +188,9 @@ class YuanbaoAdapter:
             raise PlatformRefused(_BANNED)
         push = parse_or_skip(self.platform.name, lambda: parse(frame.data, self.account, self._signed.bot))
         if push is not None:
-            _remember(self._names, push.sender, push.name)
-            _remember(self._met, push.sender, push.group)
+            for known, found in ((self._names, push.name), (self._met, push.group)):
+                if push.sender and found:
+                    remember(known, push.sender, found)
             for inbound in push.inbounds:
                 await receiver.receive(inbound, Trust())
         if frame.needs_ack:
@@ -299,14 +300,6 @@ class YuanbaoAdapter:
 
 def _bytes(raw: str | bytes) -> bytes:
     return raw if isinstance(raw, bytes) else raw.encode()
-
-
-def _remember(known: dict[str, str], key: str, text: str) -> None:
-    if key and text:
-        known.pop(key, None)
-        known[key] = text
-        if len(known) > _MAX_KNOWN:
-            del known[next(iter(known))]
 
 
 def _explain(code: int, words: str) -> PlatformError:
