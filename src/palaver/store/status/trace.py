@@ -4,14 +4,12 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import NamedTuple
 
 from palaver.db.transaction import Row, Statements, Value, transaction
 from palaver.model.access import AccessRole, Basis
 from palaver.model.errors import BadArgument, NotFound
-from palaver.model.process import Process, parse_process_name
+from palaver.model.process import Process
 from palaver.model.session import EndReason, Principal, Session
-from palaver.model.source import MessageAddress, decode_id, encode_id, shorten_id
 from palaver.model.transcript import Entry
 from palaver.model.turn import Delivery, Inbound, InboxState, Turn, Usage
 from palaver.model.value import value
@@ -21,7 +19,7 @@ from palaver.store.conversations.visibility import Filter, find, messages_visibl
 from palaver.store.jobs.firings import messages_of
 from palaver.store.jobs.jobs import find as find_job
 from palaver.store.processes import list_where
-from palaver.store.queue.cause import CAUSE_COLUMNS, OF_MESSAGE, OF_TURN, CauseKind, cause_of
+from palaver.store.queue.cause import OF_MESSAGE, CauseKind
 from palaver.store.queue.inbox import ADDRESS_COLUMNS, CHANGE, OPEN_TURN, ORIGINAL
 from palaver.store.queue.outbox import REPLIES
 from palaver.store.queue.turns import TITLE_USAGE
@@ -43,6 +41,7 @@ from palaver.store.records import (
     stop_text,
     turn_of,
 )
+from palaver.store.status.trace_names import OWED_BY_TURN, Anchor, find_anchors, root_of
 
 NAMES = "in:42, turn:7, out:7168, job:3, p3, a platform's message id, telegram:CHAT:MESSAGE, or a session"
 """What `find_traces` accepts."""
@@ -119,15 +118,7 @@ class Trace:
     deliveries: tuple[DeliveryTrace, ...] = ()
 
 
-class _Anchor(NamedTuple):
-    """The row a trace starts from: `in`, `turn` or `out`, and its number."""
-
-    kind: str
-    number: int
-
-    @property
-    def text(self) -> str:
-        return f"{self.kind}:{self.number}"
+_JOB = re.compile(r"job:([0-9]{1,18})", re.ASCII)
 
 
 @transaction
@@ -136,8 +127,8 @@ def find_traces(name: str, principal: Principal, *, limit: int = 20) -> Statemen
     if job := _JOB.fullmatch(name.strip()):
         found = yield from find_job(job[1], principal)
         messages = yield from messages_of(found.number, limit)
-        return list((yield from _load_traces([_Anchor("in", each) for each in messages], principal)).values())
-    anchors = yield from _anchors_named(name.strip())
+        return list((yield from _load_traces([Anchor("in", each) for each in messages], principal)).values())
+    anchors = yield from find_anchors(name.strip())
     found = yield from _load_traces(anchors, principal)
     if len(found) > 1:
         texts = [anchor.text for anchor in found]
@@ -145,7 +136,7 @@ def find_traces(name: str, principal: Principal, *, limit: int = 20) -> Statemen
     if not found:
         session = yield from _find_session(name, principal)
         turns = yield "SELECT no FROM turns WHERE session_no = ? ORDER BY no DESC LIMIT ?", (session.number, limit)
-        found = yield from _load_traces([_Anchor("turn", row[0]) for row in reversed(turns)], principal)
+        found = yield from _load_traces([Anchor("turn", row[0]) for row in reversed(turns)], principal)
     return list(found.values())
 
 
@@ -156,90 +147,14 @@ def _find_session(name: str, principal: Principal) -> Statements[Session]:
         raise NotFound("message, turn or session", name) from None
 
 
-def _load_traces(anchors: Iterable[_Anchor], principal: Principal) -> Statements[dict[_Anchor, Trace]]:
-    found: dict[_Anchor, Trace] = {}
+def _load_traces(anchors: Iterable[Anchor], principal: Principal) -> Statements[dict[Anchor, Trace]]:
+    found: dict[Anchor, Trace] = {}
     for anchor in anchors:
-        root = yield from _root_of(anchor)
+        root = yield from root_of(anchor)
         trace = yield from _LOADERS[root.kind](root.number, principal)
         if trace and root not in found:
             found[root] = trace if principal.sees_all else _redacted(trace)
     return found
-
-
-# Names
-
-
-_JOB = re.compile(r"job:([0-9]{1,18})", re.ASCII)
-_NUMBERED = re.compile(r"(in|out|turn):(-?[0-9]{1,18})", re.ASCII)
-
-
-def _anchors_named(name: str) -> Statements[list[_Anchor]]:
-    if found := _NUMBERED.fullmatch(name):
-        return [_Anchor(found[1], int(found[2]))]
-    if (process := parse_process_name(name)) is not None and name.startswith("p"):
-        rows = yield "SELECT turn_no FROM processes WHERE no = ?", (process,)
-        return [_Anchor("turn", row[0]) for row in rows]
-    parts = name.rsplit(":", _MAX_COLONS)
-    endings = [":".join(parts[start:]) for start in range(len(parts))]
-    received = yield from _received_with_id(name, endings)
-    if not received and (refused := shorten_id(name)) != name:
-        received = yield from _received_with_id(refused, [refused])
-    sent = yield from _sent_with_id(name, endings)
-    return [*(_Anchor("in", number) for number in received), *(_Anchor("out", number) for number in sent)]
-
-
-_MAX_COLONS = 16
-
-
-def _received_with_id(name: str, endings: Sequence[str]) -> Statements[list[int]]:
-    """Match the platform's message id, alone or with platform, account and chat. Edits belong to their message."""
-    rows = yield (
-        f"SELECT no, CASE WHEN {CHANGE} THEN 1 ELSE 0 END, {ADDRESS_COLUMNS} FROM inbox"
-        f" WHERE message_id IN ({placeholders(endings)}) ORDER BY no",
-        tuple(map(encode_id, endings)),
-    )
-    found = [(number, bool(change), MessageAddress(*columns)) for number, change, *columns in rows]
-    named = [(number, change, address) for number, change, address in found if name in _names_of(address)]
-    originals = {address for _, change, address in named if not change}
-    return [number for number, change, address in named if not change or address not in originals]
-
-
-def _names_of(address: MessageAddress) -> set[str]:
-    chat = address.chat or address.alt_chat or address.chat_user
-    return _names(*map(decode_id, (address.platform, address.account, chat, address.message_id or "")))
-
-
-def _sent_with_id(name: str, endings: Sequence[str]) -> Statements[list[int]]:
-    rows = yield (
-        f"SELECT id, account, chat, receipt FROM outbox WHERE receipt IN ({placeholders(endings)}) ORDER BY id",
-        tuple(endings),
-    )
-    found = [(row[0], *map(decode_id, (*row[1].split(":"), row[2])), row[3]) for row in rows]
-    return [number for number, *parts in found if name in _names(*parts)]
-
-
-def _names(platform: str, account: str, chat: str, message: str) -> set[str]:
-    return {message, f"{platform}:{chat}:{message}", f"{platform}:{account}:{chat}:{message}"}
-
-
-def _root_of(anchor: _Anchor) -> Statements[_Anchor]:
-    """Return the turn of a message or send, the message that a command's answer belongs to, or the anchor itself."""
-    if anchor.kind == "in":
-        rows = yield "SELECT turn_no FROM inbox WHERE no = ? AND turn_no IS NOT NULL", (anchor.number,)
-        return _Anchor("turn", rows[0][0]) if rows else anchor
-    if anchor.kind == "out" and anchor.number > 0:
-        return _Anchor("turn", anchor.number // REPLIES)
-    if anchor.kind == "out":
-        rows = yield f"SELECT {CAUSE_COLUMNS} FROM outbox WHERE id = ?", (anchor.number,)
-        cause = cause_of(*rows[0]) if rows else None
-        if cause and cause.kind in _ROOTS and cause.number is not None:
-            return (yield from _root_of(_Anchor(_ROOTS[cause.kind], cause.number)))
-    return anchor
-
-
-_OF_TURN = OF_TURN - {CauseKind.DELIVERED}
-_ROOTS = dict.fromkeys(_OF_TURN, "turn") | {CauseKind.COMMAND: "in", CauseKind.REVISION: "in"}
-"""What a send belongs to that is no reply of a turn, by its cause."""
 
 
 # Loading
@@ -253,7 +168,7 @@ def _trace_of_turn(number: int, principal: Principal) -> Statements[Trace | None
         f"i.turn_no = ? OR (i.turn_no IS NULL AND {_CHANGE_OF.format('turn_no')})", (number, number)
     )
     deliveries = yield from _deliveries_where(
-        f"(id >= ? AND id < ?) OR ({_CAUSED_BY.format(_in(_OF_TURN))})"
+        f"(id >= ? AND id < ?) OR ({_CAUSED_BY.format(_in(OWED_BY_TURN))})"
         f" OR ({_CAUSED_BY.format(_in([CauseKind.WELCOME]))} AND created = ?)",
         (number * REPLIES, (number + 1) * REPLIES, str(number), turn.turn.session, micros(turn.turn.started)),
     )
