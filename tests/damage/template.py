@@ -16,7 +16,7 @@ from palaver.model.source import Source
 from palaver.model.transcript import Entry, Role
 from palaver.model.turn import Inbound, OutboxState, Usage, outbound_to
 from palaver.store import accounts
-from palaver.store.conversations import attach, history, sessions, transcript, visibility
+from palaver.store.conversations import attach, branches, sessions, transcript, visibility
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.jobs import jobs
 from palaver.store.people import api_tokens, grants, links, pairing
@@ -83,7 +83,7 @@ async def build(store: Store, files: Path) -> None:
     plan = plan_compaction(shown, keep_exchanges=1)
     await store.transact(transcript.compact(key_of(BEN), plan, "ab", world.now, by="operator"))  # operation 2
     await exchange(world, CARL, "seeds", "round seeds")  # turn 8, session 3
-    await store.transact(history.branch(key_of(CARL), CARL, OPERATOR, world.now, by="telegram:10", title="Seeds"))
+    await store.transact(branches.branch(key_of(CARL), CARL, OPERATOR, world.now, by="telegram:10", title="Seeds"))
     await exchange(world, CARL, "trees", "tall trees")  # turn 9, session 4, a branch of session 3
     await exchange(world, group("7"), "in the room", "all of you")  # turn 10, session 5
     await deliver_all(world)

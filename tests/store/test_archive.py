@@ -31,7 +31,7 @@ from palaver.store.archive.format import (
     session_lines,
 )
 from palaver.store.archive.importer import Imported, ImportOutcome, import_sessions
-from palaver.store.conversations import deletion, feedback, history, sessions, transcript
+from palaver.store.conversations import branches, deletion, feedback, history, sessions, transcript
 from palaver.store.opening import open_store
 from palaver.store.queue import turns
 from palaver.store.status import session_list
@@ -113,7 +113,7 @@ async def eventful(world: World) -> None:
     await store.transact(transcript.compact(KEY, plan, "short", world.now, by="me"))
     await store.transact(transcript.undo(KEY, 1, world.now, principal=OPERATOR))
     world.later(hours=1)
-    await store.transact(history.branch(KEY, ALICE, OPERATOR, world.now, by="me"))
+    await store.transact(branches.branch(KEY, ALICE, OPERATOR, world.now, by="me"))
     await world.exchange("in the branch")
     await store.transact(sessions.reset(KEY, ALICE, world.now, by="me"))
     await store.transact(sessions.switch(KEY, ALICE, begun.turn.session, OPERATOR, world.now, by="me"))
@@ -301,7 +301,7 @@ async def test_large_entries_go_and_come_whole(world: World, other: Store) -> No
 async def test_the_index_learns_of_imported_entries_but_not_of_copied_ones(world: World, other: Store) -> None:
     await world.exchange("one")
     world.later(hours=1)
-    await world.store.transact(history.branch(KEY, ALICE, OPERATOR, world.now, by="me"))
+    await world.store.transact(branches.branch(KEY, ALICE, OPERATOR, world.now, by="me"))
     await world.exchange("two")
     await bring(other, await export(world.store))
     assert await other.read(journalled()) == [("append", 1, 2), ("append", 3, 4)]
@@ -480,7 +480,7 @@ async def test_a_copy_beside_what_has_gone_on_and_only_one(world: World) -> None
 async def test_a_copied_branch_belongs_to_the_copied_parent(world: World) -> None:
     parent = (await world.exchange("one")).turn.session
     world.later(hours=1)
-    child = await world.store.transact(history.branch(KEY, ALICE, OPERATOR, world.now, by="me"))
+    child = await world.store.transact(branches.branch(KEY, ALICE, OPERATOR, world.now, by="me"))
     archive = await export(world.store)
     await world.exchange("more")
     await world.store.transact(sessions.switch(KEY, ALICE, parent, OPERATOR, world.now, by="me"))

@@ -14,7 +14,7 @@ from palaver.model.turn import Inbound, Outbound, OutboxState
 from palaver.store.archive import exporter
 from palaver.store.archive.exporter import ExportFormat
 from palaver.store.archive.importer import import_sessions
-from palaver.store.conversations import attachments, deletion, history, transcript
+from palaver.store.conversations import attachments, branches, deletion, transcript
 from palaver.store.queue import inbox, outbox, turns
 from palaver.store.store import Store
 from tests.store.world import LEASE, OPERATOR, World, answer, cause, dm, key_of
@@ -109,7 +109,7 @@ async def test_a_copy_keeps_a_file_that_the_original_does_not_need_any_more(worl
     begun = await world.begin()
     assert begun
     await world.store.transact(turns.settle(begun.turn, [answer()], [], world.now))
-    await world.store.transact(history.branch(key_of(dm()), dm(), ANN, world.now, by="ann"))
+    await world.store.transact(branches.branch(key_of(dm()), dm(), ANN, world.now, by="ann"))
     await world.store.transact(deletion.delete(begun.turn.session, OPERATOR, world.now))
     assert await held(world.store) == [SHA]
     (child,) = await world.store.read(_sessions())

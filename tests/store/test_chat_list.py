@@ -60,7 +60,7 @@ async def test_versions_are_one_line_keep_marks_and_instructions_and_can_be_page
     command = Received(number=0, key=key_of(PLACE), inbound=inbound, state=InboxState.DONE, received=world.now)
     entries = await store.read(store.transcript.load_visible(first, ANN))
     two = next(entry.seq for entry in entries if entry.text == "two")
-    again = store.history.retry(command, ANN, world.now, seq=two, text="zwei")
+    again = store.branches.retry(command, ANN, world.now, seq=two, text="zwei")
     assert await store.transact(again) == ["zwei"]
     assert await listed(store) == [("Counting", True, False)]
     found = await store.read(store.chat_list.list_chats(ANN, "web:ann"))
@@ -74,7 +74,7 @@ async def test_versions_are_one_line_keep_marks_and_instructions_and_can_be_page
     versions = await store.read(store.chat_list.list_versions(session))
     assert [version.id for version in versions] == [first, session.id]
     assert [entry.text for entry in await store.read(store.transcript.load_visible(session.id, ANN))] == ["one", "yes"]
-    branch = store.history.branch(key_of(PLACE), PLACE, ANN, world.now, by="ann")
+    branch = store.branches.branch(key_of(PLACE), PLACE, ANN, world.now, by="ann")
     assert (await store.transact(branch)).title == "Zählen #2", "versions take no numbers"
     await store.transact(delete(first, ANN, world.now))
     kept = sorted((title, pinned) for title, pinned, _ in await listed(store))

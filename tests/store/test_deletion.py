@@ -12,7 +12,7 @@ from palaver.model.label import Label
 from palaver.model.revision import RevisionPolicy
 from palaver.model.session import EndReason, Principal
 from palaver.model.turn import Inbound, Outbound, Revision, TurnState
-from palaver.store.conversations import deletion, history, sessions, transcript
+from palaver.store.conversations import branches, deletion, history, sessions, transcript
 from palaver.store.conversations.deletion import ProcessRuns, Pruned, PruneRule, Survey
 from palaver.store.queue import inbox, outbox, revisions, turns
 from palaver.store.queue.cause import CAUSE_COLUMNS, cause_of
@@ -220,7 +220,7 @@ async def test_no_way_back_leads_to_what_is_gone_no_matter_where_it_was(world: W
 
 async def test_a_branch_outlives_its_parent(world: World) -> None:
     parent = (await world.exchange("one")).turn.session
-    child = await world.store.transact(history.branch(KEY, ALICE, OPERATOR, world.now, by="me"))
+    child = await world.store.transact(branches.branch(KEY, ALICE, OPERATOR, world.now, by="me"))
     removed = await delete(world, parent)
     assert removed.turns == 1
     assert await world.texts(child.id) == ["one", "yes"]
@@ -231,7 +231,7 @@ async def test_a_branch_outlives_its_parent(world: World) -> None:
 async def test_a_branch_leaves_the_turns_of_its_parent(world: World) -> None:
     parent = (await world.exchange("one")).turn.session
     before = await world.store.read(sizes())
-    child = await world.store.transact(history.branch(KEY, ALICE, OPERATOR, world.now, by="me"))
+    child = await world.store.transact(branches.branch(KEY, ALICE, OPERATOR, world.now, by="me"))
     await delete(world, child.id)
     after = await world.store.read(sizes())
     assert {name: after[name] for name in ("entries", "inbox", "turns", "outbox")} == {

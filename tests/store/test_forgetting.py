@@ -19,7 +19,7 @@ from palaver.model.source import GROUP, Labels, Source
 from palaver.model.split import ReplyRoutes
 from palaver.model.turn import Inbound, Outbound, Revision, TurnState
 from palaver.store import accounts
-from palaver.store.conversations import chat_migration, handoff, history, sessions, transcript
+from palaver.store.conversations import branches, chat_migration, handoff, history, sessions, transcript
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.conversations.transcript import SEQS
 from palaver.store.opening import open_store, sqlite_path
@@ -272,7 +272,7 @@ async def test_a_summary_that_covers_them_goes_and_what_it_hid_of_others_is_show
 async def test_what_was_branched_from_their_words_is_found(store: Store) -> None:
     world = await live(store)
     key, bob = key_of(room("8")), room("8")
-    await store.transact(history.branch(key, bob, OPERATOR, NOON, by=BOB, title="mine"))
+    await store.transact(branches.branch(key, bob, OPERATOR, NOON, by=BOB, title="mine"))
     assert sum(SECRET in text for text in await _texts(store)) > 4
     await forget(store)
     assert not any(SECRET in text for text in await _texts(store))
@@ -282,7 +282,7 @@ async def test_what_was_branched_from_their_words_is_found(store: Store) -> None
 async def test_what_is_left_of_a_branch_that_they_began_is_found(store: Store) -> None:
     """What was said there first stands for what was copied into it, when it is written and when it is taken away."""
     world = await live(store)
-    await store.transact(history.branch(key_of(room(ID)), room(ID), OPERATOR, NOON, by=ANN, title="mine"))
+    await store.transact(branches.branch(key_of(room(ID)), room(ID), OPERATOR, NOON, by=ANN, title="mine"))
     await world.exchange(f"{SECRET} in the branch", f"{SECRET} there", room(ID))
     await world.exchange(f"{OTHERS} in the branch", f"{OTHERS} there", room("8"))
     await forget(store)

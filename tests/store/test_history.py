@@ -11,7 +11,7 @@ from palaver.model.key import GroupScope, Scope
 from palaver.model.session import EndReason, ModelOverride, Principal, Session
 from palaver.model.source import Source
 from palaver.model.turn import Outbound
-from palaver.store.conversations import deletion, history, sessions, transcript
+from palaver.store.conversations import branches, deletion, history, sessions, transcript
 from palaver.store.queue import turns
 from palaver.store.records import micros, source_of
 from palaver.store.results import Opening, OperationKind, Undone
@@ -300,7 +300,7 @@ async def test_back_to_a_conversation_that_would_have_been_reopened(world: World
     elif move == "switch":
         await carry(world, other, HOME)
     else:
-        await world.store.transact(history.branch(key_of(HOME), HOME, ME, world.now, by="me", from_session=other))
+        await world.store.transact(branches.branch(key_of(HOME), HOME, ME, world.now, by="me", from_session=other))
     assert await open_at(world) not in {None, first}
     undone = await back(world)
     assert undone
@@ -322,13 +322,13 @@ async def test_a_branch_from_what_was_summarised_since(world: World) -> None:
             shown = await world.store.read(transcript.load_visible(parent, OPERATOR))
             plan = plan_compaction(shown, keep_exchanges=1)
             await world.store.transact(transcript.compact(key, plan, f"summary {number}", world.now, by="agent"))
-    child = await world.store.transact(history.branch(key, HOME, ME, world.now, by="me", at_seq=2))
+    child = await world.store.transact(branches.branch(key, HOME, ME, world.now, by="me", at_seq=2))
     assert await world.texts(child.id) == ["question 1 ...................", "answer 1 ..................."]
-    step = history.branch(key, HOME, ME, world.now, by="me", from_session=parent, at_seq=6)
+    step = branches.branch(key, HOME, ME, world.now, by="me", from_session=parent, at_seq=6)
     child = await world.store.transact(step)
     kept = sorted(await world.texts(child.id))
     assert kept == ["answer 3 ...................", "question 3 ...................", "summary 3"]
-    step = history.branch(key, HOME, ME, world.now, by="me", from_session=parent)
+    step = branches.branch(key, HOME, ME, world.now, by="me", from_session=parent)
     child = await world.store.transact(step)
     kept = sorted(await world.texts(child.id))
     assert kept == ["answer 6 ...................", "question 6 ...................", "summary 6"]
@@ -338,7 +338,7 @@ async def test_a_branch_has_no_word_that_was_undone(world: World) -> None:
     await world.exchange("one")
     await world.exchange("two")
     await world.store.transact(transcript.undo(key_of(HOME), 1, world.now, principal=ME))
-    child = await world.store.transact(history.branch(key_of(HOME), HOME, ME, world.now, by="me", at_seq=9))
+    child = await world.store.transact(branches.branch(key_of(HOME), HOME, ME, world.now, by="me", at_seq=9))
     assert await world.texts(child.id) == ["one", "yes"]
 
 
@@ -346,7 +346,7 @@ async def test_a_branch_goes_on_with_the_same_model(world: World) -> None:
     begun = await world.exchange("one")
     override = ModelOverride(model="m")
     await world.store.transact(sessions.set_override(begun.turn.session, override, ME))
-    child = await world.store.transact(history.branch(key_of(HOME), HOME, ME, world.now, by="me"))
+    child = await world.store.transact(branches.branch(key_of(HOME), HOME, ME, world.now, by="me"))
     assert child.override == override
     assert (await reset(world)).override is None
 

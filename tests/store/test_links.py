@@ -10,7 +10,7 @@ from palaver.model.label import Label
 from palaver.model.people import OFFER_LIFETIME
 from palaver.model.source import Source, identity_of
 from palaver.model.turn import Inbound
-from palaver.store.conversations import history, sessions, transcript
+from palaver.store.conversations import branches, history, sessions, transcript
 from palaver.store.people import links, people
 from palaver.store.people.people import Offer
 from palaver.store.queue import inbox, turn_control, turns
@@ -339,7 +339,7 @@ async def test_a_branch_belongs_to_the_account_that_made_it(world: Couple) -> No
     mine = (await world.exchange_in(PER_CHAT[0], ANN, "a1")).turn.session
     await link(world.store, A, B)
     principal = await world.store.read(people.principal_for(BEN))
-    await world.store.transact(history.branch(PER_CHAT[1], BEN, principal, NOON, by=B, from_session=mine))
+    await world.store.transact(branches.branch(PER_CHAT[1], BEN, principal, NOON, by=B, from_session=mine))
     await world.exchange_in(PER_CHAT[1], BEN, "b1")
     await unlink(world.store, B)
     assert await world.sees(BEN) == said("a1", "b1")

@@ -12,7 +12,7 @@ from palaver.model.session import Principal
 from palaver.model.source import Source
 from palaver.model.split import ReplyRoutes
 from palaver.model.turn import Inbound, InboxState, Outbound, Received, Revision
-from palaver.store.conversations import deletion, history, transcript
+from palaver.store.conversations import branches, deletion, history, transcript
 from palaver.store.queue import commands, inbox, revisions, turns
 from palaver.store.status.invariants import violations
 from palaver.store.status.trace import find_traces
@@ -204,7 +204,7 @@ async def test_an_ignored_change_leaves_everything(world: World) -> None:
 
 async def test_a_session_that_ended_hears_of_it_too_and_what_a_branch_copied_is_hidden_as_well(world: World) -> None:
     begun = await world.exchange("canary")
-    branch = history.branch(key_of(dm()), dm(), ANN, world.now, by="ann")
+    branch = branches.branch(key_of(dm()), dm(), ANN, world.now, by="ann")
     child = await world.store.transact(branch)
     await change(world, "m1", None)
     for session in (begun.turn.session, child.id):
@@ -304,7 +304,7 @@ async def test_what_is_answered_again_is_changed_where_it_is_answered_again(worl
     await world.exchange("canary")
     number = await world.say("/retry", id_="m2")
     command = await row(world, number or 0)
-    await world.store.transact(history.retry(command, ANN, world.now))
+    await world.store.transact(branches.retry(command, ANN, world.now))
     await world.store.transact(commands.run_command(command, _nothing(), ReplyRoutes(), world.now))
     again = await world.begin()
     assert again

@@ -10,7 +10,7 @@ from palaver.model.compaction import plan_compaction
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.session import Principal
 from palaver.model.transcript import Entry, Role
-from palaver.store.conversations import deletion, history, sessions, transcript
+from palaver.store.conversations import branches, deletion, history, sessions, transcript
 from palaver.store.queue import turns
 from palaver.store.search.search import SPOKEN_ROLES, Order, SearchFilter
 from palaver.store.store import Store
@@ -310,7 +310,7 @@ async def test_compacted_is_still_found(world: World) -> None:
 async def test_a_branch_is_found_once(world: World) -> None:
     first = await tell(world, "cherry before", "cherry answer")
     me = Principal.speaking(dm())
-    await world.store.transact(history.branch(key_of(dm()), dm(), me, world.now, by="me"))
+    await world.store.transact(branches.branch(key_of(dm()), dm(), me, world.now, by="me"))
     await tell(world, "cherry in the branch")
     assert await texts(world.store, "cherry", me) == ["cherry in the branch", "cherry answer", "cherry before"]
     hits = await world.store.search.find("before", me)
@@ -324,7 +324,7 @@ async def test_a_copy_is_found_where_the_original_is_not(world: World) -> None:
     first = await tell(world, "mango before", source=topic("7"))
     me, other = Principal.speaking(dm("7")), Principal.speaking(dm("8"))
     key = key_of(topic("7"))
-    child = await world.store.transact(history.branch(key, topic("7"), me, world.now, by="me"))
+    child = await world.store.transact(branches.branch(key, topic("7"), me, world.now, by="me"))
     await tell(world, "mango too", source=topic("8"))
     assert await texts(world.store, "mango", other) == ["mango too", "mango before"]
     assert await texts(world.store, "mango", me) == ["mango too", "mango before"]

@@ -12,7 +12,7 @@ from palaver.model.session import EndReason, ModelOverride, Principal
 from palaver.model.turn import Cause
 from palaver.model.view import view
 from palaver.platforms.catalog import PLATFORMS
-from palaver.store.conversations import history, sessions, transcript
+from palaver.store.conversations import branches, history, sessions, transcript
 from palaver.store.queue import turns
 from palaver.store.results import Opening, OperationKind
 from palaver.store.store import Store
@@ -212,7 +212,7 @@ async def test_strangers_cannot_find_read_rename_or_resume(world: World) -> None
         sessions.switch(key_of(BOB), BOB, session, bob, world.now, by="bob"),
         transcript.load_visible(session, bob),
         transcript.load_all(session, bob),
-        history.branch(key_of(BOB), BOB, bob, world.now, by="bob", from_session=session),
+        branches.branch(key_of(BOB), BOB, bob, world.now, by="bob", from_session=session),
     ):
         with pytest.raises(NotFound) as refused:
             await world.store.transact(work)
@@ -285,7 +285,7 @@ async def test_branches_go_on_independently(world: World) -> None:
     await world.exchange("two", "answer two")
     key, me = key_of(ALICE), Principal.speaking(ALICE)
     child = await world.store.transact(
-        history.branch(key, ALICE, me, world.now, by="alice", title="Other way", at_seq=2)
+        branches.branch(key, ALICE, me, world.now, by="alice", title="Other way", at_seq=2)
     )
     assert child.parent == begun.turn.session
     assert await world.texts(child.id) == ["one", "answer one"]

@@ -21,7 +21,7 @@ from palaver.model.session import EndReason, Principal, Session
 from palaver.model.source import Source
 from palaver.model.transcript import Role
 from palaver.model.turn import Cause, Delivery, Inbound, Outbound, OutboxState, Turn, TurnState, Usage
-from palaver.store.conversations import history, sessions, transcript
+from palaver.store.conversations import branches, history, sessions, transcript
 from palaver.store.damage.messages import find_missing_messages
 from palaver.store.opening import open_store
 from palaver.store.queue import inbox, outbox, turns
@@ -436,7 +436,7 @@ class Moving(StoreMachine):
         key, source, me = KEYS[place], PLACES[place], PEOPLE[place]
         parent = self.picked(pick) if elsewhere else self.model.routed(key)
         given = parent.id if parent and elsewhere else None
-        step = history.branch(key, source, me, self.model.now, by="somebody", from_session=given, at_seq=at_seq)
+        step = branches.branch(key, source, me, self.model.now, by="somebody", from_session=given, at_seq=at_seq)
         if parent and elsewhere and not self.may_see(place, parent):
             return self.refused(NotFound, step)
         child = self.do(step)
@@ -561,7 +561,7 @@ async def test_a_branch_from_before_a_summary_was_written_has_the_summary(world:
     entries = await world.store.read(transcript.load_visible(begun.turn.session, OPERATOR))
     plan = plan_compaction(entries, keep_exchanges=1)
     await world.store.transact(transcript.compact(KEYS["alice"], plan, "in short", world.now, by="agent"))
-    step = history.branch(KEYS["alice"], PLACES["alice"], PEOPLE["alice"], world.now, by="alice", at_seq=5)
+    step = branches.branch(KEYS["alice"], PLACES["alice"], PEOPLE["alice"], world.now, by="alice", at_seq=5)
     child = await world.store.transact(step)
     assert sorted(await world.texts(child.id)) == ["in short", "three ..................."]
     await world.exchange("on", "and on")
@@ -639,7 +639,7 @@ async def test_back_to_where_nothing_was_open_starts_fresh(world: World) -> None
     """Neither a branch nor a resumed session that was taken back comes again with the next message."""
     first = (await world.exchange("first")).turn.session
     source, me = PLACES["alice a"], PEOPLE["alice a"]
-    step = history.branch(KEYS["alice a"], source, me, world.now, by="alice", from_session=first)
+    step = branches.branch(KEYS["alice a"], source, me, world.now, by="alice", from_session=first)
     child = await world.store.transact(step)
     await world.store.transact(history.back(KEYS["alice a"], world.now, principal=me))
     second = await world.exchange("second", source=source)

@@ -17,7 +17,7 @@ from palaver.model.compaction import plan_compaction
 from palaver.model.errors import NotFound, NothingToCompact, SessionBusy, StaleFence
 from palaver.model.session import Principal
 from palaver.model.turn import Delivery, Inbound, Outbound, OutboxState, Turn, TurnState, Usage
-from palaver.store.conversations import history, sessions, transcript
+from palaver.store.conversations import branches, history, sessions, transcript
 from palaver.store.opening import open_store
 from palaver.store.queue import inbox, outbox, turns
 from palaver.store.results import RepeatSafety
@@ -192,7 +192,7 @@ class Worker:
 
     async def branch(self) -> None:
         place, target = self.chance.choice(PLACES), await self.some_session()
-        step = history.branch(key_of(place), place, ME, self.now, by=self.name, from_session=target)
+        step = branches.branch(key_of(place), place, ME, self.now, by=self.name, from_session=target)
         await self.store.transact(step)
 
     async def compact(self) -> None:

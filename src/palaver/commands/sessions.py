@@ -188,7 +188,7 @@ def _switch_or_branch(store: Store, context: CommandContext, reader: Principal, 
     if wanted.key == key or (is_own and wanted.key.kind == DM):
         resumed = yield from store.sessions.switch(key, source, wanted.id, reader, context.now, by=by)
         return f"Resumed {session_phrase(resumed)}. /back returns to where you were."
-    child = yield from store.history.branch(key, source, reader, context.now, by=by, from_session=wanted.id)
+    child = yield from store.branches.branch(key, source, reader, context.now, by=by, from_session=wanted.id)
     where = "in its group" if is_own else "with the others who take part in it"
     return f"This is {_branch_phrase(child, wanted)}, which stays {where}. /back returns to where you were."
 
@@ -244,7 +244,7 @@ def branch(store: Store, invocation: Invocation, context: CommandContext) -> Sta
         return _NOTHING_OPEN
     at_seq = yield from _branch_point(store, current, invocation, context)
     title, by = invocation.words.get("title"), context.principal.name
-    child = yield from store.history.branch(
+    child = yield from store.branches.branch(
         key, source, context.principal, context.now, by=by, title=title, at_seq=at_seq
     )
     return f"This is {_branch_phrase(child, current)}; from now on they are separate. /back returns to the other one."
@@ -291,7 +291,7 @@ def _branch_point(
         return None if start is None else start - 1
     if inbound.reply_to is None:
         return None
-    said_at = yield from store.history.last_seq_of_message(session, inbound.source, inbound.reply_to)
+    said_at = yield from store.branches.last_seq_of_message(session, inbound.source, inbound.reply_to)
     if said_at is None:
         raise BadArgument(
             "The message you reply to is not part of this conversation.",

@@ -73,7 +73,7 @@ def retry(store: Store, invocation: Invocation, context: CommandContext) -> Stat
     yield from drop_pending_question(store, context)
     yield from join_open_session(store, context)
     seq, text = invocation.numbers.get(ENTRY.name), invocation.words.get(EDITED_TEXT)
-    again = yield from store.history.retry(context.received, context.principal, context.now, seq=seq, text=text)
+    again = yield from store.branches.retry(context.received, context.principal, context.now, seq=seq, text=text)
     if not again:
         return "There is no message to answer again here."
     return f"Answering again: {in_quotes(again[0])}. /back returns to the previous answer."

@@ -8,6 +8,7 @@ from palaver.store.archive import exporter
 from palaver.store.conversations import (
     attach,
     attachments,
+    branches,
     chat_migration,
     expiry,
     feedback,
@@ -42,6 +43,7 @@ class Store(DatabaseClient):
     api_tokens = api_tokens
     attach = attach
     attachments = attachments
+    branches = branches
     chat_list = chat_list
     chat_migration = chat_migration
     commands = commands

@@ -156,7 +156,7 @@ async def continue_here(request: WebRequest, id_: str) -> Source:
         if session.owner in person.identities and session.key.kind == DM:
             yield from store.sessions.switch(place, source, session.id, principal, request.now, by=by)
         else:
-            yield from store.history.branch(place, source, principal, request.now, by=by, from_session=session.id)
+            yield from store.branches.branch(place, source, principal, request.now, by=by, from_session=session.id)
 
     await request.write(lead)
     return source

@@ -174,7 +174,7 @@ class ConversationFinder:
         store, now = self.request.store, self.request.now
         yield Lock(place.text)
         if not (yield from store.message_status.sessions_by_key([place], principal)):  # else sent twice at once
-            yield from store.history.branch(
+            yield from store.branches.branch(
                 place, to.source, principal, now, by=principal.name, from_session=to.parent, at_seq=to.at_seq
             )
 

@@ -80,7 +80,7 @@ async def branch(request: WebRequest) -> Response:
         entries = yield from request.store.transcript.load_visible(there.session.id, principal)
         if seq is not None and all(entry.seq != seq for entry in entries):
             raise HTTPException(409, _GONE)
-        make = request.store.history.branch
+        make = request.store.branches.branch
         return (
             yield from make(key, source, principal, now, by=principal.name, from_session=there.session.id, at_seq=seq)
         )
