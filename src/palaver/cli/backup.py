@@ -8,16 +8,7 @@ from typing import Annotated
 import typer
 
 from palaver.cli import shared_options
-from palaver.cli.output import (
-    FAILED,
-    Progress,
-    counted,
-    print_facts,
-    print_json,
-    print_line,
-    print_result,
-    print_rows,
-)
+from palaver.cli.output import FAILED, Progress, counted, print_facts, print_json, print_line, print_result, print_rows
 from palaver.cli.shared_options import Force, Json, StoreOption, store_url, vault_of
 from palaver.commands.formatting import ago
 from palaver.config.editor import ConfigFile

@@ -7,14 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from palaver.config.types import (
-    Duration,
-    Roles,
-    Section,
-    Syntax,
-    Variables,
-    as_pydantic_error,
-)
+from palaver.config.types import Duration, Roles, Section, Syntax, Variables, as_pydantic_error
 from palaver.model.access import AccessRole
 from palaver.model.command_policy import CommandPolicy, CommandRule
 from palaver.model.errors import BadArgument

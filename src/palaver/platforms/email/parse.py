@@ -17,18 +17,7 @@ from palaver.platforms.email.body import Words, html_to_text, split_history, unf
 from palaver.platforms.email.mailbox import RawMail
 from palaver.platforms.email.options import ADDRESS, EmailOptions, Unverified
 from palaver.platforms.email.verify import automatic_reason, is_verified
-from palaver.protocols import (
-    DM,
-    GROUP,
-    Attachment,
-    Inbound,
-    Label,
-    Labels,
-    Quote,
-    Source,
-    format_size,
-    value,
-)
+from palaver.protocols import DM, GROUP, Attachment, Inbound, Label, Labels, Quote, Source, format_size, value
 
 PLATFORM = "email"
 UNVERIFIED = "unverified:"

@@ -4,18 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
-from palaver.protocols import (
-    DM,
-    GROUP,
-    UNKNOWN_TYPE,
-    Attachment,
-    Inbound,
-    Label,
-    Labels,
-    Source,
-    Trust,
-    checked,
-)
+from palaver.protocols import DM, GROUP, UNKNOWN_TYPE, Attachment, Inbound, Label, Labels, Source, Trust, checked
 
 Json = Mapping[str, Any]
 PRESSED = "palaver"

@@ -8,18 +8,7 @@ from typing import Any, NamedTuple, cast
 
 from palaver.platforms.yuanbao.render import GROUP_PREFIX, MENTION
 from palaver.platforms.yuanbao.wire import Names, from_json
-from palaver.protocols import (
-    DM,
-    GROUP,
-    UNKNOWN_TYPE,
-    Attachment,
-    Inbound,
-    Label,
-    Labels,
-    Quote,
-    Revision,
-    Source,
-)
+from palaver.protocols import DM, GROUP, UNKNOWN_TYPE, Attachment, Inbound, Label, Labels, Quote, Revision, Source
 from palaver.protocols.protobuf import Fields, decode, messages_of, number_of, text_of
 
 Json = Mapping[str, Any]

@@ -15,13 +15,7 @@ from palaver.model.session import EndReason, Session
 from palaver.model.source import identity_of
 from palaver.model.turn import Received
 from palaver.store.conversations import attach, undo_log
-from palaver.store.conversations.sessions import (
-    check_not_busy,
-    end,
-    open_by_key,
-    reopen,
-    route,
-)
+from palaver.store.conversations.sessions import check_not_busy, end, open_by_key, reopen, route
 from palaver.store.conversations.visibility import get
 from palaver.store.queue import inbox
 from palaver.store.queue.turn_control import abandon_parked, request_stop

@@ -26,16 +26,7 @@ from palaver.store.search.entries import (
     visible_entries,
     visible_titles,
 )
-from palaver.store.search.index import (
-    Candidate,
-    Condition,
-    Index,
-    IndexLost,
-    IndexQuery,
-    Option,
-    Tag,
-    any_of,
-)
+from palaver.store.search.index import Candidate, Condition, Index, IndexLost, IndexQuery, Option, Tag, any_of
 from palaver.store.search.ranking import make_snippet, rank
 
 SPOKEN_ROLES = frozenset({Role.USER, Role.ASSISTANT})

@@ -10,14 +10,7 @@ from palaver.model.errors import BadArgument, InvalidInput, NotFound
 from palaver.model.session import Principal
 from palaver.model.turn import InboxState, OutboxState
 from palaver.store.status.trace import NAMES, DeliveryTrace, InboundTrace, Trace
-from palaver.web.pages.common import (
-    answer_action,
-    parse_number,
-    query_value,
-    read_form,
-    show_page,
-    with_query,
-)
+from palaver.web.pages.common import answer_action, parse_number, query_value, read_form, show_page, with_query
 from palaver.web.routes import WebRequest, action, page
 
 _PAGE_SIZE = 50

@@ -7,12 +7,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.intake.roles import role_of_source
-from palaver.model.access import (
-    GRANTEE_FORMS,
-    AccessRole,
-    ChatKind,
-    describe_grant,
-)
+from palaver.model.access import GRANTEE_FORMS, AccessRole, ChatKind, describe_grant
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.session import Principal
 from palaver.model.source import Source
