@@ -38,6 +38,7 @@ from palaver.protocols import (
     split_names,
     take_json,
 )
+from palaver.protocols.pending import PendingAnswers
 from tests.engine.gateway import until
 
 
@@ -154,6 +155,19 @@ def test_a_url_loses_its_last_slash() -> None:
     for text in ("example.org", "ftp://example.org", "https://x y", "https://example.org?x"):
         with pytest.raises(ValueError, match="a URL, like"):
             check(text)
+
+
+async def test_a_request_gets_its_own_answer_and_fails_with_the_connection() -> None:
+    pending = PendingAnswers[int, str]()
+    with pending.expect(1) as first, pending.expect(2) as second:
+        pending.settle(1, "one")
+        pending.settle(1, "again")
+        pending.settle(3, "nobody asked")
+        pending.fail("The connection was lost.")
+        assert await first == "one"
+        with pytest.raises(SendUnclear, match="lost"):
+            await second
+    pending.settle(1, "late")
 
 
 def test_a_secret_has_the_form_that_it_has_at_its_platform() -> None:

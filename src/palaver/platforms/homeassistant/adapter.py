@@ -13,7 +13,7 @@ from websockets.exceptions import WebSocketException
 
 from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.homeassistant.options import GUIDE, HomeAssistantOptions
-from palaver.platforms.homeassistant.parse import ACTION, Frame, Json, is_chat, parse, read_frame
+from palaver.platforms.homeassistant.parse import ACTION, Json, is_chat, parse, read_frame
 from palaver.platforms.homeassistant.render import MAX_BYTES, render
 from palaver.protocols import (
     Limits,
@@ -31,6 +31,7 @@ from palaver.protocols import (
     parse_or_skip,
     read_ahead,
 )
+from palaver.protocols.pending import PendingAnswers
 
 _WRONG_TOKEN = "Home Assistant rejects the access token. Create another one in your profile, under Security."  # noqa: S105
 _NO_ADMIN = "The access token is not an administrator's, so it cannot read events. Create one as an administrator."
@@ -52,7 +53,7 @@ class HomeAssistantAdapter:
         self._options = options
         self._line: ClientConnection | None = None
         self._numbers = count(1)
-        self._asked: dict[int, asyncio.Future[Json]] = {}
+        self._asked = PendingAnswers[int, Json]()
 
     @classmethod
     def make(cls, account: str, options: HomeAssistantOptions) -> "HomeAssistantAdapter":
@@ -75,9 +76,7 @@ class HomeAssistantAdapter:
                     await read_ahead(events, lambda event: self._take(event, receiver), finish_within=_STORE_SECONDS)
             finally:
                 self._line = None
-                for future in self._asked.values():
-                    if not future.done():
-                        future.set_exception(SendUnclear(_LOST))
+                self._asked.fail(_LOST)
         raise PlatformDown("Home Assistant closed the connection.")
 
     @asynccontextmanager
@@ -130,7 +129,7 @@ class HomeAssistantAdapter:
             if frame is not None and frame.type == "event":
                 yield frame.content
             elif frame is not None and frame.type == "result":
-                self._settle(frame)
+                self._asked.settle(frame.id, frame.content)
 
     async def _take(self, content: Json, receiver: Receiver) -> None:
         default = self._options.notify
@@ -154,20 +153,13 @@ class HomeAssistantAdapter:
 
     async def _call(self, line: ClientConnection, call: dict[str, Any]) -> Json:
         number = next(self._numbers)
-        future = self._asked[number] = asyncio.get_running_loop().create_future()
         try:
-            await line.send(json.dumps({"id": number, **call}))
-            async with asyncio.timeout(_ANSWER_SECONDS):
-                return await future
+            with self._asked.expect(number) as answer:
+                await line.send(json.dumps({"id": number, **call}))
+                async with asyncio.timeout(_ANSWER_SECONDS):
+                    return await answer
         except (OSError, WebSocketException, TimeoutError) as error:
             raise SendUnclear(_LOST) from error
-        finally:
-            del self._asked[number]
-
-    def _settle(self, frame: Frame) -> None:
-        future = self._asked.get(frame.id)
-        if future is not None and not future.done():
-            future.set_result(frame.content)
 
 
 def _explain(error: Any) -> PlatformError:  # noqa: ANN401 - JSON is anything

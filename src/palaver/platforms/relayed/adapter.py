@@ -24,6 +24,7 @@ from palaver.protocols import (
     file_to_send,
     parse_or_skip,
 )
+from palaver.protocols.pending import PendingAnswers
 from palaver.protocols.relay import (
     CHUNK_BYTES,
     MAX_FRAME_BYTES,
@@ -87,7 +88,7 @@ class RelayedAdapter:
         self._line: ClientConnection | None = None
         self._channel: Channel | None = None
         self._refs = count(1)
-        self._results: dict[int, asyncio.Future[Frame]] = {}
+        self._results = PendingAnswers[int, Frame]()
         self._sending = asyncio.Lock()
         self.limits: Limits = UNKNOWN_LIMITS
         self._learn(read_enrolment(self._file).accounts.get(self._name))
@@ -124,8 +125,7 @@ class RelayedAdapter:
             raise PlatformDown(f"There is no connection to the connector: {type(error).__name__}.") from error
         finally:
             self._line = self._channel = None
-            for waiting in self._results.values():
-                waiting.cancel()
+            self._results.fail("The connection to the connector was lost.")
         raise PlatformDown("The connector closed the connection.")
 
     async def _take(self, frame: Frame, receiver: Receiver) -> None:
@@ -134,9 +134,7 @@ class RelayedAdapter:
                 await self._receive(frame, receiver)
                 await self._write({"type": "ack", "no": number})
             case {"type": "result", "ref": int() as ref}:
-                waiting = self._results.get(ref)
-                if waiting is not None and not waiting.done():
-                    waiting.set_result(frame)
+                self._results.settle(ref, frame)
             case _:
                 pass  # A newer connector can say more than we know.
 
@@ -162,19 +160,14 @@ class RelayedAdapter:
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
         """Ask the connector and return its answer. If the connection is lost before, nobody knows what it did."""
-        ref, result = next(self._refs), asyncio.get_running_loop().create_future()
-        self._results[ref] = result
+        ref = next(self._refs)
         try:
-            async with asyncio.timeout(_ANSWER_SECONDS):
-                await self._write({"type": "call", "ref": ref, "do": name, **arguments})
-                await asyncio.wait({result})
+            with self._results.expect(ref) as result:
+                async with asyncio.timeout(_ANSWER_SECONDS):
+                    await self._write({"type": "call", "ref": ref, "do": name, **arguments})
+                    frame = await result
         except (ConnectionClosed, TimeoutError) as error:
             raise SendUnclear(f"The connector did not answer: {type(error).__name__}.") from error
-        finally:
-            del self._results[ref]
-        if result.cancelled():
-            raise SendUnclear("The connection to the connector was lost.")
-        frame: Frame = result.result()
         if "error" in frame:
             raise read_error(frame["error"])
         return frame.get("value")

@@ -29,6 +29,7 @@ from palaver.protocols import (
     TargetAway,
     Trust,
 )
+from palaver.protocols.pending import PendingAnswers
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +78,7 @@ class TerminalConnection:
         """The ids of its messages."""
         self._writer = writer
         self._numbers = count(1)
-        self._unconfirmed: dict[int, asyncio.Future[None]] = {}
+        self._unconfirmed = PendingAnswers[int, None]()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def tell(self, value: wire.FromGateway) -> None:
@@ -92,18 +93,13 @@ class TerminalConnection:
         if self._writer.is_closing():
             raise SendUnclear(_GONE)
         number = next(self._numbers)
-        confirmed = self._unconfirmed[number] = asyncio.get_running_loop().create_future()
         self.known.add(message)
-        self.tell(wire.Show(number=number, id=message, text=text, growing=growing, file=file))
-        try:
+        with self._unconfirmed.expect(number) as confirmed:
+            self.tell(wire.Show(number=number, id=message, text=text, growing=growing, file=file))
             await confirmed
-        finally:
-            self._unconfirmed.pop(number, None)
 
     def confirm(self, number: int) -> None:
-        confirmed = self._unconfirmed.get(number)
-        if confirmed and not confirmed.done():
-            confirmed.set_result(None)
+        self._unconfirmed.settle(number, None)
 
     def run_task(self, work: Coroutine[None, None, None]) -> None:
         """Run something until the terminal disconnects."""
@@ -115,9 +111,7 @@ class TerminalConnection:
         """Stop everything but the connection itself: the terminal may still have to learn why."""
         for task in self._tasks:
             task.cancel()
-        for confirmed in self._unconfirmed.values():
-            if not confirmed.done():
-                confirmed.set_exception(SendUnclear(_GONE))
+        self._unconfirmed.fail(_GONE)
 
 
 class TerminalAdapter:

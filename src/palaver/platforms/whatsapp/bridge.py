@@ -33,6 +33,7 @@ from palaver.protocols import (
     read_ahead,
     rest,
 )
+from palaver.protocols.pending import PendingAnswers
 
 _WRONG_SECRET = "The bridge does not accept the secret. Set bridge_secret to the one that the bridge was started with."  # noqa: S105
 _UNLINKED = (
@@ -59,7 +60,7 @@ class BridgeAdapter:
         """While the bridge is connected to WhatsApp."""
         self._ours: frozenset[str] = frozenset()
         self._refs = count(1)
-        self._results: dict[str, asyncio.Future[Frame]] = {}
+        self._results = PendingAnswers[str, Frame]()
 
     async def check(self) -> str:
         found = await self._api.call("GET", "/status")
@@ -84,8 +85,7 @@ class BridgeAdapter:
             raise PlatformDown(f"There is no connection to the bridge: {type(error).__name__}.") from error
         finally:
             self._line = None
-            for waiting in self._results.values():
-                waiting.cancel()
+            self._results.fail("The connection to the bridge was lost while sending.")
         raise PlatformDown("The bridge closed the connection.")
 
     async def _read(self, line: ClientConnection) -> AsyncIterator[Frame]:
@@ -93,7 +93,7 @@ class BridgeAdapter:
         async for text in line:
             frame = parse_or_skip(self.platform.name, lambda text=text: _decode(text)) or {}
             if frame.get("type") == "result":
-                self._settle(frame)
+                self._results.settle(str(frame.get("ref")), frame)
             else:
                 yield frame
 
@@ -169,24 +169,14 @@ class BridgeAdapter:
 
     async def _ask(self, line: ClientConnection, frame: Frame) -> Frame:
         """Send a frame and return its result. If the connection is lost before, nobody knows whether it was sent."""
-        ref, result = str(next(self._refs)), asyncio.get_running_loop().create_future()
-        self._results[ref] = result
+        ref = str(next(self._refs))
         try:
-            async with asyncio.timeout(_RESULT_SECONDS):
-                await line.send(json.dumps({**frame, "ref": ref}))
-                await asyncio.wait({result})
-            if result.cancelled():
-                raise SendUnclear("The connection to the bridge was lost while sending.")
-            return result.result()
+            with self._results.expect(ref) as result:
+                async with asyncio.timeout(_RESULT_SECONDS):
+                    await line.send(json.dumps({**frame, "ref": ref}))
+                    return await result
         except (ConnectionClosed, TimeoutError) as error:
             raise SendUnclear(f"The bridge did not answer: {type(error).__name__}.") from error
-        finally:
-            del self._results[ref]
-
-    def _settle(self, frame: Frame) -> None:
-        waiting = self._results.get(str(frame.get("ref")))
-        if waiting is not None and not waiting.done():
-            waiting.set_result(frame)
 
 
 async def _write(line: ClientConnection, frame: Frame) -> None:

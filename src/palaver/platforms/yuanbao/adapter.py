@@ -39,12 +39,14 @@ from palaver.protocols import (
     value,
 )
 from palaver.protocols.files import check_file_url, send_text_of_file
+from palaver.protocols.pending import PendingAnswers
 from palaver.protocols.protobuf import decode, encode, number_of, text_of
 from palaver.protocols.recent import remember
 from palaver.protocols.rest import RestApi
 from palaver.protocols.tokens import AccessToken, ApiCodes
 
 _WRONG_SECRET = "Yuanbao rejects the App ID or App Secret. Copy both from the bot's settings in the app."  # noqa: S105
+_LOST = "The connection was lost while sending."
 _BANNED = "Yuanbao has closed this bot: it is banned, deleted, or connected from somewhere else."
 _CODES = ApiCodes(code="code", words="msg", errors={10099: lambda: PlatformBusy(1.0)})
 _EXPIRED = frozenset({41103, 41104, 41108})
@@ -83,7 +85,7 @@ class YuanbaoAdapter:
         self._token = AccessToken(self._sign)
         self._signed = Signed(bot="", source="bot")
         self._line: ClientConnection | None = None
-        self._results: dict[str, asyncio.Future[Frame]] = {}
+        self._results = PendingAnswers[str, Frame]()
         self._numbers = count(1)
         self._names: dict[str, str] = {}
         """The names of people we have met, by id."""
@@ -136,7 +138,7 @@ class YuanbaoAdapter:
                     self._line = None
                     reading.cancel()
                     await asyncio.wait({reading})
-                    self._fail_pending()
+                    self._results.fail(_LOST)
         except ConnectionClosed as error:
             code = error.rcvd.code if error.rcvd else 0
             raise (PlatformRefused(_BANNED) if code in _BANS else PlatformDown("Yuanbao closed it.")) from error
@@ -176,9 +178,7 @@ class YuanbaoAdapter:
             if frame is None:
                 continue
             if frame.kind is Kind.RESPONSE:
-                waiting = self._results.pop(frame.id, None)
-                if waiting and not waiting.done():
-                    waiting.set_result(frame)
+                self._results.settle(frame.id, frame)
             elif frame.kind is Kind.PUSH:
                 await self._take(frame, line, receiver)
         raise PlatformDown("Yuanbao closed the connection.")
@@ -279,23 +279,15 @@ class YuanbaoAdapter:
             async with asyncio.timeout(_RESULT_SECONDS):
                 return await self._ask(self._line, command, data, MESSAGES)
         except (ConnectionClosed, TimeoutError) as error:
-            raise SendUnclear("The connection was lost while sending.") from error
+            raise SendUnclear(_LOST) from error
 
     async def _ask(self, line: ClientConnection, command: str, data: bytes, module: str) -> Frame:
         request = Frame(
             kind=Kind.REQUEST, command=command, id=uuid4().hex, module=module, number=next(self._numbers), data=data
         )
-        waiting = self._results[request.id] = asyncio.get_running_loop().create_future()
-        try:
+        with self._results.expect(request.id) as answer:
             await line.send(request.encode())
-            return await waiting
-        finally:
-            self._results.pop(request.id, None)
-
-    def _fail_pending(self) -> None:
-        for waiting in self._results.values():
-            if not waiting.done():
-                waiting.set_exception(SendUnclear("The connection was lost while sending."))
+            return await answer
 
 
 def _bytes(raw: str | bytes) -> bytes:
