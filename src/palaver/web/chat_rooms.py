@@ -39,8 +39,6 @@ class Room:
     source: Source
     place: SessionKey
     session: Session | None = None
-    is_elsewhere: bool = False
-    """Messages have to be led to it from here first."""
     home: str | None = None
     """The page of the reader's web chat in which it is open, if that is another page."""
     listed: ListedChat | None = None
@@ -104,8 +102,7 @@ def _described(request: WebRequest, room: Room, session: Session | None) -> Stat
     if session is None:
         return room
     listed = yield from request.store.chat_list.describe(request.caller.identity, [session])
-    reaches = yield from request.store.attach.conversation_of(room.place)
-    return replace(room, session=session, listed=listed[0], is_elsewhere=session.key != reaches)
+    return replace(room, session=session, listed=listed[0])
 
 
 async def find_room_of(request: WebRequest, id_: str) -> Room:
