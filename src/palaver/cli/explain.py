@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 from zoneinfo import ZoneInfo
@@ -124,20 +125,8 @@ def key(
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    def by_hand() -> Source:
-        return source_by_hand(
-            platform,
-            kind,
-            chat=chat,
-            thread=thread,
-            parent=parent,
-            user=user,
-            user_alt=user_alt,
-            server=server,
-            account=account,
-            profile=MAIN if profile is None else profile,
-        )
-
+    asked_for = MAIN if profile is None else profile
+    by_hand = partial(source_by_hand, platform, kind, chat, thread, parent, user, user_alt, server, account, asked_for)
     scopes = {"dm": dm_scope, "group": group_scope, "thread": thread_scope}
     given = {name: scope for name, scope in scopes.items() if scope is not None}
 
@@ -205,9 +194,7 @@ def explain_access(
         platform, participant = parse_identity(who, known_platforms())
         user = parse_participant(participant)[0] or ""
         where = chat or (user if kind == DM else "")
-        described = source_by_hand(
-            platform, kind, chat=where, thread=thread, parent=parent, server=server, account=account
-        )
+        described = source_by_hand(platform, kind, where, thread, parent, "", "", server, account)
         return with_participant(described, participant)
 
     trust = Trust(is_bot=bot, has_role_grant=platform_role, via_trusted_relay=relay)
@@ -247,19 +234,7 @@ def route(
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    def by_hand() -> Source:
-        return source_by_hand(
-            platform,
-            kind,
-            chat=chat,
-            thread=thread,
-            parent=parent,
-            user=user,
-            user_alt=user_alt,
-            server=server,
-            account=account,
-        )
-
+    by_hand = partial(source_by_hand, platform, kind, chat, thread, parent, user, user_alt, server, account)
     result = explained(store, message, by_hand, mention=True)
     explanation = result.explanation
     profile, opening = explanation.conversation.profile, explanation.opening
@@ -318,11 +293,7 @@ def reset(
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    def by_hand() -> Source:
-        return source_by_hand(
-            platform, kind, chat=chat, thread=thread, parent=parent, user=user, server=server, account=account
-        )
-
+    by_hand = partial(source_by_hand, platform, kind, chat, thread, parent, user, "", server, account)
     changed = {"mode": policy, "idle_minutes": idle_minutes, "at_hour": at_hour}
     given = {name: value for name, value in changed.items() if value is not None}
     zone = parse_zone(zone_name) if zone_name else None

@@ -72,14 +72,13 @@ class Result:
 def source_by_hand(
     platform: str,
     kind: str,
-    *,
-    chat: str = "",
-    thread: str = "",
-    parent: str = "",
-    user: str = "",
-    user_alt: str = "",
-    server: str = "",
-    account: str = "",
+    chat: str,
+    thread: str,
+    parent: str,
+    user: str,
+    user_alt: str,
+    server: str,
+    account: str,
     profile: str = MAIN,
 ) -> Source:
     known = known_platforms()
