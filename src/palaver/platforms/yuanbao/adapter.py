@@ -162,15 +162,9 @@ class YuanbaoAdapter:
             self._token.drop(token)
             raise PlatformDown("The token has expired.")
         if code and code != _ALREADY_BOUND:
-            raise (
-                PlatformDown(f"Yuanbao does not connect the bot: {code}.")
-                if code
-                in {
-                    *_INTERNAL,
-                    _OVERLOADED,
-                }
-                else PlatformRefused(f"{_WRONG_SECRET} ({code})")
-            )
+            if code in {*_INTERNAL, _OVERLOADED}:
+                raise PlatformDown(f"Yuanbao does not connect the bot: {code}.")
+            raise PlatformRefused(f"{_WRONG_SECRET} ({code})")
 
     async def _read(self, line: ClientConnection, receiver: Receiver) -> None:
         async for raw in line:
