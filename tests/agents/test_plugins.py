@@ -11,7 +11,7 @@ import pytest
 from palaver.agents.plugins import agent_options, make_agent
 from palaver.config.agents import EchoAgentConfig, PluginAgentConfig
 from palaver.config.errors import MalformedConfig
-from palaver.config.loader import load
+from palaver.config.loader import load, load_with_sources
 from palaver.model.errors import BadArgument
 from palaver.protocols.agent import Final
 from tests.agents.helpers import asked, events
@@ -100,7 +100,7 @@ def test_the_configuration_names_it_and_imports_nothing() -> None:
 def test_a_mistake_says_where_it_is(text: str, words: str) -> None:
     Path("own.yaml").write_text(text)
     with pytest.raises(MalformedConfig) as caught:
-        load(Path(), ENVIRON, agent_options=agent_options)
+        load_with_sources(Path(), ENVIRON, agent_options=agent_options)
     assert str(caught.value).startswith(words)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from palaver.config.effective import effective_settings
 from palaver.config.errors import MalformedConfig, Mistake
-from palaver.config.loader import load, load_with_sources
+from palaver.config.loader import load_with_sources
 from palaver.config.model import Config
 from palaver.platforms.plugins import known_platforms, load_factory
 from tests.pigeon import install
@@ -24,7 +24,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def written(text: str, file: str = "own.yaml") -> Config:
     Path(file).write_text(text)
-    return load(Path(), ENVIRON, known_platforms(), load_factory)
+    return load_with_sources(Path(), ENVIRON, known_platforms(), load_factory).config
 
 
 def mistakes(text: str, file: str = "own.yaml") -> Sequence[Mistake]:
@@ -43,7 +43,7 @@ def test_several_accounts_of_a_platform() -> None:
 def test_nothing_is_imported_that_is_not_used() -> None:
     written("platforms: {pigeon: {busy: collect}}")
     assert "pigeon_post" not in sys.modules
-    load(Path(), ENVIRON, known_platforms())
+    load_with_sources(Path(), ENVIRON, known_platforms())
     assert "pigeon_post" not in sys.modules
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from palaver.config.agents import EchoAgentConfig
 from palaver.config.errors import MalformedConfig, Mistake
-from palaver.config.loader import load
+from palaver.config.loader import load, load_with_sources
 from palaver.config.model import Config
 from palaver.config.quotas import API_OWNER, TERMINAL_OWNER, WEB_OWNER
 from palaver.config.reader import parse
@@ -44,7 +44,7 @@ class Place:
         for file, text in ((self.user, user), (self.project, project)):
             if text is not None:
                 file.write_text(text, encoding="utf-8")
-        return load(self.project.parent, {**self.environ, **environ}, PLATFORMS)
+        return load_with_sources(self.project.parent, {**self.environ, **environ}, PLATFORMS).config
 
     def mistakes(self, user: str | None = None, project: str | None = None, **environ: str) -> Sequence[Mistake]:
         with pytest.raises(MalformedConfig) as caught:

@@ -12,7 +12,7 @@ from palaver.cli.loop import run
 from palaver.cli.output import FAILED, print_json, print_line, print_rows, print_verdict
 from palaver.cli.shared_options import Json, StoreOption, ask, now
 from palaver.commands.formatting import ago
-from palaver.config.loader import load
+from palaver.config.loader import load, load_with_sources
 from palaver.gateway.probe import Answer, ask_accounts
 from palaver.model.errors import UnknownPlatform
 from palaver.model.turn import account_text
@@ -92,7 +92,7 @@ def check(name: Name = "", *, store: StoreOption = None, json: Json = False) -> 
 
 def _findings(name: str, store: str | None) -> list[_Finding]:
     """Check the configured accounts, and report the state of others that a gateway still serves."""
-    config = load(Path.cwd(), os.environ, known_platforms(), load_factory)
+    config = load_with_sources(Path.cwd(), os.environ, known_platforms(), load_factory).config
     wanted = {account_text(platform, account) for platform, account, _ in config.accounts}
     known = [each for each in _accounts(store) if not _is_dropped(each, wanted)]
     meant = [each for each in known if (name in {each.platform, each.name} if name else each.name in wanted)]

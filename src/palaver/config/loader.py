@@ -40,21 +40,9 @@ class Loaded:
     """Valid settings that should be improved."""
 
 
-def load(
-    cwd: Path,
-    environ: Mapping[str, str],
-    platforms: Mapping[str, Platform] | None = None,
-    describe_adapter: DescribeAdapter | None = None,
-    agent_options: AgentOptions | None = None,
-    *,
-    draft: str | None = None,
-) -> Config:
-    """Load the configuration of a process in `cwd`; raise MalformedConfig with all mistakes.
-
-    With `platforms`, other platform names are mistakes. With `describe_adapter` and `agent_options`, adapters, hooks
-    and agents are imported and their options checked. With `draft`, your own file counts as if it said that.
-    """
-    return load_with_sources(cwd, environ, platforms, describe_adapter, agent_options, draft=draft).config
+def load(cwd: Path, environ: Mapping[str, str], *, draft: str | None = None) -> Config:
+    """Load the configuration of a process in `cwd`, as `load_with_sources` does; import nothing that it names."""
+    return load_with_sources(cwd, environ, draft=draft).config
 
 
 def load_with_sources(
@@ -66,6 +54,11 @@ def load_with_sources(
     *,
     draft: str | None = None,
 ) -> Loaded:
+    """Load the configuration of a process in `cwd`; raise MalformedConfig with all mistakes.
+
+    With `platforms`, other platform names are mistakes. With `describe_adapter` and `agent_options`, adapters, hooks
+    and agents are imported and their options checked. With `draft`, your own file counts as if it said that.
+    """
     defaults = _section(data_dir=(str(data_directory(environ)), ""), store=(DATABASE, ""))
     nodes, mistakes = [defaults], list[Mistake]()
     variables = read_variables(environ)

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from palaver.config.errors import MalformedConfig
-from palaver.config.loader import load
+from palaver.config.loader import load_with_sources
 from palaver.platforms.plugins import known_platforms, load_factory
 from palaver.platforms.slack.options import SlackOptions
 from tests.platforms.slack.world import APP_TOKEN, BOT_TOKEN
@@ -39,7 +39,9 @@ def test_a_mistake_in_the_configuration_is_reported_without_the_token(tmp_path: 
         f"platforms: {{slack: {{accounts: {{helper: {{bot_token: 42-secret, app_token: {APP_TOKEN}}}}}}}}}"
     )
     with pytest.raises(MalformedConfig) as raised:
-        load(tmp_path, {"PALAVER_CONFIG": str(own), "PALAVER_HOME": "/data"}, known_platforms(), load_factory)
+        load_with_sources(
+            tmp_path, {"PALAVER_CONFIG": str(own), "PALAVER_HOME": "/data"}, known_platforms(), load_factory
+        )
     (mistake,) = raised.value.mistakes
     assert "xoxb-" in str(mistake)
     assert "42-secret" not in str(mistake)

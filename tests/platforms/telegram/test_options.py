@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from palaver.config.errors import MalformedConfig
-from palaver.config.loader import load
+from palaver.config.loader import load_with_sources
 from palaver.platforms.plugins import known_platforms, load_factory
 from palaver.platforms.telegram.options import Mode, TelegramOptions
 from tests.platforms.telegram.world import TOKEN
@@ -40,7 +40,9 @@ def test_mistakes_are_reported_with_what_is_wanted(changed: dict[str, str], word
 def test_a_mistake_in_the_configuration_is_reported_without_the_token(tmp_path: Path) -> None:
     (own := tmp_path / "own.yaml").write_text("platforms: {telegram: {accounts: {helper: {token: 42-secret}}}}")
     with pytest.raises(MalformedConfig) as raised:
-        load(tmp_path, {"PALAVER_CONFIG": str(own), "PALAVER_HOME": "/data"}, known_platforms(), load_factory)
+        load_with_sources(
+            tmp_path, {"PALAVER_CONFIG": str(own), "PALAVER_HOME": "/data"}, known_platforms(), load_factory
+        )
     (mistake,) = raised.value.mistakes
     assert "Use a token from @BotFather" in str(mistake)
     assert "42-secret" not in str(mistake)
