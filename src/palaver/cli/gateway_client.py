@@ -5,14 +5,14 @@ import logging
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from datetime import timedelta
-from typing import Self, cast
+from typing import Self
 
 from palaver.config.editor import ConfigFile
 from palaver.config.model import Config
 from palaver.gateway.gateway import Gateway
 from palaver.gateway.log_file import LogFile
 from palaver.gateway.terminal import terminal_socket
-from palaver.model.errors import PalaverError, StoreInUse
+from palaver.model.errors import PalaverError, StoreInUse, first_error
 from palaver.platforms.terminal.client import GatewayFailing
 from palaver.platforms.terminal.socket import Streams, connect
 
@@ -123,9 +123,7 @@ class GatewayClient:
 
     def _explain(self, error: BaseException) -> BaseException:
         """Return the first error if a person can fix it; otherwise say where the traceback is."""
-        first: BaseException = error
-        while isinstance(first, BaseExceptionGroup):
-            first = cast("BaseExceptionGroup[BaseException]", first).exceptions[0]
+        first = first_error(error)
         if isinstance(first, PalaverError | OSError):
             return first
         log.error("the gateway failed", exc_info=error, extra={"action": "gateway.error"})

@@ -48,7 +48,7 @@ from palaver.gateway.web import (
     web_address,
     web_limits,
 )
-from palaver.model.errors import NewerSchema
+from palaver.model.errors import NewerSchema, first_error
 from palaver.model.key import SessionKey
 from palaver.model.prompt import Pseudonyms
 from palaver.model.source import Source, Trust
@@ -358,10 +358,8 @@ async def _serve_engine(engine: Engine) -> None:
     try:
         await engine.serve()
     except BaseExceptionGroup as group:
-        newer: BaseException | None = group.subgroup(NewerSchema)
-        while isinstance(newer, BaseExceptionGroup):
-            newer = cast("BaseExceptionGroup[BaseException]", newer).exceptions[0]
-        raise newer or group from None
+        newer = group.subgroup(NewerSchema)
+        raise first_error(newer) if newer else group from None
 
 
 async def _wait_first(serving: "asyncio.Task[None]", *others: Awaitable[object]) -> None:

@@ -26,11 +26,19 @@ PalaverError                anything Palaver itself raises
 from collections.abc import Iterable
 from datetime import datetime
 from enum import Enum
+from typing import cast
 
 from palaver.model.text import quoted
 
 
 class PalaverError(Exception): ...
+
+
+def first_error(error: BaseException) -> BaseException:
+    """Return the first error of a group, and any other error as it is."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    return error
 
 
 class InvalidInput(PalaverError):

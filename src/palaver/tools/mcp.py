@@ -9,13 +9,13 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from http import HTTPStatus
-from typing import cast
 
 import anyio
 import httpx2
 from mcp import Client, MCPError, types
 from mcp.client.session import IncomingMessage
 
+from palaver.model.errors import first_error
 from palaver.model.redact import redact
 from palaver.model.text import one_line
 from palaver.model.tools import matches_any
@@ -267,9 +267,7 @@ def _time() -> float:
 
 
 def _describe_failure(error: BaseException) -> str:
-    while isinstance(error, BaseExceptionGroup):
-        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
-    match error:
+    match error := first_error(error):
         case MCPError():
             is_gone = error.code == types.CONNECTION_CLOSED
             reason = one_line(redact(error.message), _MAX_PROBLEM_LENGTH)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import NoReturn, cast
+from typing import NoReturn
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
@@ -18,7 +18,7 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAu
 from pydantic import AnyUrl, BaseModel, ValidationError
 
 from palaver.db.private_files import make_private_folder, open_private
-from palaver.model.errors import PalaverError
+from palaver.model.errors import PalaverError, first_error
 from palaver.model.redact import redact
 from palaver.model.text import one_line
 
@@ -173,11 +173,10 @@ async def log_in_to(
 
 
 def _reason(error: BaseException) -> LoginFailed:
-    while isinstance(error, BaseExceptionGroup):
-        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
-    if isinstance(error, LoginFailed):
-        return error
-    return LoginFailed(f"The login failed: {one_line(redact(str(error)), _MAX_REASON_LENGTH)}")
+    first = first_error(error)
+    if isinstance(first, LoginFailed):
+        return first
+    return LoginFailed(f"The login failed: {one_line(redact(str(first)), _MAX_REASON_LENGTH)}")
 
 
 def _metadata(redirect: str) -> OAuthClientMetadata:
