@@ -95,15 +95,9 @@ def export_sessions(
     report = _ExportReport()
 
     async def export(opened: Store) -> None:
-        ids = [(await find(opened, name)).id for name in names or []]
-        records = (
-            collect_some(opened.database, dict.fromkeys(ids), OPERATOR)
-            if ids
-            else collect_all(opened.database, OPERATOR, wanted, report=lambda _: report.unreadable.update(["session"]))
-        )
+        records = report.follow(await _collect(opened, names or [], wanted, report.unreadable))
         with open_output(output, force=force, example=EXAMPLES["export"], vault=vault) as file:
-            followed = report.follow(records)
-            async for piece in write_archive(followed, chosen, hidden=hidden, contents=contents, zone=zone):
+            async for piece in write_archive(records, chosen, hidden=hidden, contents=contents, zone=zone):
                 file.write(piece)
 
     ask(store, export)
@@ -112,6 +106,15 @@ def export_sessions(
     if output:
         done = f"{counted(report.sessions, 'session')} in {one_line(output, 200)}"
         print_result({"sessions": report.sessions, "file": output}, done, as_json=json)
+
+
+async def _collect(
+    opened: Store, names: Sequence[str], wanted: ListFilter, unreadable: Counter[str]
+) -> AsyncIterator[SessionRecord]:
+    if names:
+        ids = [(await find(opened, name)).id for name in names]
+        return collect_some(opened.database, dict.fromkeys(ids), OPERATOR)
+    return collect_all(opened.database, OPERATOR, wanted, report=lambda _: unreadable.update(["session"]))
 
 
 class _ExportReport:
