@@ -98,11 +98,12 @@ def refusal(capsys: pytest.CaptureFixture[str], *args: str, code: int = 2) -> st
 # Where
 
 
-def test_which_store() -> None:
-    assert chosen_url("x.db", {"PALAVER_STORE": "y.db"}) == "x.db"
-    assert chosen_url("", {"PALAVER_STORE": "y.db"}) == ""
-    assert chosen_url(None, {"PALAVER_STORE": "y.db", "PALAVER_HOME": "/data"}) == "y.db"
-    assert chosen_url(None, {"PALAVER_STORE": "", "PALAVER_HOME": "/data"}) == "/data/palaver.db"
+def test_which_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PALAVER_HOME", "/data")
+    monkeypatch.setenv("PALAVER_STORE", "y.db")
+    assert [chosen_url(option) for option in ("x.db", "", None)] == ["x.db", "", "y.db"]
+    monkeypatch.setenv("PALAVER_STORE", "")
+    assert chosen_url(None) == "/data/palaver.db"
 
 
 @pytest.mark.parametrize("args", READING, ids=lambda args: args[0])
