@@ -85,18 +85,23 @@ export class Messages {
 
   // Resolves once what is shown is not older than this call.
   refresh({ whole = false } = {}) {
-    this.isStale = true;
     this.dropsOlder ||= whole;
-    this.fetching ||= this.fetchFresh().finally(() => { this.fetching = null; });
-    return this.fetching;
+    this.wanted ||= new Promise((done) => { this.shown = done; });
+    const { wanted } = this;
+    if (!this.isFetching) this.fetchFresh();
+    return wanted;
   }
 
   async fetchFresh() {
-    while (this.isStale) {
-      this.isStale = false;
+    this.isFetching = true;
+    while (this.wanted) {
+      const { shown } = this;
+      this.wanted = null;
       await fetchFragment(location.pathname).then((fresh) => fresh && this.show(fresh)).catch((error) => this.onError(error));
+      shown();
       await new Promise((done) => { setTimeout(done, PAUSE_MS); });
     }
+    this.isFetching = false;
   }
 
   onError(error) {
