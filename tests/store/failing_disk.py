@@ -128,7 +128,7 @@ class FailingDisk(apsw.VFS):
 
     def leave_behind(self, folder: Path, chance: random.Random | None = None) -> None:
         """Write to a folder what a power failure would leave now: what was flushed, and by chance some of the rest."""
-        for name, content in self._contents.items():
+        for name, content in list(self._contents.items()):  # another thread can open a file meanwhile
             (folder / Path(name).name).write_bytes(content.after_power_failure(chance) if chance else content.safe)
 
     def content(self, name: str) -> _Content:
