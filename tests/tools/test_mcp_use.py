@@ -25,18 +25,24 @@ OWNERS = (Grant(role=AccessRole.OWNER),)
 FREE = ToolRules(allowed={"all": ApprovalMode.ALWAYS})
 
 
-async def test_images_and_resources_are_files_of_the_conversation(tmp_path: Path) -> None:
+async def test_one_server_in_a_conversation(tmp_path: Path) -> None:
+    """To start a server of the official library takes a second, so one serves all of it."""
+    async with serving("good", program("good_server.py"), limit=120.0) as server:
+        await _get_files(server, tmp_path)
+        await _stop_a_turn(server, tmp_path)
+        await _get_too_much(server, tmp_path)
+
+
+async def _get_files(server: McpServer, tmp_path: Path) -> None:
+    """Images and resources are files of the conversation."""
     shelf = BlobStore(tmp_path / "files")
-    async with (
-        serving("good", program("good_server.py")) as server,
-        running(
-            tmp_path / "p.db",
-            toolsets=lambda _: (McpServers((server,)), FileTools()),
-            grants=OWNERS,
-            tools=FREE,
-            shelf=shelf,
-        ) as here,
-    ):
+    async with running(
+        tmp_path / "p.db",
+        toolsets=lambda _: (McpServers((server,)), FileTools()),
+        grants=OWNERS,
+        tools=FREE,
+        shelf=shelf,
+    ) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, use("good__things"))
@@ -57,35 +63,12 @@ async def test_images_and_resources_are_files_of_the_conversation(tmp_path: Path
         assert shelf.place(data.sha256 or "")
 
 
-async def test_a_large_result_is_shortened_and_a_large_file_is_not_kept(tmp_path: Path) -> None:
-    async with (
-        serving("good", program("good_server.py"), limit=120.0) as server,
-        running(
-            tmp_path / "p.db",
-            toolsets=lambda _: (McpServers((server,)),),
-            grants=OWNERS,
-            tools=FREE,
-            shelf=BlobStore(tmp_path / "files"),
-            file_size=10,
-        ) as here,
-    ):
-        alice = here.world.person("alice")
-        chat = here.world.dm(alice)
-        await chat.say(alice, use("good__much", size=10_000_000))
-        await here.settled()
-        (result,) = [entry.text for entry in await here.entries() if entry.role is Role.TOOL]
-        assert len(result) < 33_000
-        assert "… (9968000 characters omitted) …" in result
-        await chat.say(alice, use("good__things"))
-        await chat.hears("not available: it is larger than 10 bytes")
-
-
-async def test_a_stopped_turn_cancels_the_call_on_the_server(tmp_path: Path) -> None:
+async def _stop_a_turn(server: McpServer, tmp_path: Path) -> None:
+    """A stopped turn cancels the call on the server."""
     file = tmp_path / "work"
-    async with (
-        serving("good", program("good_server.py")) as server,
-        running(tmp_path / "p.db", toolsets=lambda _: (McpServers((server,)),), grants=OWNERS, tools=FREE) as here,
-    ):
+    async with running(
+        tmp_path / "stopped.db", toolsets=lambda _: (McpServers((server,)),), grants=OWNERS, tools=FREE
+    ) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, use("good__work", file=str(file)))
@@ -95,59 +78,65 @@ async def test_a_stopped_turn_cancels_the_call_on_the_server(tmp_path: Path) -> 
         assert await text(server, "good__add", {"a": 1, "b": 1}) == "2"
 
 
-async def test_progress_is_reported_in_words(tmp_path: Path) -> None:
-    reported: list[str] = []
-    async with serving("good", program("good_server.py"), limit=5.0) as server:
-        await server.tools()
-        call = asyncio.create_task(server.use("good__work", {"file": str(tmp_path / "work")}, reported.append))
-        await until(lambda: bool(reported))
-        call.cancel()
-    assert reported == ["1 of 3: the first page"]
+async def _get_too_much(server: McpServer, tmp_path: Path) -> None:
+    """A large result is shortened, and a large file is not kept."""
+    async with running(
+        tmp_path / "much.db",
+        toolsets=lambda _: (McpServers((server,)),),
+        grants=OWNERS,
+        tools=FREE,
+        shelf=BlobStore(tmp_path / "small files"),
+        file_size=10,
+    ) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, use("good__much", size=1_000_000))
+        await here.settled()
+        (result,) = [entry.text for entry in await here.entries() if entry.role is Role.TOOL]
+        assert len(result) < 33_000
+        assert "… (968000 characters omitted) …" in result
+        await chat.say(alice, use("good__things"))
+        await chat.hears("not available: it is larger than 10 bytes")
 
 
-async def test_only_allowed_tools_of_a_server_are_used() -> None:
-    place = replace(program("good_server.py"), tools=frozenset({"add", "m*"}))
-    async with serving("good", place) as server:
-        assert [tool.name for tool in await server.tools()] == ["good__add", "good__much"]
-        with pytest.raises(ToolFailed):
-            await server.use("good__environment", {})
-        assert not server.has("good__environment")
-
-
-async def test_a_server_runs_so_many_calls_at_once(tmp_path: Path) -> None:
-    place = replace(program("good_server.py"), calls=2)
+async def test_a_server_runs_so_many_calls_at_once_and_reports_their_progress(tmp_path: Path) -> None:
+    place, reported = replace(program("good_server.py"), calls=2), list[str]()
     async with serving("good", place) as server:
         await server.tools()
         files = [tmp_path / str(number) for number in range(3)]
-        calls = [asyncio.create_task(server.use("good__work", {"file": str(file)})) for file in files]
-        await until(lambda: files[0].exists() and files[1].exists())
+        calls = [
+            asyncio.create_task(server.use("good__work", {"file": str(file)}, report))
+            for file, report in zip(files, (reported.append, ignore, ignore), strict=True)
+        ]
+        await until(lambda: files[0].exists() and files[1].exists() and bool(reported))
         # The third call waits here, not on the server: nothing of it has arrived there.
         assert not files[2].exists()
         calls[0].cancel()
         await until(files[2].exists)
+        waiting = asyncio.create_task(text(server, "good__add", {"a": 1, "b": 1}))
+        await asyncio.sleep(0)
+        gone = vars(server)["_tools"].pop("good__add")  # as a list that was read meanwhile
         for call in calls:
             call.cancel()
-        assert await text(server, "good__add", {"a": 1, "b": 1}) == "2"
-
-
-async def test_a_tool_that_is_gone_when_its_turn_comes_says_so(tmp_path: Path) -> None:
-    place = replace(program("good_server.py"), calls=1)
-    async with serving("good", place) as server:
-        await server.tools()
-        first = asyncio.create_task(server.use("good__work", {"file": str(tmp_path / "a")}))
-        await until((tmp_path / "a").exists)
-        second = asyncio.create_task(text(server, "good__add", {"a": 1, "b": 1}))
-        await asyncio.sleep(0)
-        del vars(server)["_tools"]["good__add"]  # as a list that was read meanwhile
-        first.cancel()
         with pytest.raises(ToolFailed, match="no longer has this tool"):
-            await second
+            await waiting
         assert server.problem is None
+        vars(server)["_tools"]["good__add"] = gone
+        assert await text(server, "good__add", {"a": 1, "b": 1}) == "2"
+    assert reported == ["1 of 3: the first page"]
+
+
+def ignore(_: str) -> None:
+    """Leave out what this call reports."""
 
 
 async def test_a_server_that_is_killed_between_two_calls_is_there_for_the_next() -> None:
-    async with serving("good", program("good_server.py")) as server:
-        assert await server.tools()
+    place = replace(program("good_server.py"), tools=frozenset({"add", "m*"}))
+    async with serving("good", place) as server:
+        assert [tool.name for tool in await server.tools()] == ["good__add", "good__much"]  # what is allowed
+        with pytest.raises(ToolFailed):
+            await server.use("good__environment", {})
+        assert not server.has("good__environment")
         assert await text(server, "good__add", {"a": 1, "b": 1}) == "2"
         (child,) = children_running("good_server.py")
         child.kill()
