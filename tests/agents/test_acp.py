@@ -38,71 +38,79 @@ async def talking(
         await agent.close()
 
 
-async def test_one_session_for_each_conversation_that_remembers(tmp_path: Path) -> None:
+async def test_conversations_permissions_and_decisions(tmp_path: Path) -> None:
+    """To start an agent of the official library takes more than a second, so one answers all of them."""
     async with talking(tmp_path) as here:
-        alice, bob = here.world.person("alice"), here.world.person("bob")
-        chat, other = here.world.dm(alice), here.world.dm(bob)
-        await chat.say(alice, "one")
-        await chat.hears("heard 1: ")
-        await here.settled()
-        heard = await chat.hears("heard 1: ")
-        assert heard.text.endswith("one")
-        assert "## " in heard.text  # where it is comes with the first prompt
-        await chat.say(alice, "two")
-        await chat.hears("heard 2: ")
-        await here.settled()
-        heard = await chat.hears("heard 2: ")
-        assert "one" not in heard.text
-        assert heard.text.endswith("two")
-        await other.say(bob, "three")
-        await other.hears("heard 1: ")
-        await here.settled()
-        answers = [entry for entry in await here.entries() if entry.role is Role.ASSISTANT]
-        assert answers[-1].reasoning == "hm"
-        await chat.say(alice, "/undo")
-        await chat.say(alice, "four")
-        await chat.hears("four")
-        await here.settled()
-        heard = await chat.hears("four")
-        assert "heard 1: " in heard.text  # its memory is no longer the conversation's: it reads it again
-        assert "two" not in heard.text
+        await _remember_each_conversation(here)
+        await _ask_for_permission(here)
+        await _ask_for_two_permissions(here)
 
 
-async def test_a_permission_is_an_approval(tmp_path: Path) -> None:
-    async with talking(tmp_path) as here:
-        chat = here.world.dm(alice := here.world.person("alice"))
-        for times, (decision, chosen) in enumerate((("/approve", "yes"), ("/deny", "no")), 1):
-            await chat.say(alice, "delete it")
-            await chat.hears("May I use Delete a.txt?\npath: a.txt", times=times)
-            await chat.say(alice, decision)
-            await chat.hears(f"The answer was {chosen}.")
-        await here.settled()
-        called = [entry for entry in await here.entries() if entry.calls]
-        assert [entry.calls[0].name for entry in called] == ["acp_delete"] * 2
-        assert [entry.text for entry in called] == ["First I tidy up."] * 2
-        results = [entry for entry in await here.entries() if entry.role is Role.TOOL]
-        assert [entry.text for entry in results] == ["a.txt deleted: yes", "a.txt deleted: no"]
-        assert [entry.answers for entry in results] == [entry.calls[0].id for entry in called]
-        await chat.say(alice, "delete it")
-        await chat.hears("May I use Delete a.txt?", times=3)
-        await chat.say(alice, "no, wait")
-        await chat.hears("heard 4: ")
+async def _remember_each_conversation(here: Bench) -> None:
+    """One session for each conversation, which remembers."""
+    alice, bob = here.world.person("alice"), here.world.person("bob")
+    chat, other = here.world.dm(alice), here.world.dm(bob)
+    await chat.say(alice, "one")
+    await chat.hears("heard 1: ")
+    await here.settled()
+    heard = await chat.hears("heard 1: ")
+    assert heard.text.endswith("one")
+    assert "## " in heard.text  # where it is comes with the first prompt
+    await chat.say(alice, "two")
+    await chat.hears("heard 2: ")
+    await here.settled()
+    heard = await chat.hears("heard 2: ")
+    assert "one" not in heard.text
+    assert heard.text.endswith("two")
+    await other.say(bob, "three")
+    await other.hears("heard 1: ")
+    await here.settled()
+    answers = [entry for entry in await here.entries() if entry.role is Role.ASSISTANT]
+    assert answers[-1].reasoning == "hm"
+    await chat.say(alice, "/undo")
+    await chat.say(alice, "four")
+    await chat.hears("four")
+    await here.settled()
+    heard = await chat.hears("four")
+    assert "heard 1: " in heard.text  # its memory is no longer the conversation's: it reads it again
+    assert "two" not in heard.text
 
 
-async def test_each_of_two_permissions_gets_its_own_decision(tmp_path: Path) -> None:
-    async with talking(tmp_path) as here:
-        chat = here.world.dm(alice := here.world.person("alice"))
-        await chat.say(alice, "delete both")
-        await chat.hears("May I use Delete a.txt?\npath: a.txt")
-        await chat.say(alice, "/approve")
-        await chat.hears("May I use Delete b.txt?\npath: b.txt")
-        await chat.say(alice, "/deny")
-        await chat.hears("The answer was no.")
-        await here.settled()
-        called = {call.id: call.arguments for entry in await here.entries() for call in entry.calls}
-        results = {called[entry.answers or ""]: entry.text for entry in await here.entries() if entry.role is Role.TOOL}
-        assert sorted(results.values()) == ["a.txt deleted: yes", "b.txt deleted: no"]
-        assert all(json.loads(arguments)["path"] in text for arguments, text in results.items())
+async def _ask_for_permission(here: Bench) -> None:
+    """A permission is an approval."""
+    chat = here.world.dm(carol := here.world.person("carol"))
+    for times, (decision, chosen) in enumerate((("/approve", "yes"), ("/deny", "no")), 1):
+        await chat.say(carol, "delete it")
+        await chat.hears("May I use Delete a.txt?\npath: a.txt", times=times)
+        await chat.say(carol, decision)
+        await chat.hears(f"The answer was {chosen}.")
+    await here.settled()
+    called = [entry for entry in await here.entries() if entry.calls]
+    assert [entry.calls[0].name for entry in called] == ["acp_delete"] * 2
+    assert [entry.text for entry in called] == ["First I tidy up."] * 2
+    results = [entry for entry in await here.entries() if entry.role is Role.TOOL]
+    assert [entry.text for entry in results] == ["a.txt deleted: yes", "a.txt deleted: no"]
+    assert [entry.answers for entry in results] == [entry.calls[0].id for entry in called]
+    await chat.say(carol, "delete it")
+    await chat.hears("May I use Delete a.txt?", times=3)
+    await chat.say(carol, "no, wait")
+    await chat.hears("heard 4: ")
+
+
+async def _ask_for_two_permissions(here: Bench) -> None:
+    """Each of two permissions gets its own decision."""
+    chat = here.world.dm(dave := here.world.person("dave"))
+    await chat.say(dave, "delete both")
+    await chat.hears("May I use Delete a.txt?\npath: a.txt")
+    await chat.say(dave, "/approve")
+    await chat.hears("May I use Delete b.txt?\npath: b.txt")
+    await chat.say(dave, "/deny")
+    await chat.hears("The answer was no.")
+    await here.settled()
+    called = {call.id: call.arguments for entry in await here.entries() for call in entry.calls}
+    results = {called[entry.answers or ""]: entry.text for entry in await here.entries() if entry.role is Role.TOOL}
+    assert sorted(results.values()) == ["a.txt deleted: yes", "b.txt deleted: no"]
+    assert all(json.loads(arguments)["path"] in text for arguments, text in results.items())
 
 
 async def test_a_restart_loads_the_session_and_remembers_the_decision(tmp_path: Path) -> None:
