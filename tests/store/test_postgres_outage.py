@@ -21,7 +21,7 @@ from palaver.store.opening import open_store
 from palaver.store.queue import inbox, turns
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
-from tests.store.conftest import fresh_database
+from tests.store.conftest import fresh_store
 from tests.store.outages import Cut, Proxy, Server
 from tests.store.world import NOON, OPERATOR, World, dm, key_of
 
@@ -43,7 +43,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 async def url(server: Server) -> str:
-    return await fresh_database(server.url)
+    return await fresh_store(server.url)
 
 
 # The network

@@ -15,7 +15,7 @@ from palaver.store.opening import open_store
 from palaver.store.records import entry_of
 from palaver.store.status.invariants import violations
 from tests.forkserver import ROOT, start_module
-from tests.store.conftest import fresh_database
+from tests.store.conftest import fresh_store
 from tests.store.worker_child import Record, work_together
 
 Diary = Sequence[Record]
@@ -129,7 +129,7 @@ async def test_many_tasks_over_one_sqlite_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("processes", [4])
 async def test_several_processes_over_one_postgres_database(postgres_server: str, processes: int) -> None:
-    url, seed = await fresh_database(postgres_server), some_seed()
+    url, seed = await fresh_store(postgres_server), some_seed()
     async with await open_store(url):
         outputs = await asyncio.gather(*(run_child(url, f"p{n} q{n}", seed + 100 * n, 120) for n in range(processes)))
     await check(url, [diary for output in outputs for diary in output])

@@ -13,7 +13,7 @@ from palaver.store.privacy.digests import load_digests
 from palaver.store.privacy.erase_steps import erase_messages
 from palaver.store.queue import inbox, turns
 from palaver.store.store import Store
-from tests.store.conftest import fresh_database
+from tests.store.conftest import fresh_store
 from tests.store.world import World, dm, key_of
 
 DRIVER: Any = asyncpg  # it has no types of its own
@@ -56,7 +56,7 @@ async def until_somebody_sleeps(url: str) -> None:
 
 
 async def test_what_is_brought_to_a_conversation_that_leaves_the_line_keeps_it_there(postgres_server: str) -> None:
-    url = await fresh_database(postgres_server)
+    url = await fresh_store(postgres_server)
     async with await open_store(url) as store:
         world = World(store)
         await world.say("said there", DESK)
@@ -74,7 +74,7 @@ async def test_what_is_brought_to_a_conversation_that_leaves_the_line_keeps_it_t
 
 
 async def test_what_is_said_while_somebody_else_is_forgotten_is_in_the_line(postgres_server: str) -> None:
-    url = await fresh_database(postgres_server)
+    url = await fresh_store(postgres_server)
     async with await open_store(url) as store:
         world = World(store)
         await world.say("forgotten", DESK)

@@ -204,9 +204,9 @@ def _holds(folder: Path, word: str) -> bool:
 
 @pytest.fixture
 async def postgres(postgres_server: str) -> str:
-    from tests.store.conftest import fresh_database  # noqa: PLC0415 - a fixture's helper
+    from tests.store.conftest import fresh_store  # noqa: PLC0415 - a fixture's helper
 
-    return await fresh_database(postgres_server)
+    return await fresh_store(postgres_server)
 
 
 async def _append(connection: Any, session: int, text: str, now: datetime) -> None:

@@ -21,7 +21,7 @@ from palaver.store.privacy.erase_steps import fail_halted_turns
 from palaver.store.privacy.footprint import Footprint
 from palaver.store.queue import turns
 from palaver.store.store import Store
-from tests.store.conftest import DRIVER, fresh_database
+from tests.store.conftest import DRIVER, fresh_store
 from tests.store.world import LEASE, NOON, OPERATOR, World, answer, dm, group
 
 ONE = UsageTotal(turns=1, input_tokens=10, output_tokens=5, cost_micros=3)
@@ -252,7 +252,7 @@ async def test_what_waiting_turns_had_in_the_sums_of_before_is_not_told_twice(st
 
 
 async def test_many_who_settle_and_sum_up_at_once_count_every_turn_once(postgres_server: str) -> None:
-    url = await fresh_database(postgres_server)
+    url = await fresh_store(postgres_server)
     async with await open_store(url) as one, await open_store(url) as other:
         world = World(one)
         begun = [await _begun(world, str(user)) for user in range(12)]
@@ -278,7 +278,7 @@ async def _begun(world: World, user: str) -> Turn:
 
 
 async def test_a_turn_that_is_settled_late_under_an_early_position_is_not_passed_over(postgres_server: str) -> None:
-    url = await fresh_database(postgres_server)
+    url = await fresh_store(postgres_server)
     async with await open_store(url) as store:
         world = World(store)
         early = await _begun(world, "8")
