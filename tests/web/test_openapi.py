@@ -26,7 +26,7 @@ async def test_every_answer_is_as_the_document_says(window: Opened, tmp_path: Pa
         *("--checks", _CHECKS, "--phases", "examples,coverage,fuzzing"),
         *(
             "--workers",
-            "4",
+            "1",
             "--max-examples",
             "2",
             "--seed",
