@@ -1,13 +1,16 @@
 """Every test runs without the configuration of the person who runs it, and takes the time that it takes."""
 
+import asyncio
 import logging
 import os
 import signal
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from functools import partial, wraps
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import uvloop
 from hypothesis import HealthCheck, settings
 
 from palaver.db.postgres import PostgresDatabase
@@ -27,6 +30,8 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("unhurried")
+ON_UVLOOP = frozenset({"commands", "damage", "db", "dialogues", "engine", "gateway", "relay", "store"})
+"""Elsewhere tests leave pipes to programs behind, of which uvloop warns."""
 # A shell that starts tests in the background has them ignore it, and every process that they start, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -50,6 +55,12 @@ def _logs_as_before() -> Generator[None]:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "drops_transactions: the test replaces what runs transactions")
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Run what starts no programs on the loop of a gateway. It takes a sixth less of the processor."""
+    folder, *_ = item.path.relative_to(Path(__file__).parent).parts
+    return {"loop": uvloop.new_event_loop if folder in ON_UVLOOP else asyncio.new_event_loop}
 
 
 @pytest.fixture(scope="session", autouse=True)

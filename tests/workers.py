@@ -21,6 +21,8 @@ __all__ = ["pytest_addoption", "pytest_collection", "pytest_runtestloop"]
 
 PART = 8
 """A worker gets at most so many tests at once, unless they share what a fixture has made."""
+GC_THRESHOLD = 50_000
+"""As a gateway sets it. By default Python looks for rings of objects after 700, which takes 3 % of the tests."""
 Jobs = Any
 """A `multiprocessing` connection, whose types depend on the system."""
 
@@ -32,12 +34,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Look for no garbage: what is imported and collected stays."""
+    """Look for no garbage: what is imported and collected stays. Then look for it as often as a gateway does."""
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(GC_THRESHOLD)
         gc.enable()
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+import uvloop
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
@@ -40,7 +41,7 @@ from palaver.store.records import (
 from palaver.store.results import Opening, OperationKind, RepeatSafety
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
-from tests.store.conftest import ENGINES, fresh_database
+from tests.store.conftest import ENGINES, fresh_store
 from tests.store.model import Message, Model, Talk
 from tests.store.world import (
     IDLE_HOUR,
@@ -679,10 +680,10 @@ async def test_going_back_takes_no_session_out_of_a_turn_elsewhere(world: World)
 @contextmanager
 def opened(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Generator[tuple[asyncio.Runner, Store]]:
     """One store for all examples, emptied before each: to make one takes longer than an example."""
-    with asyncio.Runner() as runner:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         url = str(tmp_path / "palaver.db")
         if engine == "postgres":
-            url = runner.run(fresh_database(request.getfixturevalue("postgres_server")))
+            url = runner.run(fresh_store(request.getfixturevalue("postgres_server")))
         store = runner.run(open_store(url))
         try:
             yield runner, store

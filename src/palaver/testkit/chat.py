@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from itertools import count
 
 from palaver.model.text import quoted as shown_text
@@ -87,7 +88,8 @@ class Chat:
         return await self._reported(person, self.change(message.id, text))
 
     async def delete(self, person: Person, message: Message) -> Message:
-        deleted = replace(self._current(message.id), changed=self.clock.now(), deleted=True)
+        current = self._current(message.id)
+        deleted = replace(current, changed=self._change_time(current), deleted=True)
         self._replace(deleted)
         return await self._reported(person, deleted)
 
@@ -172,9 +174,13 @@ class Chat:
         if (old.text, old.choices) == (text, choices):
             return old
         earlier = (*old.earlier, old.text)
-        new = replace(old, text=text, choices=choices, earlier=earlier, changed=self.clock.now())
+        new = replace(old, text=text, choices=choices, earlier=earlier, changed=self._change_time(old))
         self._replace(new)
         return new
+
+    def _change_time(self, old: Message) -> datetime:
+        """Return when it changes now: later than before, also by a clock that counts milliseconds, as uvloop's does."""
+        return max(self.clock.now(), (old.changed or old.at) + timedelta.resolution)
 
     def _current(self, message_id: str) -> Message:
         return next(message for message in self.messages if message.id == message_id)
