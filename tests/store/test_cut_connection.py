@@ -33,6 +33,12 @@ PLACES = {Cut.UNHEARD: range(CUTS) if CUTS else (7,), Cut.UNANSWERED: range(CUTS
 UNKNOWN = "may or may not have happened"
 
 
+@pytest.fixture(autouse=True)
+def _fill_no_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cut is for the step: what fills the index in the background, on a slow machine, could get it."""
+    monkeypatch.setattr("palaver.store.search.search.QUIET_SECONDS", 3600.0)
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     folder = tempfile.mkdtemp(prefix="palaver-cuts-")
