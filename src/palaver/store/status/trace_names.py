@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from palaver.db.transaction import Statements
+from palaver.db.transaction import Statements, transaction
 from palaver.model.process import parse_process_name
 from palaver.model.source import MessageAddress, decode_id, encode_id, shorten_id
 from palaver.store.queue.cause import CAUSE_COLUMNS, OF_TURN, CauseKind, cause_of
@@ -27,6 +27,7 @@ class Anchor(NamedTuple):
 _NUMBERED = re.compile(r"(in|out|turn):(-?[0-9]{1,18})", re.ASCII)
 
 
+@transaction
 def find_anchors(name: str) -> Statements[list[Anchor]]:
     if found := _NUMBERED.fullmatch(name):
         return [Anchor(found[1], int(found[2]))]
@@ -76,6 +77,7 @@ def _names(platform: str, account: str, chat: str, message: str) -> set[str]:
     return {message, f"{platform}:{chat}:{message}", f"{platform}:{account}:{chat}:{message}"}
 
 
+@transaction
 def root_of(anchor: Anchor) -> Statements[Anchor]:
     """Return the turn of a message or send, the message that a command's answer belongs to, or the anchor itself."""
     if anchor.kind == "in":
