@@ -10,6 +10,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 __all__ = ["Cut", "Proxy", "Server"]
 
 
@@ -51,7 +53,8 @@ class Server:
         """The package knows only the process it has started itself, not the one after a restart."""
         if self._is_restarted:
             self._control("stop", "-m", "immediate")
-        self._server.cleanup()
+        with suppress(psutil.NoSuchProcess):  # It was just ending.
+            self._server.cleanup()
 
 
 class Cut(StrEnum):
