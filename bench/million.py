@@ -16,8 +16,8 @@ from bench.searches import SEARCHES, searches
 from bench.workshop import Workshop, say
 from palaver.cli.loop import run
 from palaver.model.session import Principal
-from palaver.store.conversations.transcript import SEQS
 from palaver.store.opening import open_store
+from palaver.store.records import SEQS
 from palaver.store.status import session_list
 
 __all__ = ["million"]

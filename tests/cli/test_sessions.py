@@ -23,7 +23,7 @@ from palaver.commands.formatting import ago
 from palaver.model.errors import StoreUnavailable
 from palaver.model.label import Label
 from palaver.model.transcript import Role, Sender, ToolCall
-from palaver.store.conversations import sessions
+from palaver.store.conversations import sessions, titles
 from palaver.store.opening import open_store
 from palaver.store.queue import turns
 from palaver.store.results import Preview
@@ -714,7 +714,7 @@ def test_nothing_hostile_reaches_the_terminal(home: Path, palaver: Palaver) -> N
             said = [answer(f"needle {HOSTILE}", calls=(call,), sender=Sender(HOSTILE, Label(HOSTILE)))]
             said.append(answer(HOSTILE, Role.USER, sender=Sender(HOSTILE, Label(HOSTILE))))
             await store.transact(turns.settle(begun.turn, said, [], world.now))
-            await store.transact(sessions.rename(begun.turn.session, HOSTILE, OPERATOR))
+            await store.transact(titles.rename(begun.turn.session, HOSTILE, OPERATOR))
             return begun.turn.session
 
     session = asyncio.run(write())

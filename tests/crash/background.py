@@ -12,7 +12,7 @@ from palaver.engine.texts import MAY_BE_DUPLICATE
 from palaver.processes.directory import ProcessDirectory
 from palaver.processes.home import ProcessHome
 from palaver.processes.launcher import kill
-from palaver.store.queue.outbox import REPLIES
+from palaver.store.records import REPLIES
 from palaver.store.store import Store
 from palaver.testkit.chat import Chat
 from palaver.testkit.platform import FakePlatform

@@ -12,8 +12,7 @@ from palaver.db.transaction import Row, Statements, transaction
 from palaver.engine.texts import MAY_BE_DUPLICATE
 from palaver.model.transcript import Role
 from palaver.model.turn import Received
-from palaver.store.queue.outbox import REPLIES
-from palaver.store.records import INBOX_COLUMNS, SEQS, entries_of, received_of
+from palaver.store.records import INBOX_COLUMNS, REPLIES, SEQS, entries_of, received_of
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
 from palaver.testkit.updates import Message

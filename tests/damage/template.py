@@ -16,7 +16,7 @@ from palaver.model.source import Source
 from palaver.model.transcript import Entry, Role
 from palaver.model.turn import Inbound, OutboxState, Usage, outbound_to
 from palaver.store import accounts
-from palaver.store.conversations import attach, branches, sessions, transcript, visibility
+from palaver.store.conversations import attach, branches, sessions, titles, transcript, visibility
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.jobs import jobs
 from palaver.store.people import api_tokens, grants, links, pairing
@@ -138,7 +138,7 @@ def _run_jobs_and_processes(world: World) -> Statements[None]:
 async def _people(world: World) -> None:
     store, now = world.store, world.now
     first = (await store.read(visibility.get(1))).id
-    await store.transact(sessions.rename(first, "Fruit", OPERATOR))
+    await store.transact(titles.rename(first, "Fruit", OPERATOR))
     await store.transact(sessions.set_override(first, ModelOverride(model="m1"), OPERATOR))
     await store.transact(links.link("telegram:8", "matrix:ben", now, by="operator"))
     await store.transact(grants.add(Grant(platform="telegram", user_id="8"), now, by="operator"))

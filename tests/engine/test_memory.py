@@ -13,8 +13,8 @@ from palaver.model.memory import MemoryLimits, MemoryScope
 from palaver.model.transcript import ToolCall
 from palaver.protocols.agent import Event, Final, Request, ToolCalled, ToolReturned
 from palaver.store.conversations import deletion
-from palaver.store.conversations.transcript import SEQS
 from palaver.store.people import memory
+from palaver.store.records import SEQS
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
 from palaver.testkit.chat import Chat

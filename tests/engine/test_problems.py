@@ -15,7 +15,8 @@ from palaver.model.session import ModelOverride
 from palaver.protocols.adapter import PlatformDown, PlatformRefused, Receiver
 from palaver.protocols.agent import Event, Failure, FailureKind, Final, Request
 from palaver.testkit.adapter import FakeAdapter
-from palaver.testkit.platform import FakePlatform, Person
+from palaver.testkit.platform import FakePlatform
+from palaver.testkit.updates import Person
 from tests.engine.agents import Scripted, heard
 from tests.engine.gateway import Bench, MovableClock, NoPauses, running, until
 

@@ -97,7 +97,7 @@ async def test_one_that_was_given_by_hand_stays(tmp_path: Path) -> None:
         await talk(chat, alice, "two")
         await until(lambda: agent.asked == 1)
         session = (await here.rows("SELECT id FROM sessions ORDER BY no DESC LIMIT 1"))[0][0]
-        await here.store.transact(here.store.sessions.suggest_title(session, "By hand"))
+        await here.store.transact(here.store.titles.suggest_title(session, "By hand"))
         agent.waits.set()
         await until(lambda: _is_counted(here))
         assert await titles(here) == ["My own", "By hand"]

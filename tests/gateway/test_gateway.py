@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from palaver.config.agents import EchoAgentConfig
-from palaver.config.model import Config, GrantConfig
+from palaver.config.model import Config
+from palaver.config.quotas import GrantConfig
 from palaver.db.transaction import Statements, transaction
 from palaver.gateway.gateway import GC_THRESHOLD, Gateway
 from palaver.gateway.terminal import terminal_socket

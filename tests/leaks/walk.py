@@ -10,8 +10,7 @@ from pathlib import Path
 
 from palaver.model.source import identity_of
 from palaver.store.conversations.blob_store import BlobStore
-from palaver.store.conversations.transcript import SEQS
-from palaver.store.records import INBOX_COLUMNS, from_json, received_of, source_of
+from palaver.store.records import INBOX_COLUMNS, SEQS, from_json, received_of, source_of
 from palaver.store.status.invariants import violations
 from palaver.testkit.updates import Message
 from palaver.tools.memory import MemoryTools

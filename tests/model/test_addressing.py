@@ -21,9 +21,9 @@ from palaver.model.addressing import (
 from palaver.model.attachment import Attachment
 from palaver.model.key import Scope, ScopedSetting, derive_key
 from palaver.model.label import Label
-from palaver.model.source import CHANNEL, DM, GROUP, THREAD, Source
+from palaver.model.source import CHANNEL, DM, GROUP, THREAD, Source, account_text
 from palaver.model.split import ReplyAccount, ReplyRoutes
-from palaver.model.turn import BusyMode, Cause, Inbound, InboxState, Received, account_text
+from palaver.model.turn import BusyMode, Cause, Inbound, InboxState, Received
 
 NOON = datetime(2026, 3, 29, 12, tzinfo=UTC)
 STRICT = AddressingRules(answers=AnswerMode.ADDRESSED, wake_words=frozenset({"Palaver", "hey bot"}))

@@ -31,7 +31,7 @@ from palaver.store.archive.format import (
     session_lines,
 )
 from palaver.store.archive.importer import Imported, ImportOutcome, import_sessions
-from palaver.store.conversations import branches, deletion, feedback, history, sessions, transcript
+from palaver.store.conversations import branches, deletion, feedback, history, sessions, titles, transcript
 from palaver.store.opening import open_store
 from palaver.store.queue import turns
 from palaver.store.status import session_list
@@ -106,7 +106,7 @@ async def eventful(world: World) -> None:
     ]
     await store.transact(turns.settle(turn, said, [], world.now))
     await world.exchange("again")
-    await store.transact(sessions.rename(begun.turn.session, "Holiday", OPERATOR))
+    await store.transact(titles.rename(begun.turn.session, "Holiday", OPERATOR))
     await store.transact(sessions.set_override(begun.turn.session, ModelOverride(model="m", provider="p"), OPERATOR))
     entries = await store.read(transcript.load_visible(begun.turn.session, OPERATOR))
     plan = plan_compaction(entries, keep_exchanges=1)
@@ -460,7 +460,7 @@ async def test_a_session_that_has_gone_on_is_not_overwritten(world: World) -> No
 
 async def test_a_copy_beside_what_has_gone_on_and_only_one(world: World) -> None:
     session = (await world.exchange("one")).turn.session
-    await world.store.transact(sessions.rename(session, "Holiday", OPERATOR))
+    await world.store.transact(titles.rename(session, "Holiday", OPERATOR))
     archive = await export(world.store)
     await world.exchange("two")
     (copied,) = await bring(world.store, archive, as_copy=True)
@@ -493,10 +493,10 @@ async def test_a_copied_branch_belongs_to_the_copied_parent(world: World) -> Non
 
 async def test_a_title_that_is_taken_gets_the_next_number(world: World, other: Store) -> None:
     session = (await world.exchange("one")).turn.session
-    await world.store.transact(sessions.rename(session, "Holiday", OPERATOR))
+    await world.store.transact(titles.rename(session, "Holiday", OPERATOR))
     elsewhere = World(other)
     mine = (await elsewhere.exchange("mine")).turn.session
-    await other.transact(sessions.rename(mine, "Holiday", OPERATOR))
+    await other.transact(titles.rename(mine, "Holiday", OPERATOR))
     archive = await export(world.store)
     (imported,) = await bring(other, archive)
     assert imported.outcome is ImportOutcome.IMPORTED
@@ -670,7 +670,7 @@ async def hostile(world: World) -> str:
     said = [answer(HOSTILE, calls=(call,), reasoning=HOSTILE, sender=Sender(HOSTILE, Label(HOSTILE)))]
     said.append(answer("by " + HOSTILE, Role.USER, sender=Sender(HOSTILE, Label(HOSTILE))))
     await world.store.transact(turns.settle(turn, said, [], world.now))
-    await world.store.transact(sessions.rename(begun.turn.session, HOSTILE, OPERATOR))
+    await world.store.transact(titles.rename(begun.turn.session, HOSTILE, OPERATOR))
     return begun.turn.session
 
 
@@ -712,7 +712,7 @@ async def test_what_is_hidden_is_left_out_or_marked(world: World, form: ExportFo
 @pytest.mark.parametrize("form", [ExportFormat.HTML, ExportFormat.MARKDOWN])
 async def test_names_times_and_titles_are_there(world: World, form: ExportFormat) -> None:
     session = (await world.exchange("hello", "hi there")).turn.session
-    await world.store.transact(sessions.rename(session, "Holiday", OPERATOR))
+    await world.store.transact(titles.rename(session, "Holiday", OPERATOR))
     text = (await export(world.store, form)).decode()
     for expected in ("Holiday", "name of 7", "hello", "hi there", "2026-03-01 12:00:00 UTC", session):
         assert expected in text

@@ -22,7 +22,7 @@ async def test_a_conversation_is_called_by_its_first_words_until_it_has_a_title(
     session = (await world.exchange("to the\nsea?", source=PLACE)).turn.session
     await world.exchange("by train", source=PLACE)
     assert await listed(store) == [("to the sea?", False, False)]
-    await store.transact(store.sessions.rename(session, "Holiday", ANN))
+    await store.transact(store.titles.rename(session, "Holiday", ANN))
     assert await listed(store) == [("Holiday", False, False)]
 
 
@@ -53,7 +53,7 @@ async def test_versions_are_one_line_keep_marks_and_instructions_and_can_be_page
     world = World(store)
     first = (await world.exchange("one", source=PLACE)).turn.session
     await world.exchange("two", source=PLACE)
-    await store.transact(store.sessions.rename(first, "Counting", ANN))
+    await store.transact(store.titles.rename(first, "Counting", ANN))
     await store.transact(store.chat_list.set_instructions(first, " briefly ", ANN))
     await store.transact(store.chat_list.mark(first, "web:ann", ANN, NOON, pinned=True))
     inbound = (await world.exchange("three", source=PLACE)).messages[0].inbound
@@ -70,7 +70,7 @@ async def test_versions_are_one_line_keep_marks_and_instructions_and_can_be_page
     recent = await store.read(store.session_list.recent_sessions(ANN, 9))
     assert [(each.session.id, each.session.title) for each in recent] == [(session.id, "Counting")]
     assert (await store.read(store.sessions.find("Counting", ANN))).id == session.id
-    assert (await store.transact(store.sessions.rename(session.id, "Zählen", ANN))).title == "Zählen"
+    assert (await store.transact(store.titles.rename(session.id, "Zählen", ANN))).title == "Zählen"
     versions = await store.read(store.chat_list.list_versions(session))
     assert [version.id for version in versions] == [first, session.id]
     assert [entry.text for entry in await store.read(store.transcript.load_visible(session.id, ANN))] == ["one", "yes"]

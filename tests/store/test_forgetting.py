@@ -21,7 +21,6 @@ from palaver.model.turn import Inbound, Outbound, Revision, TurnState
 from palaver.store import accounts
 from palaver.store.conversations import branches, chat_migration, handoff, history, sessions, transcript
 from palaver.store.conversations.blob_store import BlobStore
-from palaver.store.conversations.transcript import SEQS
 from palaver.store.opening import open_store, sqlite_path
 from palaver.store.people import grants, usage
 from palaver.store.people.grants import GrantTable as Granted
@@ -33,6 +32,7 @@ from palaver.store.privacy.erasure import Erasures
 from palaver.store.privacy.receipt import Receipt, Verification, delete_digests, get_receipt, read_receipt, verify
 from palaver.store.queue import commands, inbox, outbox, turns
 from palaver.store.queue.revisions import accept_revision
+from palaver.store.records import SEQS
 from palaver.store.status.invariants import violations
 from palaver.store.status.trace import find_traces
 from palaver.store.store import Store
@@ -232,7 +232,7 @@ def _found(store: Store, number: int) -> Statements[str]:
         (SEQS, key_of(room(ID)).text),
     )
     session = yield from sessions.get_visible(rows[0][0], OPERATOR)
-    yield from store.inbox.record_mentions(number, [session])
+    yield from store.mentions.record_mentions(number, [session])
     return ""
 
 

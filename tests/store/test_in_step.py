@@ -30,9 +30,10 @@ Together = Callable[[Sequence[Awaitable[object]]], Awaitable[object]]
 class Conversation:
     """One person in one chat; the same person is in several, and meets the gateway in all of them at once."""
 
+    _turn: Turn | None = None
+
     def __init__(self, store: Store, source: Source) -> None:
         self._store, self._source, self._key = store, source, key_of(source)
-        self._turn: Turn | None = None
         self.is_first_contact = False
 
     def stage(self, number: int) -> Awaitable[object]:

@@ -4,7 +4,7 @@ import pytest
 
 from palaver.model.compaction import plan_compaction
 from palaver.model.turn import InboxState
-from palaver.store.conversations import sessions, transcript
+from palaver.store.conversations import titles, transcript
 from palaver.store.queue import inbox, turns
 from palaver.store.store import Store
 from tests.store.world import LEASE, NOON, OPERATOR, World, dm, key_of
@@ -73,9 +73,9 @@ async def test_a_summary_that_is_tried_again_stands_once(world: World) -> None:
 
 async def test_a_suggested_title_never_takes_the_place_of_another(world: World) -> None:
     session = (await world.exchange("one")).turn.session
-    assert await world.store.transact(sessions.suggest_title("nowhere", "x")) is None
-    assert await world.store.transact(sessions.suggest_title(session, " \n\u200b")) is None
-    assert await world.store.transact(sessions.suggest_title(session, "A  title\n")) == "A title"
-    assert await world.store.transact(sessions.suggest_title(session, "Another")) == "A title"
+    assert await world.store.transact(titles.suggest_title("nowhere", "x")) is None
+    assert await world.store.transact(titles.suggest_title(session, " \n\u200b")) is None
+    assert await world.store.transact(titles.suggest_title(session, "A  title\n")) == "A title"
+    assert await world.store.transact(titles.suggest_title(session, "Another")) == "A title"
     other = (await world.exchange("two", source=dm(thread_id="9"))).turn.session
-    assert await world.store.transact(sessions.suggest_title(other, "A title")) == "A title #2"
+    assert await world.store.transact(titles.suggest_title(other, "A title")) == "A title #2"

@@ -164,9 +164,7 @@ async def test_unclear_twice_is_left_to_a_person_and_holds_nothing_up(world: Wor
     world.later(seconds=1)
     (following,) = await claim(world)
     assert following.number != sent.number
-    assert await world.store.transact(
-        outbox.settle_unclear(sent.number, OutboxState.DELIVERED, world.now, receipt="p1")
-    )
+    assert await world.store.transact(outbox.settle_unclear(sent.number, OutboxState.DELIVERED, world.now))
     assert not await world.store.transact(outbox.settle_unclear(sent.number, OutboxState.DUE, world.now))
 
 

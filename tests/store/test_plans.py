@@ -10,7 +10,7 @@ from palaver.model.memory import MemoryScope
 from palaver.model.revision import RevisionPolicy
 from palaver.model.session import Principal
 from palaver.model.turn import Cause, Inbound, Outbound, Revision
-from palaver.store.conversations import attach, attachments, deletion, expiry, sessions, undo_log
+from palaver.store.conversations import attach, attachments, deletion, expiry, sessions, titles, undo_log
 from palaver.store.opening import open_store
 from palaver.store.people import memory, pairing, usage
 from palaver.store.queue import answered, inbox, outbox, revisions, turns
@@ -88,7 +88,7 @@ async def test_no_table_is_read_as_a_whole(tmp_path: Path, name: str) -> None:
         world = World(store)
         await world.say("hello")
         begun = await world.exchange("hello", source=dm("8"))
-        await store.transact(sessions.rename(begun.turn.session, "Plans", OPERATOR))
+        await store.transact(titles.rename(begun.turn.session, "Plans", OPERATOR))
         await store.transact(outbox.enqueue(NOTICE, cause("notice"), NOON))
         steps = await store.transact(plans(ASKED[name]))
         assert steps

@@ -16,7 +16,7 @@ from palaver.db import postgres
 from palaver.db.transaction import Lock, Notify, Row, Statements, Transaction, transaction
 from palaver.model.errors import PalaverError, StoreUnavailable
 from palaver.model.turn import Inbound
-from palaver.store.conversations import sessions
+from palaver.store.conversations import sessions, titles
 from palaver.store.opening import open_store
 from palaver.store.queue import inbox, turns
 from palaver.store.status.invariants import violations
@@ -424,9 +424,9 @@ async def test_two_clients_that_race_on_one_key_both_get_through(url: str) -> No
             for number in range(10):
                 await asyncio.gather(
                     one.transact(sessions.reset(key, dm(), NOON, by="one", title="Plan")),
-                    other.transact(sessions.rename(begun.turn.session, f"Plan {number}", OPERATOR)),
+                    other.transact(titles.rename(begun.turn.session, f"Plan {number}", OPERATOR)),
                     other.transact(sessions.reset(key, dm(), NOON, by="other", title="Plan")),
-                    one.transact(sessions.rename(begun.turn.session, "Plan", OPERATOR)),
+                    one.transact(titles.rename(begun.turn.session, "Plan", OPERATOR)),
                 )
         assert await one.read(violations()) == []
 

@@ -5,7 +5,7 @@ import pytest
 from palaver.model.errors import NotFound
 from palaver.model.session import Principal
 from palaver.model.source import MAIN
-from palaver.store.conversations import history, sessions, transcript
+from palaver.store.conversations import history, sessions, titles, transcript
 from palaver.store.status.session_list import list_sessions, recent_sessions
 from palaver.store.store import Store
 from tests.store.world import OPERATOR, World, dm, key_of
@@ -31,7 +31,7 @@ async def test_the_same_chat_in_two_profiles_is_two_conversations(world: World) 
 async def test_what_was_said_in_one_profile_is_not_found_in_another(world: World) -> None:
     begun = await world.exchange("the canary sings", source=HOME)
     session = begun.turn.session
-    await world.store.transact(sessions.rename(session, "Birds", AT_HOME))
+    await world.store.transact(titles.rename(session, "Birds", AT_HOME))
     for text in (session, session[:20], "Birds"):
         assert (await world.store.read(sessions.find(text, AT_HOME))).id == session
         with pytest.raises(NotFound):

@@ -10,7 +10,7 @@ from palaver.model.compaction import plan_compaction
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.session import Principal
 from palaver.model.transcript import Entry, Role
-from palaver.store.conversations import branches, deletion, history, sessions, transcript
+from palaver.store.conversations import branches, deletion, history, sessions, titles, transcript
 from palaver.store.queue import turns
 from palaver.store.search.search import SPOKEN_ROLES, Order, SearchFilter
 from palaver.store.store import Store
@@ -348,7 +348,7 @@ async def test_deleted_is_not_found(world: World) -> None:
 async def test_titles_are_found_before_what_was_said(world: World) -> None:
     first = await tell(world, "where shall we go?", "to the sea", source=dm("1"))
     await tell(world, "the sea is blue", "so is the sky", source=dm("2"))
-    await world.store.transact(sessions.rename(first.turn.session, "Café by the Sea", OPERATOR))
+    await world.store.transact(titles.rename(first.turn.session, "Café by the Sea", OPERATOR))
 
     async def found(query: str, principal: Principal = OPERATOR, **only: Any) -> list[tuple[str, str]]:
         hits = await world.store.search.find(query, principal, filter=SearchFilter(**only))

@@ -15,10 +15,9 @@ import pytest
 
 from palaver.model.transcript import Entry, Role
 from palaver.store.conversations import deletion
-from palaver.store.conversations.transcript import SEQS
 from palaver.store.opening import open_store
 from palaver.store.queue import turns
-from palaver.store.records import prepare
+from palaver.store.records import SEQS, prepare
 from palaver.store.search.search import Order
 from palaver.store.store import Store
 from tests.store.speech import tell, texts

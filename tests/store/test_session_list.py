@@ -9,7 +9,7 @@ from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import BadArgument
 from palaver.model.session import EndReason, Principal, SessionState
 from palaver.model.source import Source
-from palaver.store.conversations import sessions, transcript
+from palaver.store.conversations import sessions, titles, transcript
 from palaver.store.queue import turns
 from palaver.store.status import session_list
 from palaver.store.status.session_list import NO_FILTER, ListFilter, Page, Totals
@@ -138,7 +138,7 @@ async def test_a_page_is_never_empty_nor_endless(world: World, limit: int, shown
 
 async def test_filters(world: World) -> None:
     alice, bob, there = await talk(world, ALICE, BOB, dm("9", platform="signal", profile="work"))
-    await world.store.transact(sessions.rename(bob, "Kitchen shelf", OPERATOR))
+    await world.store.transact(titles.rename(bob, "Kitchen shelf", OPERATOR))
     number = (await world.store.read(sessions.get_visible(alice, OPERATOR))).number
     await world.store.transact(sessions.end(number, EndReason.IDLE, world.now))
     hour = timedelta(hours=1)
@@ -181,7 +181,7 @@ TITLES = [
 async def test_text_in_the_title(world: World) -> None:
     (session,) = await talk(world, ALICE)
     for title, text, found in TITLES:
-        await world.store.transact(sessions.rename(session, title, OPERATOR))
+        await world.store.transact(titles.rename(session, title, OPERATOR))
         assert await ids(world.store, ListFilter(title=text)) == ([session] if found else []), (title, text)
 
 

@@ -12,7 +12,7 @@ from palaver.model.session import EndReason, ModelOverride, Principal
 from palaver.model.turn import Cause
 from palaver.model.view import view
 from palaver.platforms.catalog import PLATFORMS
-from palaver.store.conversations import branches, history, sessions, transcript
+from palaver.store.conversations import branches, history, sessions, titles, transcript
 from palaver.store.queue import turns
 from palaver.store.results import Opening, OperationKind
 from palaver.store.store import Store
@@ -198,7 +198,7 @@ async def test_resume_from_another_platform_moves_the_session_and_back_returns_i
 
 async def test_strangers_cannot_find_read_rename_or_resume(world: World) -> None:
     secret = await world.exchange("the canary", source=ALICE)
-    await world.store.transact(sessions.rename(secret.turn.session, "Plans", OPERATOR))
+    await world.store.transact(titles.rename(secret.turn.session, "Plans", OPERATOR))
     await world.exchange("hello", source=BOB)
     bob = Principal.speaking(BOB)
     session = secret.turn.session
@@ -207,7 +207,7 @@ async def test_strangers_cannot_find_read_rename_or_resume(world: World) -> None
         sessions.find(session, bob),
         sessions.find(session[:12], bob),
         sessions.find("Plans", bob),
-        sessions.rename(session, "Mine", bob),
+        titles.rename(session, "Mine", bob),
         sessions.set_override(session, ModelOverride(model="m"), bob),
         sessions.switch(key_of(BOB), BOB, session, bob, world.now, by="bob"),
         transcript.load_visible(session, bob),
@@ -250,7 +250,7 @@ async def test_titles_are_cleaned_numbered_and_found(world: World) -> None:
         ("Plan", "Plan #3"),
     ):
         made = await world.store.transact(sessions.reset(key, ALICE, world.now, by="alice"))
-        named = await world.store.transact(sessions.rename(made.id, wanted, me))
+        named = await world.store.transact(titles.rename(made.id, wanted, me))
         assert named.title == got
         ids.append(made.id)
     assert (await world.store.read(sessions.find("Plan", me))).id == ids[3]
@@ -259,14 +259,14 @@ async def test_titles_are_cleaned_numbered_and_found(world: World) -> None:
     with pytest.raises(NotFound):
         await world.store.read(sessions.find("Plan #9", me))
     other = await world.exchange("hi", source=BOB)
-    assert (await world.store.transact(sessions.rename(other.turn.session, "Plan", OPERATOR))).title == "Plan"
+    assert (await world.store.transact(titles.rename(other.turn.session, "Plan", OPERATOR))).title == "Plan"
     with pytest.raises(BadArgument):
-        await world.store.transact(sessions.rename(ids[0], "\u200b", me))
+        await world.store.transact(titles.rename(ids[0], "\u200b", me))
 
 
 async def test_the_same_title_at_the_same_moment(world: World) -> None:
     made = [await world.store.transact(sessions.reset(key_of(ALICE), ALICE, world.now, by="a")) for _ in range(10)]
-    named = await asyncio.gather(*(world.store.transact(sessions.rename(each.id, "Same", OPERATOR)) for each in made))
+    named = await asyncio.gather(*(world.store.transact(titles.rename(each.id, "Same", OPERATOR)) for each in made))
     assert len({each.title for each in named}) == 10
 
 

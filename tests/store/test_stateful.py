@@ -22,7 +22,7 @@ from palaver.model.session import EndReason, Principal, Session
 from palaver.model.source import Source
 from palaver.model.transcript import Role
 from palaver.model.turn import Cause, Delivery, Inbound, Outbound, OutboxState, Turn, TurnState, Usage
-from palaver.store.conversations import branches, history, sessions, transcript
+from palaver.store.conversations import branches, history, sessions, titles, transcript
 from palaver.store.damage.messages import find_missing_messages
 from palaver.store.opening import open_store
 from palaver.store.queue import inbox, outbox, turns
@@ -409,7 +409,7 @@ class Moving(StoreMachine):
     @rule(place=places, pick=picks, title=st.sampled_from(("Plan", "Plan #2", "Trip")))
     def rename(self, place: str, pick: int, title: str) -> None:
         talk = self.picked(pick)
-        step = sessions.rename(talk.id, title, PEOPLE[place])
+        step = titles.rename(talk.id, title, PEOPLE[place])
         if not self.may_see(place, talk):
             return self.refused(NotFound, step)
         if talk.title != title:

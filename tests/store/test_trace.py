@@ -10,9 +10,9 @@ from palaver.db.transaction import Statements, transaction
 from palaver.model.access import AccessRole
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.session import Principal
-from palaver.model.source import Source
+from palaver.model.source import Source, account_text
 from palaver.model.split import ReplyAccount, ReplyPlace, ReplyRoutes
-from palaver.model.turn import Inbound, InboxState, Outbound, OutboxState, TurnState, account_text
+from palaver.model.turn import Inbound, InboxState, Outbound, OutboxState, TurnState
 from palaver.store.conversations import deletion, transcript
 from palaver.store.queue import commands, inbox, outbox, turn_control, turns
 from palaver.store.results import BusyNotices

@@ -17,7 +17,7 @@ from palaver.model.compaction import plan_compaction
 from palaver.model.errors import NotFound, NothingToCompact, SessionBusy, StaleFence
 from palaver.model.session import Principal
 from palaver.model.turn import Delivery, Inbound, Outbound, OutboxState, Turn, TurnState, Usage
-from palaver.store.conversations import branches, history, sessions, transcript
+from palaver.store.conversations import branches, history, sessions, titles, transcript
 from palaver.store.opening import open_store
 from palaver.store.queue import inbox, outbox, turns
 from palaver.store.results import RepeatSafety
@@ -204,7 +204,7 @@ class Worker:
             await self.store.transact(transcript.compact(key, plan, "in short", self.now, by=self.name))
 
     async def rename(self) -> None:
-        await self.store.transact(sessions.rename(await self.some_session(), "Plan", ME))
+        await self.store.transact(titles.rename(await self.some_session(), "Plan", ME))
 
 
 async def work_together(url: str, names: list[str], seed: int, steps: int) -> list[list[Record]]:

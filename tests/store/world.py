@@ -9,10 +9,10 @@ from palaver.model.key import Scope, ScopedSetting, SessionKey, derive_key
 from palaver.model.label import Label
 from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.model.session import Principal
-from palaver.model.source import GROUP, Labels, Source
+from palaver.model.source import GROUP, Labels, Source, account_text
 from palaver.model.split import ReplyAccount, ReplyRoutes
 from palaver.model.transcript import Entry, Role
-from palaver.model.turn import BusyMode, Cause, Inbound, Outbound, Usage, account_text
+from palaver.model.turn import BusyMode, Cause, Inbound, Outbound, Usage
 from palaver.store.conversations import transcript
 from palaver.store.queue import inbox, turns
 from palaver.store.queue.cause import CauseKind, SendCause

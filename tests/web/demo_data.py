@@ -124,7 +124,7 @@ async def _holiday(stage: Stage) -> None:
         "Yes: two nights on the way, or one long day by Paris and Hendaye.",
         name="Ann",
     )
-    await stage.store.transact(stage.store.sessions.rename(session, "Lisbon by train", OPERATOR))
+    await stage.store.transact(stage.store.titles.rename(session, "Lisbon by train", OPERATOR))
     stage.later(minutes=2)
     turn = await stage.begin(ann, "What would the tickets cost for two?", "Ann")
     stage.later(seconds=5)
@@ -150,14 +150,14 @@ async def _release(stage: Stage) -> None:
     session = await stage.exchange(
         team("U1"), "Is the release blocked?", "By one failing test: test_takeover.", name="Chris"
     )
-    await stage.store.transact(stage.store.sessions.rename(session, "Release week", OPERATOR))
+    await stage.store.transact(stage.store.titles.rename(session, "Release week", OPERATOR))
     stage.later(minutes=9)
 
 
 async def _payment(stage: Stage) -> None:
     dora = dm("dora", "matrix")
     turn = await stage.begin(dora, "Pay the hosting invoice, please.", "Dora")
-    await stage.store.transact(stage.store.sessions.rename(turn.session, "Hosting invoice", OPERATOR))
+    await stage.store.transact(stage.store.titles.rename(turn.session, "Hosting invoice", OPERATOR))
     call = ToolCall("c9", "pay_invoice", '{"to": "Example Hosting", "amount": "24.00 EUR"}')
     asks = entry("This invoice is due tomorrow.", stage.now, calls=(call,))
     await stage.store.transact(stage.store.turns.append_to_turn(turn, [asks]))
@@ -202,4 +202,4 @@ async def _chat(stage: Stage) -> None:
         entry(_FARES, stage.now),
         tokens=310,
     )
-    await stage.store.transact(stage.store.sessions.rename(turn.session, "Porto for two", OPERATOR))
+    await stage.store.transact(stage.store.titles.rename(turn.session, "Porto for two", OPERATOR))

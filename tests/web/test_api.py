@@ -15,8 +15,8 @@ import pytest
 from starlette.types import Message, Receive
 
 from palaver.config.agents import EchoAgentConfig
-from palaver.config.model import Config, GrantConfig
-from palaver.config.quotas import CapsConfig
+from palaver.config.model import Config
+from palaver.config.quotas import CapsConfig, GrantConfig
 from palaver.config.voice import VoiceConfig
 from palaver.engine.options import Options
 from palaver.engine.reply_waiter import PendingReply

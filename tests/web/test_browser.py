@@ -248,7 +248,7 @@ async def test_the_keyboard_alone_is_enough(shared: Opened, tab: Page) -> None:
     await say(shared, "an interruption", "keys")
     await tab.locator("#sessions li").filter(has_text="an interruption").wait_for()
     assert await tab.evaluate("document.activeElement.id") == held
-    await shared.store.transact(shared.store.sessions.rename(str(held)[2:], "Held", OPERATOR))
+    await shared.store.transact(shared.store.titles.rename(str(held)[2:], "Held", OPERATOR))
     await say(shared, "another one", "keys")
     await tab.locator("#sessions li").filter(has_text="Held").wait_for()
     assert await tab.evaluate("document.activeElement.id") == held
@@ -308,7 +308,7 @@ async def test_nothing_that_anybody_has_said_runs_or_breaks_a_page(shared: Opene
         place = dm(f"evil{number}")
         session = await stage.exchange(place, text, text, name=text[:300])
         with suppress(Exception):
-            await shared.store.transact(shared.store.sessions.rename(session, text[:100], OPERATOR))
+            await shared.store.transact(shared.store.titles.rename(session, text[:100], OPERATOR))
         sessions.append(session)
     paths = [
         "/",

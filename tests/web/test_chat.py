@@ -10,7 +10,8 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from palaver.config.agents import EchoAgentConfig
-from palaver.config.model import Config, GrantConfig
+from palaver.config.model import Config
+from palaver.config.quotas import GrantConfig
 from tests.web.conftest import Opened, opened
 from tests.web.demo_data import OPERATOR
 

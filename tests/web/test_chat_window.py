@@ -60,7 +60,7 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Open
         session = ""
         for number in range(LONG):
             session = await stage.exchange(dm("7"), f"question {number}", f"answer **{number}**\n\nand more of it")
-        await store.transact(store.sessions.rename(session, "A long talk", OPERATOR))
+        await store.transact(store.titles.rename(session, "A long talk", OPERATOR))
     agent = EchoAgentConfig(streams=True, delay=timedelta(milliseconds=15))
     async with opened(Config(data_dir=home, store=url, web=WebConfig(), agent=agent)) as window:
         yield window
@@ -602,7 +602,7 @@ async def test_nothing_that_is_said_named_or_attached_runs(shared: Opened, owner
     place, session = dm("evil"), ""
     for text in (*HOSTILE_MARKDOWN, *HOSTILE[:-1]):
         session = await stage.exchange(place, text, text, name=text[:200])
-    await shared.store.transact(shared.store.sessions.rename(session, "<img src=x onerror=window.ran=1>", OPERATOR))
+    await shared.store.transact(shared.store.titles.rename(session, "<img src=x onerror=window.ran=1>", OPERATOR))
     pages = [f"/chat/s/{session}", f"/sessions/{session}", "/search?q=script", "/sessions"]
     async with opened_tab(owner, f"{shared.url}/chat/evil") as tab:
         svg = {"name": "<svg onload=window.ran=1>.svg", "mimeType": "image/svg+xml", "buffer": b"<svg onload='ran=1'/>"}

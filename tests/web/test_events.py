@@ -14,7 +14,8 @@ import httpx
 import pytest
 
 from palaver.config.agents import EchoAgentConfig
-from palaver.config.model import Config, GrantConfig
+from palaver.config.model import Config
+from palaver.config.quotas import GrantConfig
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.hooks import PartialAnswer
 from palaver.gateway.terminal import terminal_socket
@@ -28,8 +29,8 @@ from palaver.store.status.journal_feed import START, JournalPage
 from palaver.store.store import Store
 from palaver.web import event_hub, sse
 from palaver.web.caller import Caller
-from palaver.web.event_hub import Event, Hub
-from palaver.web.feeds import Feed
+from palaver.web.event_hub import Hub
+from palaver.web.feeds import Event, Feed
 from palaver.web.tokens import issue_token
 from tests.platforms.terminal.people import Person
 from tests.store.conftest import fresh_store

@@ -13,7 +13,8 @@ import openai
 import pytest
 
 from palaver.config.limits import LimitsConfig
-from palaver.config.model import Config, GrantConfig, PlatformConfig
+from palaver.config.model import Config, PlatformConfig
+from palaver.config.quotas import GrantConfig
 from palaver.db.transaction import Statements, transaction
 from palaver.model.session import Principal
 from tests.platforms.webhook.loopback import SECRET

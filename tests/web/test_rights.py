@@ -7,7 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from palaver.config.model import Config, GrantConfig
+from palaver.config.model import Config
+from palaver.config.quotas import GrantConfig
 from palaver.db.sqlite import SqliteDatabase
 from palaver.db.transaction import Statements, transaction
 from palaver.gateway.terminal import terminal_socket

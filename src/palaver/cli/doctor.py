@@ -24,8 +24,7 @@ from palaver.config.public_settings import public_path
 from palaver.gateway.agents import build_agent, configured_agents, cost_warnings, find_unavailable_agents
 from palaver.model.errors import InvalidInput, PalaverError, StoreError
 from palaver.model.problem import ProblemArea, describe_agent_problem, is_agent_problem
-from palaver.model.source import MAIN
-from palaver.model.turn import account_name
+from palaver.model.source import MAIN, account_name
 from palaver.platforms.plugins import known_platforms, load_factory
 from palaver.processes.health import check_processes
 from palaver.protocols.agent import FailureKind

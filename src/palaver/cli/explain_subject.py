@@ -26,8 +26,8 @@ from palaver.model.access import possible_trust
 from palaver.model.errors import BadArgument, NotFound, PalaverError, StoreError, UnknownPlatform
 from palaver.model.key import ProfileRule, choose_profile
 from palaver.model.platform import Platform
-from palaver.model.source import DM, MAIN, STANDARD_KINDS, Source, Trust, decode_id
-from palaver.model.turn import Inbound, account_text
+from palaver.model.source import DM, MAIN, STANDARD_KINDS, Source, Trust, account_text, decode_id
+from palaver.model.turn import Inbound
 from palaver.model.value import value
 from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.local.adapter import LOCAL

@@ -15,7 +15,7 @@ from palaver.commands.formatting import ago
 from palaver.config.loader import load, load_with_sources
 from palaver.gateway.probe import Answer, ask_accounts
 from palaver.model.errors import UnknownPlatform
-from palaver.model.turn import account_text
+from palaver.model.source import account_text
 from palaver.model.value import value
 from palaver.platforms.abilities import abilities_of
 from palaver.platforms.plugins import BUILT_IN, installed_platforms, known_platforms, load_factory

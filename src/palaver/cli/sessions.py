@@ -41,7 +41,7 @@ from palaver.model.errors import BadArgument
 from palaver.model.session import TITLE_LIMIT, Session, SessionState
 from palaver.model.text import one_line
 from palaver.model.transcript import Entry, Role
-from palaver.store.conversations import sessions, transcript
+from palaver.store.conversations import titles, transcript
 from palaver.store.search.search import SPOKEN_ROLES, Hit, Order, SearchFilter
 from palaver.store.status import session_list
 from palaver.store.status.session_list import ListFilter, Page
@@ -201,7 +201,7 @@ def rename_session(
 ) -> None:
     async def rename(opened: Store) -> Session:
         found = await find(opened, session)
-        return await opened.transact(sessions.rename(found.id, title, OPERATOR))
+        return await opened.transact(titles.rename(found.id, title, OPERATOR))
 
     renamed = ask(store, rename)
     if one_line(title, TITLE_LIMIT) != one_line(title, len(title)):

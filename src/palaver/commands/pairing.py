@@ -9,9 +9,8 @@ from palaver.model.access import AccessRole
 from palaver.model.command import Arg, Invocation, as_said
 from palaver.model.errors import BadArgument, NotAllowed
 from palaver.model.people import parse_code_or_identity
-from palaver.model.source import named_identity, readable_identity
+from palaver.model.source import account_name, named_identity, readable_identity
 from palaver.model.text import quoted
-from palaver.model.turn import account_name
 from palaver.store.people.grants import Stranger
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.store import Store

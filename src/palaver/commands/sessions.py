@@ -105,7 +105,7 @@ def sessions(store: Store, invocation: Invocation, context: CommandContext) -> S
     if not shown:
         return f"There is no page {page}: there are {counted(len(recent), 'conversation')}."
     more = _more(page, invocation) if len(recent) > page * _PAGE_SIZE else ()
-    yield from store.inbox.record_listing(context.received.number, ((at, each.session) for at, each in shown))
+    yield from store.mentions.record_listing(context.received.number, ((at, each.session) for at, each in shown))
     return "\n".join((_listing(shown, invocation, context), *more))
 
 
@@ -130,7 +130,7 @@ def resume(store: Store, invocation: Invocation, context: CommandContext) -> Sta
             return "There are no earlier conversations."
         more = _more(1, invocation) if len(titled) > _PAGE_SIZE or len(recent) == _MAX_NUMBERED else ()
         shown = ((at, each.session) for at, each in titled[:_PAGE_SIZE])
-        yield from store.inbox.record_listing(context.received.number, shown)
+        yield from store.mentions.record_listing(context.received.number, shown)
         yield from _log_reading(store, invocation, context)
         return "\n".join((_listing(titled[:_PAGE_SIZE], invocation, context), *more))
     wanted = yield from store.sessions.find((yield from _find_session(store, context, which, recent)), reader)
@@ -168,7 +168,7 @@ def _find_session(store: Store, context: CommandContext, which: str, recent: Seq
     position = int(which) if len(which) <= _MAX_POSITION_DIGITS and which.isdecimal() else 0
     if not position:
         return which
-    shown = yield from store.inbox.find_listed(context.received, position, _PAGE_SIZE)
+    shown = yield from store.mentions.find_listed(context.received, position, _PAGE_SIZE)
     return shown or (recent[position - 1].session.id if position <= len(recent) else which)
 
 
@@ -265,7 +265,7 @@ def title(store: Store, invocation: Invocation, context: CommandContext) -> Stat
         return _NOTHING_OPEN
     if wanted is None:
         return _describe_title(current.title)
-    renamed = yield from store.sessions.rename(current.id, wanted, context.principal)
+    renamed = yield from store.titles.rename(current.id, wanted, context.principal)
     if renamed.title == current.title:
         return f"This conversation is already called {in_quotes(session_name(renamed))}."
     before = f" It was called {in_quotes(current.title)} before." if current.title else ""

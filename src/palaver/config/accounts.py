@@ -125,7 +125,7 @@ def _check_accounts(sources: Node, describe_adapter: DescribeAdapter) -> Iterato
 
 
 def _described(describe_adapter: DescribeAdapter, path: FieldPath, node: Node) -> AdapterInfo:
-    return describe_adapter(str(path[1]), relayed=RELAY_OPTION in _names(node))
+    return describe_adapter(str(path[1]), relayed=RELAY_OPTION in node.names())
 
 
 def _unreachable_targets(
@@ -162,7 +162,7 @@ def _sendable(platform: str, takers: Sequence[str] | None, served: Mapping[str, 
 def _reachable_accounts(sources: Node, platform: str, describe_adapter: DescribeAdapter) -> list[str]:
     """Return the accounts of a platform that take messages."""
     path, model = ("platforms", platform, "accounts"), describe_adapter(platform).options
-    return [name for name in _names(sources.at(path)) if _takes_messages(sources.nearest((*path, name)), model)]
+    return [name for name in sources.names(path) if _takes_messages(sources.nearest((*path, name)), model)]
 
 
 def _takes_messages(node: Node, model: type[BaseModel]) -> bool:
@@ -174,7 +174,7 @@ def _takes_messages(node: Node, model: type[BaseModel]) -> bool:
 
 
 def _check_agents(sources: Node, agent_options: AgentOptions) -> Iterator[Mistake]:
-    profiles = (("profiles", name, "agent") for name in _names(sources.at(("profiles",))))
+    profiles = (("profiles", name, "agent") for name in sources.names(("profiles",)))
     for path in (("agent",), *profiles):
         node, name = sources.at(path), sources.at((*path, "name"))
         if node is None or name is None or not isinstance(node.value, dict) or name.value not in installed():
@@ -189,15 +189,10 @@ def _check_agents(sources: Node, agent_options: AgentOptions) -> Iterator[Mistak
 
 
 def _accounts(sources: Node) -> Iterator[tuple[FieldPath, Node]]:
-    platforms = sources.at(("platforms",))
-    for platform in _names(platforms):
-        for account in _names(sources.at(("platforms", platform, "accounts"))):
+    for platform in sources.names(("platforms",)):
+        for account in sources.names(("platforms", platform, "accounts")):
             path = ("platforms", platform, "accounts", account)
             yield path, sources.nearest(path)
-
-
-def _names(node: Node | None) -> list[str]:
-    return list(node.value) if node and isinstance(node.value, dict) else []
 
 
 def _check_hooks(sources: Node) -> Iterator[Mistake]:
@@ -215,7 +210,7 @@ def _option_mistakes(node: Node, path: FieldPath, model: type[BaseModel]) -> Ite
     names = list(option_names(model))
     allowed = ", ".join(names) or "no options"
     if model.model_config.get("extra") != "allow":
-        for name in _names(node):
+        for name in node.names():
             if name not in known:
                 close = get_close_matches(name, names, n=1)
                 yield mistake_at(
@@ -227,7 +222,7 @@ def _option_mistakes(node: Node, path: FieldPath, model: type[BaseModel]) -> Ite
                     example=f"{(close or [*names, '…'])[0]}: …",
                     fix=f"Did you mean {close[0]}?" if close else None,
                 )
-    if empty := [name for name in _names(node) if is_secret(known.get(name)) and _is_empty(node.nearest((name,)))]:
+    if empty := [name for name in node.names() if is_secret(known.get(name)) and _is_empty(node.nearest((name,)))]:
         yield from (_without_secret(node.nearest((name,)), (*path, name)) for name in empty)
         return
     try:
@@ -254,7 +249,7 @@ def _conflict(node: Node, path: FieldPath, faults: Sequence[ErrorDetails]) -> Mi
         node,
         path,
         "{field} does not work with",
-        found=", ".join(_names(node)) or "no options",
+        found=", ".join(node.names()) or "no options",
         allowed=allowed_by(faults),
         example=f"palaver setup {path[1]}" if path[0] == "platforms" else f"{path[-1]}: …",
     )

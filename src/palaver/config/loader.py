@@ -59,7 +59,7 @@ def load_with_sources(
     With `platforms`, other platform names are mistakes. With `describe_adapter` and `agent_options`, adapters, hooks
     and agents are imported and their options checked. With `draft`, your own file counts as if it said that.
     """
-    defaults = _section(data_dir=(str(data_directory(environ)), ""), store=(DATABASE, ""))
+    defaults = _section(data_dir=str(data_directory(environ)), store=DATABASE)
     nodes, mistakes = [defaults], list[Mistake]()
     variables = read_variables(environ)
     for node, found in (*_files(cwd, environ, defaults, variables.node, draft), (variables.node, variables.mistakes)):
@@ -136,12 +136,9 @@ def _first_per_field(mistakes: Sequence[Mistake]) -> list[Mistake]:
     return sorted(first.values(), key=lambda mistake: mistake.position.line or 0)
 
 
-def _section(**fields: tuple[str, str]) -> Node:
-    """Build a node from fields, each with its value and the variable that set it."""
-    nodes = {
-        name: Node(position=Position(variable=variable), value=value, raw=value)
-        for name, (value, variable) in fields.items()
-    }
+def _section(**fields: str) -> Node:
+    """Build a node from default values."""
+    nodes = {name: Node(position=Position(), value=value, raw=value) for name, value in fields.items()}
     return Node(position=Position(), value=dict[str, Node](nodes))
 
 
@@ -150,7 +147,7 @@ def _with_default_store(sources: Node) -> Node:
     folder, store = sources.at(("data_dir",)), sources.at(("store",))
     if folder is None or store is None or not isinstance(folder.value, str) or str(store.position) != "default":
         return sources
-    return merge(sources, _section(store=(str(expand_home(folder.value) / DATABASE), "")))
+    return merge(sources, _section(store=str(expand_home(folder.value) / DATABASE)))
 
 
 def _with_absolute_paths(node: Node, folder: Path) -> Node:

@@ -64,6 +64,11 @@ class Node:
             case _:
                 return None
 
+    def names(self, path: Sequence[str | int] = ()) -> list[str]:
+        """Return the names of the fields of the section at `path`; none if there is no section."""
+        node = self.at(path)
+        return list(node.value) if node and isinstance(node.value, dict) else []
+
     def nearest(self, path: Sequence[str | int]) -> "Node":
         """Return the node at `path`, or its closest existing parent."""
         return self.at(path) or self.nearest(path[:-1])

@@ -109,12 +109,12 @@ def _is_for_projects(path: FieldPath, node: Node) -> bool:
 
 def _leaf_paths(node: Node) -> Iterator[FieldPath]:
     """Yield the paths of the fields, those inside `agent` and `tools.allowed` one by one."""
-    for name in _fields(node):
-        inner = _fields(node.at((name,))) if name in {"agent", "tools"} else []
+    for name in node.names():
+        inner = node.names((name,)) if name in {"agent", "tools"} else []
         if not inner:
             yield (name,)
         for field in inner:
-            deepest = _fields(node.at((name, field))) if (name, field) == ("tools", "allowed") else []
+            deepest = node.names((name, field)) if (name, field) == ("tools", "allowed") else []
             yield from ((name, field, tool) for tool in deepest)
             if not deepest:
                 yield name, field
@@ -143,18 +143,14 @@ def find_unknown_names(node: Node, platforms: Mapping[str, Platform]) -> Iterato
 def _named(node: Node) -> Iterator[tuple[FieldPath, str]]:
     """Yield the names of platforms and chat kinds with their paths."""
     for section in ("platforms", "kinds"):
-        yield from (((section, name), name) for name in _fields(node.at((section,))))
-    routes = (("profiles", name, "serves") for name in _fields(node.at(("profiles",))))
+        yield from (((section, name), name) for name in node.names((section,)))
+    routes = (("profiles", name, "serves") for name in node.names(("profiles",)))
     for path in (("grants",), *routes):
         items = node.at(path)
         for index in range(len(items.value) if items and isinstance(items.value, list) else 0):
             named = node.at((*path, index, "platform"))
             if named and isinstance(named.value, str):
                 yield (*path, index, "platform"), named.value
-
-
-def _fields(node: Node | None) -> list[str]:
-    return list(node.value) if node and isinstance(node.value, dict) else []
 
 
 _NOTHING = Syntax("nothing", "")

@@ -14,7 +14,6 @@ from palaver.engine.delivery.outcomes import Reporting, notify_owner
 from palaver.engine.intake.receiver import Intake
 from palaver.engine.relay import Relay
 from palaver.engine.retry import (
-    backoff,
     close_all,
     contain_cancellation,
     describe_error,
@@ -22,12 +21,13 @@ from palaver.engine.retry import (
     retry_until_stored,
     run_forever,
 )
+from palaver.model.backoff import backoff
 from palaver.model.errors import MalformedSource, NotServed
 from palaver.model.problem import describe_account_problem
 from palaver.model.redact import redact
-from palaver.model.source import Source, Trust, check_ids
+from palaver.model.source import Source, Trust, account_name, account_text, check_ids
 from palaver.model.transcript import is_answer
-from palaver.model.turn import Inbound, InboxState, Outbound, account_name, account_text
+from palaver.model.turn import Inbound, InboxState, Outbound
 from palaver.protocols.adapter import Adapter, AnswerStatus, PlatformBusy, PlatformDown, PlatformError, PlatformRefused
 from palaver.protocols.capabilities import CommandMenu, MenuCommand, supports
 from palaver.store.people import people

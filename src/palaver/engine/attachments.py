@@ -14,7 +14,8 @@ from palaver.model.attachment import Attachment, NewFile, TooLarge, detect_media
 from palaver.model.errors import NotFound
 from palaver.model.key import SessionKey
 from palaver.model.label import Label
-from palaver.model.turn import NOTHING_HEARD, Received, Turn, account_text
+from palaver.model.source import account_text
+from palaver.model.turn import NOTHING_HEARD, Received, Turn
 from palaver.model.value import value
 from palaver.protocols.adapter import PlatformBusy, PlatformDown
 from palaver.protocols.capabilities import Downloading, supports

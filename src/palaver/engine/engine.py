@@ -33,8 +33,8 @@ from palaver.model.errors import StoreError
 from palaver.model.key import SessionKey
 from palaver.model.prompt import Pseudonyms
 from palaver.model.session import Principal
-from palaver.model.source import Source, Trust
-from palaver.model.turn import Inbound, account_text
+from palaver.model.source import Source, Trust, account_text
+from palaver.model.turn import Inbound
 from palaver.protocols.adapter import Adapter, Receiver
 from palaver.protocols.agent import Agent
 from palaver.protocols.capabilities import EventSubscriber, supports

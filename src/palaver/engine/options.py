@@ -12,9 +12,9 @@ from palaver.model.memory import MemoryLimits
 from palaver.model.quotas import QuotaRules
 from palaver.model.retention import RetentionRules
 from palaver.model.revision import RevisionPolicy
-from palaver.model.source import Source, decode_id
+from palaver.model.source import Source, account_text, decode_id
 from palaver.model.tools import ToolRules
-from palaver.model.turn import QuoteMode, account_text
+from palaver.model.turn import QuoteMode
 from palaver.model.value import FieldPath, value
 from palaver.protocols.agent import Agent
 

@@ -14,18 +14,19 @@ from palaver.gateway.agents import build_agent
 from palaver.gateway.probe import ask_agent
 from palaver.model.problem import describe_agent_problem, is_agent_problem
 from palaver.model.prompt import Pseudonyms
-from palaver.model.source import MAIN
-from palaver.model.turn import account_text
+from palaver.model.source import MAIN, account_text
 from palaver.platforms.web.adapter import ChatUpdate, user_of
 from palaver.protocols.adapter import Adapter
 from palaver.protocols.agent import FailureKind
 from palaver.protocols.capabilities import HttpCallbacks
+from palaver.store.damage.health_check import HealthCheck
 from palaver.store.opening import sqlite_path
-from palaver.store.status.health import HealthCheck, check_all, check_data_directory
+from palaver.store.status.health import check_all, check_data_directory
 from palaver.store.status.permissions import check_permissions, data_files
 from palaver.store.store import Store
 from palaver.web.address import Address
-from palaver.web.event_hub import CHAT, Event, Hub
+from palaver.web.event_hub import CHAT, Hub
+from palaver.web.feeds import Event
 from palaver.web.limits import WebLimits
 from palaver.web.services import Services
 

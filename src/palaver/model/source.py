@@ -338,3 +338,14 @@ def canonical_source(source: Source, aliases: Mapping[str, str]) -> Source:
 
 def _canonical_user(user_id: str, aliases: Mapping[str, str]) -> str | None:
     return parse_participant(canonical_id(participant_text(user_id) or "", aliases))[0]
+
+
+@lru_cache(1024)
+def account_text(platform: str, account: str | None) -> str:
+    """Return the name of one of our accounts: `telegram:helper_bot`."""
+    return f"{platform}:{encode_id(account or '')}"
+
+
+def account_name(platform: str, account: str | None) -> str:
+    """Return it for people: `telegram:helper_bot`; where there can be only one, `terminal`."""
+    return account_text(platform, account).removesuffix(":")

@@ -10,9 +10,9 @@ from palaver.model.command import with_bang
 from palaver.model.errors import BadArgument
 from palaver.model.key import ScopedSetting
 from palaver.model.markup import Block, Markup
-from palaver.model.source import Source
+from palaver.model.source import Source, account_text
 from palaver.model.text import can_cut, last_cut
-from palaver.model.turn import Choice, Outbound, QuoteMode, account_text, outbound_to
+from palaver.model.turn import Choice, Outbound, QuoteMode, outbound_to
 from palaver.model.value import value
 
 _PARAGRAPH = re.compile(r"\n\s*\n")

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from enum import Enum, StrEnum
-from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 from palaver.model.access import AccessRole, Basis
@@ -12,7 +11,7 @@ from palaver.model.attachment import Attachment
 from palaver.model.errors import IllegalTransition
 from palaver.model.job import FiredJob
 from palaver.model.key import SessionKey
-from palaver.model.source import NO_LABELS, Addressee, AddresseeKind, Labels, Source, check_ids, encode_id, shorten_id
+from palaver.model.source import NO_LABELS, Addressee, AddresseeKind, Labels, Source, check_ids, shorten_id
 from palaver.model.transcript import Quote
 from palaver.model.value import value
 
@@ -465,17 +464,6 @@ class Delivery:
 def _stamp(moment: datetime) -> int:
     """Return microseconds, which distinguish rows with the same number in two databases."""
     return int(moment.timestamp() * 1_000_000)
-
-
-@lru_cache(1024)
-def account_text(platform: str, account: str | None) -> str:
-    """Return the name of one of our accounts: `telegram:helper_bot`."""
-    return f"{platform}:{encode_id(account or '')}"
-
-
-def account_name(platform: str, account: str | None) -> str:
-    """Return it for people: `telegram:helper_bot`; where there can be only one, `terminal`."""
-    return account_text(platform, account).removesuffix(":")
 
 
 def resolve_unclear(delivery: Delivery, *, safe: bool) -> tuple[OutboxState, bool]:

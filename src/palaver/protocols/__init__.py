@@ -4,12 +4,12 @@ from palaver.model.attachment import UNKNOWN_TYPE, Attachment, NewFile, format_s
 from palaver.model.errors import BadArgument, InvalidInput, MalformedSource, StoreUnavailable
 from palaver.model.label import Label
 from palaver.model.platform import Platform
-from palaver.model.source import CHANNEL, DM, GROUP, AddresseeKind, Labels, Source, Trust, identity_of
+from palaver.model.source import CHANNEL, DM, GROUP, AddresseeKind, Labels, Source, Trust, account_text, identity_of
 from palaver.model.split import Unit
 from palaver.model.target import Place
 from palaver.model.text import one_line
 from palaver.model.transcript import Quote
-from palaver.model.turn import Choice, Inbound, Outbound, QuoteMode, Reaction, Revision, account_text
+from palaver.model.turn import Choice, Inbound, Outbound, QuoteMode, Reaction, Revision
 from palaver.model.value import value
 from palaver.protocols.adapter import (
     Adapter,

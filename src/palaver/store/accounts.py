@@ -10,12 +10,13 @@ from palaver.db.transaction import ACCOUNTS, Lock, Notify, Row, Statements, Tran
 from palaver.model.access import AccessRole, Grant, possible_trust
 from palaver.model.errors import StaleFence
 from palaver.model.label import Label
-from palaver.model.source import DM, Source, Trust, decode_id, encode_id, identity_text
+from palaver.model.source import DM, Source, Trust, account_name, decode_id, encode_id, identity_text
 from palaver.model.split import ReplyRoutes
 from palaver.model.text import one_line
-from palaver.model.turn import Outbound, account_name, outbound_to
+from palaver.model.turn import Outbound, outbound_to
 from palaver.model.value import value
 from palaver.store.conversations.visibility import Filter
+from palaver.store.meta import SET_META
 from palaver.store.people.access_rules import AccessRules
 from palaver.store.people.access_rules import load as load_rules
 from palaver.store.people.grants import GrantTable
@@ -203,10 +204,7 @@ def count_start(now: datetime, window: timedelta) -> Statements[int]:
     rows = yield "SELECT value FROM meta WHERE name = 'starts'", ()
     earlier = next(readable(_moments, rows), list[int]())
     starts = [*(moment for moment in earlier if moment > micros(now - window)), micros(now)]
-    yield (
-        "INSERT INTO meta (name, value) VALUES ('starts', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-        (json_text(starts),),
-    )
+    yield SET_META, ("starts", json_text(starts))
     return len(starts)
 
 

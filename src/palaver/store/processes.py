@@ -1,6 +1,5 @@
 """Background processes: started within limits, looked after by one gateway, reported once to their conversation."""
 
-import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -13,6 +12,7 @@ from palaver.model.source import identity_of
 from palaver.model.turn import BusyMode, Cause, Inbound, Received, Turn
 from palaver.model.value import value
 from palaver.store.conversations.visibility import Filter, visible_to
+from palaver.store.meta import load_secret, read_meta
 from palaver.store.queue.turns import append_to_turn
 from palaver.store.records import inbound_body, instant, instant_or_none, micros, placeholders, read_one, readable
 
@@ -98,19 +98,13 @@ def process_of(row: Row) -> Process:
 @transaction
 def load_store_id() -> Statements[str]:
     """Return the id of this store, made at first use: each store has its own directory of processes."""
-    sql = "INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING"
-    rows = yield "SELECT value FROM meta WHERE name = ?", (_STORE_ID,)
-    if not rows:
-        yield sql, (_STORE_ID, secrets.token_hex(8))
-        rows = yield "SELECT value FROM meta WHERE name = ?", (_STORE_ID,)
-    return rows[0][0]
+    return (yield from load_secret(_STORE_ID, 8))
 
 
 @transaction
 def find_store_id() -> Statements[str | None]:
     """Return the same without making it."""
-    rows = yield "SELECT value FROM meta WHERE name = ?", (_STORE_ID,)
-    return rows[0][0] if rows else None
+    return (yield from read_meta(_STORE_ID))
 
 
 # Start

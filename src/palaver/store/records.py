@@ -21,7 +21,7 @@ from palaver.model.key import SessionKey
 from palaver.model.label import Label, read_label
 from palaver.model.redact import redact
 from palaver.model.session import Counters, EndReason, ModelOverride, Session
-from palaver.model.source import AddresseeKind, Labels, Source, decode_id, encode_id
+from palaver.model.source import AddresseeKind, Labels, Source, account_text, decode_id, encode_id
 from palaver.model.transcript import KEPT_QUOTE_LIMIT, UNREADABLE_TEXT, Entry, Quote, Role, UnreadableEntry
 from palaver.model.turn import (
     ANY_FORM,
@@ -40,11 +40,7 @@ from palaver.model.turn import (
     Revision,
     Turn,
     TurnState,
-    account_text,
 )
-
-REPLIES = 1024
-"""Reply ids are turn number * REPLIES + ordinal, so no turn has more."""
 
 T = TypeVar("T")
 
@@ -77,7 +73,7 @@ def json_text(value: object) -> str:
 _compact = json.JSONEncoder(separators=(",", ":"))
 
 
-def _json_bytes(value: object) -> bytes:
+def json_bytes(value: object) -> bytes:
     """Encode for a blob. Only lone surrogates are escaped."""
     try:
         return _encoder.encode(value)
@@ -92,16 +88,22 @@ def from_json(text: str | bytes) -> Any:  # noqa: ANN401 - the caller knows its 
         return json.loads(text)  # half a surrogate, which only the standard library reads
 
 
-def _label_out(value: object) -> object:
+def encode_label(value: object) -> object:
+    """Write a label as text that UTF-8 can encode: a hook of msgspec."""
     if isinstance(value, Label):
-        return _encodable(value.stored())
+        return replace_surrogates(value.stored())
     raise NotImplementedError(type(value))
 
 
-_encoder = msgspec.json.Encoder(enc_hook=_label_out)
+def replace_surrogates(text: str) -> str:
+    """Replace lone surrogates, which UTF-8 cannot encode."""
+    return text.encode("utf-8", "replace").decode()
 
 
-def _read(body: bytes, form: msgspec.json.Decoder[T]) -> T:
+_encoder = msgspec.json.Encoder(enc_hook=encode_label)
+
+
+def decode_json(body: bytes, form: msgspec.json.Decoder[T]) -> T:
     try:
         return form.decode(body)
     except (msgspec.DecodeError, UnicodeEncodeError):
@@ -193,10 +195,10 @@ def key_in(row: Row) -> SessionKey:
 
 
 def _encodable(value: object) -> object:
-    """Replace lone surrogates, which UTF-8 cannot encode."""
+    """Replace lone surrogates in the values of a body."""
     match value:
         case str():
-            return value.encode("utf-8", "replace").decode()
+            return replace_surrogates(value)
         case tuple():
             return tuple(map(_encodable, cast("tuple[object, ...]", value)))
         case _:
@@ -228,6 +230,11 @@ class Prepared(msgspec.Struct, frozen=True):
         """Return the body and its checksum."""
         body = b"[%d," % seq + self.body
         return body, crc32(body, session_number)
+
+
+def entry_span(session_number: int) -> tuple[int, int]:
+    """Return the ids between which a session has its entries: from the first, below the second."""
+    return session_number * SEQS, (session_number + 1) * SEQS
 
 
 def entry_checksum(id_: int, body: bytes) -> int:
@@ -287,7 +294,7 @@ def entry_of(row: Row) -> Entry:
 def _decode_singly(rows: Sequence[Row]) -> list[Entry]:
     """Give an entry that cannot be read the time of one beside it."""
     found = {row[0]: entry for row in rows for entry in readable(entry_of, [row])}
-    at = next((entry.at for entry in found.values()), _EPOCH)
+    at = next((entry.at for entry in found.values()), instant(0))
     entries: list[Entry] = []
     for row in rows:
         gap = UnreadableEntry(seq=row[0] % SEQS, role=Role.NOTE, at=at, text=UNREADABLE_TEXT)
@@ -338,16 +345,15 @@ def session_of(row: Row) -> Session:
 
 # Inbox, turns, outbox
 
+REPLIES = 1024
+"""Reply ids are turn number * REPLIES + ordinal, so no turn has more."""
+
 INBOX_COLUMNS = "i.no, i.key, i.state, i.received, i.turn_no, i.reason, i.body, i.place, t.state, t.error"
 SELECT_RECEIVED = f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
 
 
 def inbound_body(
-    inbound: Inbound,
-    role: AccessRole | None = None,
-    basis: Basis | None = Basis.IDENTITY,
-    *,
-    is_relayed: bool = False,
+    inbound: Inbound, role: AccessRole | None = None, basis: Basis | None = Basis.IDENTITY, *, is_relayed: bool = False
 ) -> bytes:
     """Encode a message. One that is relayed keeps what is otherwise used on arrival only."""
     rare = {
@@ -369,7 +375,7 @@ def inbound_body(
         "heard": inbound.heard,
         "is_unheard": inbound.is_unheard,
     }
-    return _json_bytes(
+    return json_bytes(
         {
             "source": inbound.source.to_json(),
             "labels": inbound.labels.to_json(),
@@ -459,20 +465,20 @@ def basis_of(body: bytes) -> Basis | None:
     That of one that was emptied is the usual one, that of one that cannot be read is unknown.
     """
     try:
-        return _read(body, _inbound_form).basis if body else Basis.IDENTITY
+        return decode_json(body, _inbound_form).basis if body else Basis.IDENTITY
     except UNREADABLE:
         return None
 
 
 def inbound_of(body: bytes) -> tuple[Inbound, AccessRole | None, Basis | None]:
     """Return what `inbound_body` wrote."""
-    written = _read(body, _inbound_form)
+    written = decode_json(body, _inbound_form)
     return written.inbound, written.role, written.basis
 
 
 def received_of(row: Row) -> Received:
     no, key, state, received, turn, reason, body, place, turn_state, turn_error = row
-    written = _read(body, _inbound_form)
+    written = decode_json(body, _inbound_form)
     return Received(
         number=no,
         key=SessionKey.parse(key),
@@ -519,6 +525,11 @@ def turn_of(row: Row) -> Turn:
     )
 
 
+def reply_span(turn: int) -> tuple[int, int]:
+    """Return the ids between which a turn has its replies: from the first, below the second."""
+    return turn * REPLIES, (turn + 1) * REPLIES
+
+
 def stop_text(by: str | None, at: int | None) -> str | None:
     """Say who asked a turn to stop, and when."""
     return f"{by} at {instant(at).isoformat()}" if by and at else by
@@ -531,7 +542,7 @@ def outbound_body(outbound: Outbound) -> bytes:
     try:
         return _encoder.encode(outbound)
     except UnicodeEncodeError:
-        return json_text(msgspec.to_builtins(outbound, enc_hook=_label_out)).encode()
+        return json_text(msgspec.to_builtins(outbound, enc_hook=encode_label)).encode()
 
 
 def chat_columns(outbound: Outbound) -> tuple[str, str, str]:
@@ -550,7 +561,7 @@ _outbound_form = msgspec.json.Decoder(Outbound, dec_hook=read_label)
 
 def outbound_of(body: bytes) -> Outbound:
     """Return a message as it was written, no matter what its chat is called now."""
-    return _read(body, _outbound_form)
+    return decode_json(body, _outbound_form)
 
 
 def delivery_of(row: Row, outbound: Outbound | None = None) -> Delivery:

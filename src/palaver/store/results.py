@@ -7,9 +7,10 @@ from enum import Enum, StrEnum
 from palaver.db.transaction import Transaction
 from palaver.model.key import SessionKey
 from palaver.model.session import EndReason, Session
+from palaver.model.source import account_text
 from palaver.model.split import ReplyPlace
 from palaver.model.transcript import Entry, Sender
-from palaver.model.turn import Outbound, Received, Turn, account_text
+from palaver.model.turn import Outbound, Received, Turn
 from palaver.model.value import value
 
 

@@ -1,6 +1,7 @@
 """Removing the traces of deleted rows from the database: owed until it succeeds."""
 
 from palaver.db.transaction import Database, Notify, Statements, transaction
+from palaver.store.meta import read_meta
 
 SCRUBS = "scrubs"
 """The topic that announces deleted rows."""
@@ -21,8 +22,7 @@ def owe_scrub() -> Statements[None]:
 @transaction
 def owed_scrubs() -> Statements[str | None]:
     """Return how many deletions left traces; None if there are none."""
-    rows = yield "SELECT value FROM meta WHERE name = ?", (_OWED,)
-    return rows[0][0] if rows else None
+    return (yield from read_meta(_OWED))
 
 
 async def scrub(database: Database) -> None:

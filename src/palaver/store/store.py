@@ -15,12 +15,13 @@ from palaver.store.conversations import (
     handoff,
     history,
     sessions,
+    titles,
     transcript,
 )
 from palaver.store.jobs import firings, jobs
 from palaver.store.people import aliases, api_tokens, grants, links, memory, pairing, people, usage
 from palaver.store.privacy.erasure import Erasures
-from palaver.store.queue import commands, inbox, outbox, relayed, revisions, turn_control, turns
+from palaver.store.queue import commands, inbox, mentions, outbox, relayed, revisions, turn_control, turns
 from palaver.store.scrub import scrub
 from palaver.store.search.search import Search
 from palaver.store.status import (
@@ -59,6 +60,7 @@ class Store(DatabaseClient):
     journal_feed = journal_feed
     links = links
     memory = memory
+    mentions = mentions
     message_status = message_status
     outbox = outbox
     overview = overview
@@ -70,9 +72,10 @@ class Store(DatabaseClient):
     revisions = revisions
     session_list = session_list
     sessions = sessions
-    turn_control = turn_control
+    titles = titles
     trace = trace
     transcript = transcript
+    turn_control = turn_control
     turns = turns
     usage = usage
     webchat_log = webchat_log

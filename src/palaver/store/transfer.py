@@ -10,18 +10,11 @@ from palaver.db.tables import TableShape, copy_order
 from palaver.db.transaction import Database, Row, Statements, Value, transaction
 from palaver.model.errors import StoreError
 from palaver.model.value import value
+from palaver.store.meta import SET_META
 from palaver.store.opening import open_store
 from palaver.store.status.invariants import Violation, violations
 from palaver.store.store import Store
-from palaver.store.transfer_marks import (
-    SET_META,
-    begin_copy,
-    copied_from,
-    end_copy,
-    is_mark,
-    position_in,
-    record_position,
-)
+from palaver.store.transfer_marks import begin_copy, copied_from, end_copy, is_mark, position_in, record_position
 
 if TYPE_CHECKING:
     from palaver.db.postgres import PostgresDatabase  # an extra

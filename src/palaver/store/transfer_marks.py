@@ -1,18 +1,17 @@
 """Marks in a store that is being copied from another one: where from, and how far each table is."""
 
 from palaver.db.transaction import Statements, Value, transaction
+from palaver.store.meta import SET_META, read_meta
 from palaver.store.records import from_json, json_text
 
 _SOURCE = "copied from"
 _TABLE = "copied "
-SET_META = "INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 
 
 @transaction
 def copied_from() -> Statements[str | None]:
     """Return what this store is an incomplete copy of; None if it is complete."""
-    rows = yield "SELECT value FROM meta WHERE name = ?", (_SOURCE,)
-    return rows[0][0] if rows else None
+    return (yield from read_meta(_SOURCE))
 
 
 @transaction
@@ -23,8 +22,8 @@ def begin_copy(source: str) -> Statements[None]:
 @transaction
 def position_in(table: str) -> Statements[tuple[Value, ...] | None]:
     """Return the key of the last row that was copied; None before the first."""
-    rows = yield "SELECT value FROM meta WHERE name = ?", (f"{_TABLE}{table}",)
-    return tuple(from_json(rows[0][0])) if rows else None
+    found = yield from read_meta(f"{_TABLE}{table}")
+    return None if found is None else tuple(from_json(found))
 
 
 @transaction

@@ -71,23 +71,8 @@ from palaver.web.pages.common import render
 from palaver.web.services import Services
 
 PAGES = (
-    *(
-        chat_list,
-        chat_actions,
-        chat,
-        explain,
-        home,
-        jobs,
-        memory,
-        messages,
-        palette,
-        people,
-        processes,
-        search,
-        sessions,
-    ),
-    *(status, usage),
-    *(setting_accounts, setting_data, setting_model, setting_tools, settings),
+    *(chat_list, chat_actions, chat, explain, home, jobs, memory, messages, palette, people, processes, search),
+    *(sessions, status, usage, setting_accounts, setting_data, setting_model, setting_tools, settings),
 )
 _TITLES = {
     400: "Invalid request",

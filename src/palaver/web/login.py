@@ -9,8 +9,8 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from palaver.model.errors import StoreError
+from palaver.model.source import account_text
 from palaver.model.text import one_line
-from palaver.model.turn import account_text
 from palaver.store.people.api_tokens import Right
 from palaver.web.auth_middleware import cookie_name, login_secret
 from palaver.web.bodies import read_at_most

@@ -89,7 +89,7 @@ class WebRequest:
         @transaction
         def rename(principal: Principal) -> Statements[Session]:
             yield from self.check_command(principal, session, "title")
-            return (yield from self.store.sessions.rename(session, title, principal))
+            return (yield from self.store.titles.rename(session, title, principal))
 
         renamed = await self.write(rename)
         self.services.hub.hint("sessions")

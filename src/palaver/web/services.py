@@ -17,7 +17,7 @@ from palaver.protocols.capabilities import HttpCallbacks
 from palaver.protocols.clock import Clock
 from palaver.store.backup.backups import Backup
 from palaver.store.conversations.blob_store import BlobStore
-from palaver.store.status.health import HealthCheck
+from palaver.store.damage.health_check import HealthCheck
 from palaver.store.store import Store
 from palaver.web.address import Address
 from palaver.web.bodies import MAX_CALLBACK_BYTES, BodyReader

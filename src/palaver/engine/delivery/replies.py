@@ -10,9 +10,9 @@ from palaver.engine.delivery.targets import TargetRules
 from palaver.model.attachment import Attachment
 from palaver.model.key import ScopedSetting
 from palaver.model.platform import Platform
-from palaver.model.source import MAIN, Source
+from palaver.model.source import MAIN, Source, account_text
 from palaver.model.split import ReplyAccount, ReplyPlace, ReplyRoutes, split
-from palaver.model.turn import Outbound, QuoteMode, account_text, outbound_to
+from palaver.model.turn import Outbound, QuoteMode, outbound_to
 from palaver.protocols.adapter import Adapter, Limits
 from palaver.protocols.capabilities import Forwarding, Uploading, supports
 

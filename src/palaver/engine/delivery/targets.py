@@ -6,9 +6,8 @@ from datetime import datetime
 
 from palaver.model.errors import BadArgument
 from palaver.model.platform import Platform
-from palaver.model.source import DM, Source, decode_id
+from palaver.model.source import DM, Source, account_text, decode_id
 from palaver.model.target import All, Home, Local, Origin, Place, Target
-from palaver.model.turn import account_text
 from palaver.model.value import value
 
 _ELSEWHERE = "group"

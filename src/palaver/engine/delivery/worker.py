@@ -14,12 +14,13 @@ from palaver.engine.accounts import AccountRunner
 from palaver.engine.context import EngineContext
 from palaver.engine.delivery import outcomes
 from palaver.engine.delivery.sender import Sender
-from palaver.engine.retry import backoff, log_error, log_task_error, retry, retry_outage, retry_until_stored, wait_any
+from palaver.engine.retry import log_error, log_task_error, retry, retry_outage, retry_until_stored, wait_any
+from palaver.model.backoff import backoff
 from palaver.model.errors import StaleFence, StoreError
 from palaver.model.key import SessionKey
-from palaver.model.source import Source
+from palaver.model.source import Source, account_text
 from palaver.model.transcript import Entry, Role
-from palaver.model.turn import Delivery, Outbound, OutboxState, account_text
+from palaver.model.turn import Delivery, Outbound, OutboxState
 from palaver.protocols.adapter import (
     Adapter,
     ChatMoved,

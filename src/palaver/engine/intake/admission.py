@@ -12,14 +12,7 @@ from palaver.engine.context import EngineContext
 from palaver.engine.delivery.outcomes import Reporting, notify_owner
 from palaver.engine.intake.revisions import Revisions
 from palaver.engine.options import ChatMoves, Options, follow_move
-from palaver.model.access import (
-    PAIRING_OFF,
-    Access,
-    AccessRole,
-    Verdict,
-    decide_access,
-    possible_trust,
-)
+from palaver.model.access import PAIRING_OFF, Access, AccessRole, Verdict, decide_access, possible_trust
 from palaver.model.addressing import Addressing, classify_addressing
 from palaver.model.key import DmScope, SessionKey, Speaker, choose_profile, derive_key
 from palaver.model.people import MAX_ANNOUNCED_STRANGERS, make_code
@@ -27,13 +20,15 @@ from palaver.model.platform import Platform
 from palaver.model.source import (
     Source,
     Trust,
+    account_name,
+    account_text,
     canonical_source,
     identity_of,
     named_identity,
     readable_identity,
     source_of_identity,
 )
-from palaver.model.turn import Cause, Inbound, Received, account_name, account_text, outbound_to
+from palaver.model.turn import Cause, Inbound, Received, outbound_to
 from palaver.model.value import value
 from palaver.store.conversations import chat_migration
 from palaver.store.people import access_rules, aliases, grants, people

@@ -21,15 +21,7 @@ from palaver.engine.jobs.creation import job_rules
 from palaver.engine.retry import contain_cancellation, log_error
 from palaver.engine.turns.tools import TurnTools
 from palaver.model.access import AccessRole, Grant
-from palaver.model.command import (
-    Command,
-    Invocation,
-    is_command,
-    parse_command,
-    usable_answer,
-    with_roles,
-    with_slash,
-)
+from palaver.model.command import Command, Invocation, is_command, parse_command, usable_answer, with_roles, with_slash
 from palaver.model.errors import (
     BadArgument,
     InvalidInput,

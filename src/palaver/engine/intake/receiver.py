@@ -24,8 +24,8 @@ from palaver.model.key import SessionKey
 from palaver.model.platform import Platform
 from palaver.model.revision import RevisionPolicy
 from palaver.model.session import Principal
-from palaver.model.source import Source, Trust, identity_of
-from palaver.model.turn import Cause, Inbound, Reaction, account_text
+from palaver.model.source import Source, Trust, account_text, identity_of
+from palaver.model.turn import Cause, Inbound, Reaction
 from palaver.model.value import value
 from palaver.store.queue.answered import find_quote
 from palaver.store.results import BusyNotices

@@ -8,13 +8,7 @@ from palaver.db.transaction import Statements, transaction
 from palaver.model.access import AccessRole, Grant, Verdict
 from palaver.model.errors import NotAllowed, NotFound
 from palaver.model.session import Principal, Session
-from palaver.model.source import (
-    Source,
-    Trust,
-    decode_id,
-    source_of_identity,
-    with_participant,
-)
+from palaver.model.source import Source, Trust, decode_id, source_of_identity, with_participant
 from palaver.model.value import value
 from palaver.store.conversations import sessions
 from palaver.store.people import access_rules

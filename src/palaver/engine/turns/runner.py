@@ -12,15 +12,14 @@ from palaver.db.transaction import Statements, Transaction, keyed, transaction
 from palaver.engine import texts
 from palaver.engine.attachments import Attachments
 from palaver.engine.context import EngineContext
-from palaver.engine.delivery.drafts import Draft
-from palaver.engine.hooks import PartialAnswer, count_usage
+from palaver.engine.hooks import count_usage
 from palaver.engine.intake.admission import AccessLost, CurrentRights
 from palaver.engine.intake.command_dispatch import CommandDispatcher
-from palaver.engine.retry import backoff, off_loop, retry_outage, retry_until_stored
+from palaver.engine.retry import off_loop, retry_outage, retry_until_stored
 from palaver.engine.turns.agent import AgentRun, Outcome, RequestBuilder, TurnSnapshot, begin_and_load, load_snapshot
 from palaver.engine.turns.completion import TurnCompletion, turn_event
 from palaver.engine.turns.job_script import JobScript
-from palaver.engine.turns.progress import ToolProgress
+from palaver.engine.turns.live_answer import show_answer, show_tools
 from palaver.engine.turns.quotas import begin_within_quota, quota_reached
 from palaver.engine.turns.running import CompactionRequest, RunningTurn, StopReason, TurnSignals, TypingIndicator
 from palaver.engine.turns.summaries import Compaction, TitleGenerator
@@ -28,10 +27,10 @@ from palaver.engine.turns.tools import NO_TURN_TOOLS, TurnTools, turn_toolbox
 from palaver.engine.voice import with_speech
 from palaver.model.access import can_send_elsewhere
 from palaver.model.addressing import choose_batch
+from palaver.model.backoff import backoff
 from palaver.model.command import runs_alone
 from palaver.model.errors import StaleFence
 from palaver.model.key import SessionKey
-from palaver.model.source import DM
 from palaver.model.transcript import Entry
 from palaver.model.turn import BusyMode, Received, Turn, TurnState, Usage
 from palaver.model.view import answer_texts, with_files
@@ -372,76 +371,11 @@ class TurnRunner:
         return AgentRun(
             agent=self.ctx.agents.of(running.turn.key.profile),
             write=write,
-            show=partial(self._show, running),
-            work=partial(self._show_tools, running),
+            show=partial(show_answer, self.ctx, running),
+            work=partial(show_tools, self.ctx, running),
             now=self.ctx.clock.now,
             timeouts=self.ctx.timeouts,
             quiet_limit=self.ctx.options.quiet_limit,
-        )
-
-    def _show(self, running: RunningTurn, text: str) -> None:
-        """Show the answer so far."""
-        if running.is_over:
-            return
-        if watch := self.ctx.hooks.watch:
-            said = running.agent_run.said if running.agent_run else ()
-            turn = running.turn
-            watch(PartialAnswer(session=turn.session, turn=turn.number, text=text, earlier=tuple(said)))
-        if running.progress is not None:
-            running.progress.end()
-        if running.draft is None:
-            running.draft = self._draft(running)
-        if running.draft is not None:
-            running.draft.show(text)
-
-    def _show_tools(self, running: RunningTurn, names: Sequence[str]) -> None:
-        running.progress = running.progress or self._progress(running)
-        if running.progress is not None:
-            running.progress.update(names)
-
-    def _progress(self, running: RunningTurn) -> ToolProgress | None:
-        """Show the tools of a turn with the typing indicator, where that has words, or else in the draft."""
-        adapter = self.ctx.replies.adapter_for(running.source.platform, running.source.account)
-        if adapter is None or running.typing is None or not self.ctx.options.progress.find(running.source):
-            return None
-
-        def report(line: str) -> None:
-            if running.is_over or running.typing is None:
-                return
-            if adapter.limits.typing_has_words:
-                running.typing.say(line)
-            elif line:
-                running.draft = running.draft or self._draft(running)
-                if running.draft is not None:
-                    running.draft.show_progress(line)
-
-        return ToolProgress(report, running.call_progress)
-
-    def _draft(self, running: RunningTurn) -> Draft | None:
-        store, source, turn = self.ctx.store, running.source, running.turn
-        if running.job:  # It may turn out to be silent.
-            return None
-        adapter = self.ctx.replies.adapter_for(source.platform, source.account)
-        parts = self.ctx.replies.to(source, "…")
-        if adapter is None or not parts:
-            return None
-
-        async def store_receipt(receipt: str) -> None:
-            await store.transact(store.turn_control.save_draft(turn, receipt))
-
-        async def may_begin() -> bool:
-            return not await store.read(store.outbox.has_pending(parts[0]))
-
-        return Draft(
-            adapter,
-            parts[0],
-            self.ctx.budget,
-            store_receipt=store_receipt,
-            may_begin=may_begin,
-            receipt=turn.draft,
-            idempotency_key=turn.draft_key,
-            timeout=self.ctx.options.send_limit.total_seconds(),
-            is_group=source.chat_kind != DM,
         )
 
     # From outside

@@ -24,11 +24,11 @@ from palaver.model.quotas import QuotaReached
 from palaver.model.session import Principal
 from palaver.model.text import strip_markdown
 from palaver.model.transcript import Entry, Role
-from palaver.model.turn import Outbound, Received, Turn, TurnState
+from palaver.model.turn import Received, Turn, TurnState
 from palaver.model.value import value
 from palaver.protocols.agent import Excerpt, GeneratedText, Summarising, Titling
 from palaver.protocols.capabilities import supports
-from palaver.store.conversations import sessions
+from palaver.store.conversations import titles
 from palaver.store.people import usage
 from palaver.store.queue import turns
 
@@ -164,11 +164,12 @@ class Compaction:
     ) -> None:
         """Record why there is no summary, and try again later."""
         now, turn, options = self.ctx.clock.now(), running.turn, self.ctx.options
-        replies: list[Outbound] = []
+        notice = None
         if request.is_asked:
-            replies = self.completion.notices(running, texts.not_compacted(why))
+            notice = texts.not_compacted(why)
         elif running.messages and why != STOPPED and turn.session not in self._not_before:
-            replies = self.completion.notices(running, options.for_reader(texts.not_compacted_alone(why), running.role))
+            notice = options.for_reader(texts.not_compacted_alone(why), running.role)
+        replies = self.completion.notices(running, notice) if notice else []
         settle = self.ctx.store.turns.settle(turn, [], replies, now, usage=running.usage, error=why)
         await self.completion.end(turn, settle, TurnState.FAILED)
         if postpones:
@@ -321,7 +322,7 @@ class TitleGenerator:
 @transaction
 def _record_title(turn: Turn, title: GeneratedText, now: datetime) -> Statements[None]:
     """Suggest the title and count its usage even if it is not used."""
-    yield from sessions.suggest_title(turn.session, strip_markdown(title.text))
+    yield from titles.suggest_title(turn.session, strip_markdown(title.text))
     yield from turns.charge_title(turn, title.usage, now)
 
 

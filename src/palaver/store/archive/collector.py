@@ -19,7 +19,6 @@ from palaver.store.archive.format import (
     SessionRecord,
 )
 from palaver.store.conversations.feedback import list_feedback
-from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import visible_to
 from palaver.store.queue.turns import TITLE_USAGE
 from palaver.store.records import (
@@ -27,6 +26,7 @@ from palaver.store.records import (
     USAGE_COLUMNS,
     details_of,
     entries_of,
+    entry_span,
     from_json,
     instant,
     instant_or_none,
@@ -60,7 +60,7 @@ def collect(session: str, principal: Principal) -> Statements[SessionRecord]:
     )
     stored = yield (
         "SELECT id, body, turn_no, hidden_by FROM entries WHERE id >= ? AND id < ? ORDER BY id",
-        (number * SEQS, (number + 1) * SEQS),
+        entry_span(number),
     )
     entries = entries_of(stored)
     turns = _ordinals(row[2] for row in stored)
@@ -115,7 +115,7 @@ def _turns(
     rows = yield (
         f"SELECT no, state, started, ended, attempt, error, session_no, {', '.join(TURN_USAGE)} FROM turns"
         " WHERE session_no = ? OR no IN (SELECT turn_no FROM entries WHERE id >= ? AND id < ?) ORDER BY no",
-        (number, number * SEQS, (number + 1) * SEQS),
+        (number, *entry_span(number)),
     )
     known = {row[0]: row for row in rows}
     titles = (yield from _titles(number)) if has_usage else {}

@@ -23,8 +23,7 @@ from palaver.model.attachment import UNKNOWN_TYPE, Attachment
 from palaver.model.label import Label
 from palaver.model.transcript import Entry, Quote, Role, Sender, ToolCall, UnreadableEntry
 from palaver.model.value import value
-from palaver.store.conversations.transcript import SEQS
-from palaver.store.records import json_text, quote_json
+from palaver.store.records import SEQS, json_text, quote_json
 
 FORMAT = "palaver-sessions"
 VERSION = 1

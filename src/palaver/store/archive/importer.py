@@ -27,13 +27,23 @@ from palaver.store.archive.format import (
 from palaver.store.archive.reader import Problem, read_archive
 from palaver.store.conversations.attachment_refs import add_refs
 from palaver.store.conversations.blob_store import BlobStore
-from palaver.store.conversations.feedback import restore_feedback
-from palaver.store.conversations.sessions import id_text, rename
-from palaver.store.conversations.transcript import SEQS, advance_shown_from, write_journal
+from palaver.store.conversations.feedback import store_rating
+from palaver.store.conversations.sessions import id_text
+from palaver.store.conversations.titles import rename
+from palaver.store.conversations.transcript import advance_shown_from, write_journal
 from palaver.store.people.people import person_of
 from palaver.store.people.usage import add as add_usage
 from palaver.store.queue.turns import insert_title_usage
-from palaver.store.records import USAGE_COLUMNS, entries_of, file_digests, json_text, micros, placeholders, prepare
+from palaver.store.records import (
+    SEQS,
+    USAGE_COLUMNS,
+    entries_of,
+    file_digests,
+    json_text,
+    micros,
+    placeholders,
+    prepare,
+)
 
 IMPORTER = "import"
 _OTHER_CONTENT = "a session with this id but different content exists here; use --as-copy to import it as a copy"
@@ -211,7 +221,7 @@ def _insert_turns(number: int, session: ArchivedSession) -> Statements[list[int]
             yield from insert_title_usage(number_here, _usage(turn.title), turn.title.at)
         given = {each.identity: each for each in turn.feedback if each.identity is not None}
         for identity, each in given.items():
-            yield from restore_feedback(number_here, identity, Rating(each.rating), each.at)
+            yield from store_rating(number_here, identity, Rating(each.rating), each.at)
     return numbers
 
 
@@ -260,10 +270,7 @@ def _insert_numbered(table: str, columns: str, session: int, rows: list[tuple[Va
         return []
     highest = yield f"SELECT coalesce(max(no), 0) FROM {table}", ()
     yield f"INSERT INTO {table} ({columns}) VALUES ({placeholders(rows[0])})", rows
-    numbers = yield (
-        f"SELECT no FROM {table} WHERE no > ? AND session_no = ? ORDER BY no",
-        (highest[0][0], session),
-    )
+    numbers = yield f"SELECT no FROM {table} WHERE no > ? AND session_no = ? ORDER BY no", (highest[0][0], session)
     return [row[0] for row in numbers]
 
 

@@ -10,11 +10,11 @@ from palaver.model.key import SessionKey
 from palaver.model.session import Principal
 from palaver.model.turn import NOTHING_HEARD, Heard, Received, Turn
 from palaver.store.conversations.attachment_refs import add_refs
-from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import Filter, visible_to
 from palaver.store.queue.inbox import read_waiting
 from palaver.store.records import (
     INBOX_COLUMNS,
+    SEQS,
     SET_BODY,
     body_values,
     entries_of,
@@ -105,8 +105,5 @@ def drop_sent() -> Statements[None]:
 @transaction
 def list_referenced(after: str, limit: int) -> Statements[list[str]]:
     """List a page of the hashes of files that are still referenced, in order."""
-    rows = yield (
-        "SELECT DISTINCT sha256 FROM attachments WHERE sha256 > ? ORDER BY sha256 LIMIT ?",
-        (after, limit),
-    )
+    rows = yield "SELECT DISTINCT sha256 FROM attachments WHERE sha256 > ? ORDER BY sha256 LIMIT ?", (after, limit)
     return [row[0] for row in rows]

@@ -23,10 +23,20 @@ from palaver.store.conversations import undo_log
 from palaver.store.conversations.attach import detach_all
 from palaver.store.conversations.attachment_refs import copy_refs
 from palaver.store.conversations.sessions import create, end, open_by_key, routed_session
-from palaver.store.conversations.transcript import SEQS, load_visible
+from palaver.store.conversations.transcript import load_visible
 from palaver.store.conversations.visibility import get, get_visible
 from palaver.store.queue.inbox import ORIGINAL, SAME_MESSAGE, Retry, accept
-from palaver.store.records import REPLIES, basis_of, chat_columns, details_of, entries_of, entry_checksum, micros
+from palaver.store.records import (
+    REPLIES,
+    SEQS,
+    basis_of,
+    chat_columns,
+    details_of,
+    entries_of,
+    entry_checksum,
+    entry_span,
+    micros,
+)
 from palaver.store.results import OperationKind
 
 
@@ -83,7 +93,7 @@ def _copy(parent: int, child: int, at_seq: int | None) -> Statements[None]:
     rows: list[Row] = yield (
         f"SELECT e.id, e.body, e.role, e.turn_no, e.observed, o.details FROM entries e {_SHOWN_OR_SUMMARISED}"
         " AND e.id >= ? AND e.id < ? ORDER BY e.id",
-        (parent * SEQS, (parent + 1) * SEQS),
+        entry_span(parent),
     )
     entries = [entry for entry in entries_of(rows) if not isinstance(entry, UnreadableEntry)]
     reached = {entry.seq for entry in entries if at_seq is None or entry.position <= at_seq}

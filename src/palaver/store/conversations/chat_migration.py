@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from palaver.db.transaction import INBOX, OUTBOX, Lock, Notify, Row, Statements, Value, key_topic, transaction
 from palaver.model.key import SessionKey
-from palaver.model.source import Source, decode_id, encode_id
-from palaver.model.turn import account_text
+from palaver.model.source import Source, account_text, decode_id, encode_id
 from palaver.store.people.grants import ChangeKind, record
 from palaver.store.queue.inbox import OPEN_TURN, move_waiting
 from palaver.store.records import json_text, key_in, micros, readable, source_in, source_text
@@ -41,10 +40,7 @@ def _move_rows(old: SessionKey, new: SessionKey) -> Statements[None]:
         yield f"UPDATE {table} SET key = ? WHERE key = ?", (new.text, old.text)
     for table in ("attached_chats", "memory_notes"):
         yield f"UPDATE {table} SET place = ? WHERE place = ?", (new.text, old.text)
-    turns = yield (
-        f"UPDATE turns SET key = ? WHERE key = ? AND state IN {OPEN_TURN} RETURNING no",
-        (new.text, old.text),
-    )
+    turns = yield f"UPDATE turns SET key = ? WHERE key = ? AND state IN {OPEN_TURN} RETURNING no", (new.text, old.text)
     for (turn,) in turns:
         yield "UPDATE inbox SET key = ? WHERE turn_no = ?", (new.text, turn)
         yield Notify(key_topic(old))

@@ -10,14 +10,14 @@ from palaver.model.session import Principal, Session, SessionState
 from palaver.model.value import value
 from palaver.store.conversations.attachment_refs import drop_refs
 from palaver.store.conversations.sessions import check_not_busy
-from palaver.store.conversations.transcript import SEQS, write_journal
+from palaver.store.conversations.transcript import write_journal
 from palaver.store.conversations.visibility import Filter, get_visible, select_sessions
 from palaver.store.people import memory
 from palaver.store.people.usage import sum_all_ended_turns
 from palaver.store.queue.cause import OF_OPERATION, OF_SESSION, OF_TURN, CauseKind
 from palaver.store.queue.inbox import ADDRESS_COLUMNS, CHANGE, ORIGINAL
-from palaver.store.queue.outbox import REPLIES, delete_sends
-from palaver.store.records import SET_BODY, instant_or_none, micros, placeholders
+from palaver.store.queue.outbox import delete_sends
+from palaver.store.records import REPLIES, SEQS, SET_BODY, entry_span, instant_or_none, micros, placeholders, reply_span
 from palaver.store.scrub import owe_scrub
 from palaver.store.status.session_list import ListFilter, session_filter
 
@@ -82,7 +82,7 @@ def _check_nothing_waits(session: Session) -> Statements[None]:
 
 def _remove(session: Session, now: datetime) -> Statements[Removed]:
     number = session.number
-    span = (number * SEQS, (number + 1) * SEQS)
+    span = entry_span(number)
     files = yield from _drop_file_refs(number, span)
     notices = yield _ITS_NOTICES, _of(number, _ITS_NOTICES)
     yield from delete_sends([row[0] for row in notices])
@@ -179,7 +179,7 @@ def _remove_turns(turns: Sequence[int]) -> Statements[None]:
     if not turns:
         return
     yield from sum_all_ended_turns()
-    replies: list[tuple[Value, ...]] = [(turn * REPLIES, (turn + 1) * REPLIES) for turn in turns]
+    replies: list[tuple[Value, ...]] = [reply_span(turn) for turn in turns]
     yield "DELETE FROM outbox WHERE id >= ? AND id < ?", replies
     for table, number in (("title_usage", "turn_no"), ("feedback", "turn_no"), ("turns", "no")):
         yield f"DELETE FROM {table} WHERE {number} = ?", [(turn,) for turn in turns]
@@ -196,10 +196,7 @@ def _bypass_in_undo_log(session: Session, now: datetime) -> Statements[None]:
     earlier = {key: before for key, _, before, leads_here in rows if leads_here}
     for key in sorted(keys):
         if before := earlier.get(key):
-            yield (
-                "UPDATE operations SET from_session = ? WHERE key = ? AND from_session = ?",
-                (before, key, session.id),
-            )
+            yield "UPDATE operations SET from_session = ? WHERE key = ? AND from_session = ?", (before, key, session.id)
         else:
             yield (
                 "UPDATE operations SET undone_at = ? WHERE key = ? AND undone_at IS NULL AND from_session = ?",

@@ -65,10 +65,7 @@ def _hooks(row: Row) -> Sequence[str]:
 @transaction
 def record_finalised_by(session: Session, hooks: Iterable[str]) -> Statements[None]:
     """Record which hooks succeeded: they are not called again for this ending."""
-    yield (
-        f"UPDATE sessions SET finalised_by = ? WHERE {_THIS_ENDING}",
-        (json_text(sorted(hooks)), *_ending(session)),
-    )
+    yield f"UPDATE sessions SET finalised_by = ? WHERE {_THIS_ENDING}", (json_text(sorted(hooks)), *_ending(session))
 
 
 @transaction

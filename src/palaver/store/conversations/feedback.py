@@ -29,7 +29,7 @@ def react(
     turn = yield from find_turn(source, message)
     if turn is not None:
         only = rating if removed and rating is not Rating.NONE else None
-        yield from _rate(turn, identity, Rating.NONE if removed else rating, at, only=only)
+        yield from store_rating(turn, identity, Rating.NONE if removed else rating, at, only=only)
     return None
 
 
@@ -45,7 +45,10 @@ def _ruling(source: Source, message: str, rating: Rating) -> Statements[str | No
     return next((each for each in rulings if each), None)
 
 
-def _rate(turn: int, identity: str, rating: Rating, at: datetime, *, only: Rating | None = None) -> Statements[None]:
+@transaction
+def store_rating(
+    turn: int, identity: str, rating: Rating, at: datetime, *, only: Rating | None = None
+) -> Statements[None]:
     """Store it unless a later one is there; with `only`, replace no other rating than that."""
     yield (
         "INSERT INTO feedback (turn_no, identity, rating, at) VALUES (?, ?, ?, ?) ON CONFLICT (turn_no, identity)"
@@ -57,12 +60,6 @@ def _rate(turn: int, identity: str, rating: Rating, at: datetime, *, only: Ratin
 
 
 @transaction
-def restore_feedback(turn: int, identity: str, rating: Rating, at: datetime) -> Statements[None]:
-    """Store a rating from an archive."""
-    yield from _rate(turn, identity, rating, at)
-
-
-@transaction
 def rate(
     session: str, turn: int, identity: str, rating: Rating, now: datetime, principal: Principal
 ) -> Statements[None]:
@@ -70,7 +67,7 @@ def rate(
     found = yield from get_visible(session, principal)
     if not (yield "SELECT 1 FROM turns WHERE no = ? AND session_no = ?", (turn, found.number)):
         raise NotFound("turn", str(turn))
-    yield from _rate(turn, identity, rating, now)
+    yield from store_rating(turn, identity, rating, now)
 
 
 @transaction

@@ -22,7 +22,8 @@ from palaver.store.conversations.sessions import (
 from palaver.store.conversations.transcript import unhide
 from palaver.store.conversations.undo_log import Operation
 from palaver.store.conversations.visibility import get, lock_session, select_sessions, visible_to
-from palaver.store.queue.inbox import fail, list_waiting, record_mentions
+from palaver.store.queue.inbox import fail, list_waiting
+from palaver.store.queue.mentions import record_mentions
 from palaver.store.queue.revisions import undo_revision
 from palaver.store.records import details_of, micros, placeholders
 from palaver.store.results import OperationKind, Undone

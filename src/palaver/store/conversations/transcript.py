@@ -15,7 +15,7 @@ from palaver.store.conversations.attachment_refs import add_refs
 from palaver.store.conversations.sessions import check_not_busy, open_by_key
 from palaver.store.conversations.undo_log import Operation
 from palaver.store.conversations.visibility import get_visible
-from palaver.store.records import SEQS, Prepared, entries_of, prepare
+from palaver.store.records import SEQS, Prepared, entries_of, entry_span, prepare
 from palaver.store.results import OperationKind, Undone
 
 _SHOWN_FROM = f"(SELECT no * {SEQS} + shown_from FROM sessions WHERE no = ?)"
@@ -82,7 +82,7 @@ def page(
 ) -> Statements[list[Entry]]:
     """Load the last entries before a seq, the first ones after one, or the newest; oldest first."""
     found = yield from get_visible(session, principal)
-    start, end = found.number * SEQS, (found.number + 1) * SEQS
+    start, end = entry_span(found.number)
     first, last = start + min(max(after or 0, 0), SEQS), start + min(max(before or 0, 0), SEQS) if before else end
     if not hidden:
         shown_from = yield f"SELECT {_SHOWN_FROM}", (found.number,)
@@ -112,12 +112,7 @@ def append_outside_turn(key: SessionKey, entry: Entry) -> Statements[bool]:
 
 @transaction
 def append(
-    session_number: int,
-    first_seq: int,
-    entries: Sequence[Prepared],
-    turn: int | None = None,
-    *,
-    settles: bool = False,
+    session_number: int, first_seq: int, entries: Sequence[Prepared], turn: int | None = None, *, settles: bool = False
 ) -> Statements[None]:
     """Append entries. The caller holds the session and advances its next seq."""
     start = session_number * SEQS

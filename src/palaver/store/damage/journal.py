@@ -11,7 +11,7 @@ from palaver.store.damage.health_check import HealthCheck, counted, in_transacti
 from palaver.store.damage.restore import Restored, find_hiding, restore_entry
 from palaver.store.damage.restore_session import restore_session
 from palaver.store.damage.set_aside import record_loss
-from palaver.store.records import SEQS
+from palaver.store.records import SEQS, entry_span
 
 
 class Missing(NamedTuple):
@@ -57,7 +57,7 @@ def find_missing() -> Statements[list[Missing]]:
         for kind, first, last in changes:
             seqs = range(max(first, copied + 1), last + 1)
             written = written.union(seqs) if kind == "append" else written.difference(seqs)
-        present = yield "SELECT id FROM entries WHERE id >= ? AND id < ?", (number * SEQS, (number + 1) * SEQS)
+        present = yield "SELECT id FROM entries WHERE id >= ? AND id < ?", entry_span(number)
         found += [Missing(number, id_, seq) for seq in sorted(written - {row[0] % SEQS for row in present})]
     return found
 
@@ -123,12 +123,6 @@ def _turns_beside(id_: int) -> Statements[list[int]]:
     between = yield (
         "SELECT no FROM turns t WHERE session_no = ? AND no > ? AND no < ? AND NOT EXISTS"
         " (SELECT 1 FROM entries e WHERE e.turn_no = t.no AND e.id >= ? AND e.id < ?) ORDER BY no",
-        (
-            id_ // SEQS,
-            before[0][0] if before else 0,
-            after[0][0] if after else 1 << 62,
-            first,
-            first + SEQS,
-        ),
+        (id_ // SEQS, before[0][0] if before else 0, after[0][0] if after else 1 << 62, first, first + SEQS),
     )
     return [*dict.fromkeys([*turns, *(row[0] for row in between)])]

@@ -181,7 +181,7 @@ def _chat(source: Source) -> tuple[str, str, str, str]:
 def mend_send(bad: BadRow, now: datetime) -> Statements[None]:
     number, body, checksum = bad.row[0], bad.row[1], bad.row[-1]
     yield from keep_copies("outbox", "id = ?", (number,), bad.problem.value, now)
-    outbound = next(readable(_outbound_in, [(number, body)]), None)
+    outbound = next(readable(outbound_in, [(number, body)]), None)
     is_exact = outbound is not None and checksum == body_values(body)[1]
     restored = None if is_exact else (yield from restore_reply(number, checksum))
     if restored and (restored[1] or outbound is None):
@@ -220,7 +220,7 @@ def _is_time(at: int) -> bool:
     return True
 
 
-def _outbound_in(row: Row) -> Outbound:
+def outbound_in(row: Row) -> Outbound:
     return outbound_of(row[1])
 
 

@@ -4,9 +4,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from palaver.db.transaction import Row, Statements
-from palaver.model.turn import Outbound
 from palaver.store.conversations.transcript import write_journal
-from palaver.store.damage.mend_contents import LOST_TEXT
+from palaver.store.damage.mend_contents import LOST_TEXT, outbound_in
 from palaver.store.damage.restore_session import restore_turn
 from palaver.store.damage.rule_mend import by_statements, one_by_one
 from palaver.store.damage.set_aside import set_aside
@@ -19,9 +18,9 @@ from palaver.store.records import (
     USAGE_COLUMNS,
     body_values,
     entries_of,
+    entry_span,
     micros,
     outbound_body,
-    outbound_of,
     placeholders,
     readable,
     received_of,
@@ -68,7 +67,7 @@ def _is_said_in(turn: int, session: int, row: Row) -> Statements[bool]:
     message = next(readable(received_of, [row] if row[6] else []), None)
     entries = yield (
         "SELECT id, body FROM entries WHERE id >= ? AND id < ? AND turn_no = ? AND role = 'user'",
-        (session * SEQS, (session + 1) * SEQS, turn),
+        (*entry_span(session), turn),
     )
     said = {(entry.message_id, entry.text) for entry in entries_of(entries)}
     return message is not None and (message.inbound.source.message_id, message.inbound.text) in said
@@ -105,11 +104,15 @@ def _forget_duplicate(number: int, _: datetime) -> Statements[None]:
 def _keep_newest_turn(key: str, now: datetime) -> Statements[None]:
     rows = yield f"SELECT no, session_no FROM turns WHERE key = ? AND state IN {OPEN_TURN} ORDER BY no", (key,)
     for number, session in rows[:-1]:
-        yield (
-            "UPDATE turns SET state = 'failed', fence = fence + 1, ended = ?, error = ? WHERE no = ?",
-            (micros(now), "a newer turn of the conversation was open too", number),
-        )
-        yield from write_journal("settle", session, 1, 0, number)
+        yield from _fail_turn(number, session, "a newer turn of the conversation was open too", now)
+
+
+def _fail_turn(number: int, session: int, error: str, now: datetime) -> Statements[None]:
+    yield (
+        "UPDATE turns SET state = 'failed', fence = fence + 1, ended = ?, error = ? WHERE no = ?",
+        (micros(now), error, number),
+    )
+    yield from write_journal("settle", session, 1, 0, number)
 
 
 def _move_turn_to_its_entries(number: int, _: datetime) -> Statements[None]:
@@ -126,18 +129,13 @@ def _bring_turn_home(number: int, now: datetime) -> Statements[None]:
     """Make key and session of an open turn agree: its entries are in its session, or it has to end."""
     rows = yield "SELECT s.no, s.key FROM turns t JOIN sessions s ON s.no = t.session_no WHERE t.no = ?", (number,)
     session, key = rows[0]
-    span = (session * SEQS, (session + 1) * SEQS)
-    mine = yield "SELECT 1 FROM entries WHERE id >= ? AND id < ? AND turn_no = ?", (*span, number)
+    mine = yield "SELECT 1 FROM entries WHERE id >= ? AND id < ? AND turn_no = ?", (*entry_span(session), number)
     busy = yield f"SELECT 1 FROM turns WHERE key = ? AND no <> ? AND state IN {OPEN_TURN}", (key, number)
     if mine and not busy:
         yield "UPDATE turns SET key = ? WHERE no = ?", (key, number)
         yield "UPDATE inbox SET key = ? WHERE turn_no = ?", (key, number)
         return
-    yield (
-        "UPDATE turns SET state = 'failed', fence = fence + 1, ended = ?, error = ? WHERE no = ?",
-        (micros(now), "it was open in another conversation than its session", number),
-    )
-    yield from write_journal("settle", session, 1, 0, number)
+    yield from _fail_turn(number, session, "it was open in another conversation than its session", now)
 
 
 _WITHOUT_SESSION = (
@@ -175,17 +173,13 @@ def _fill_gap(number: int, _: datetime) -> Statements[None]:
     )
     beside = yield "SELECT account, server, chat, due, created, body FROM outbox WHERE id = ?", (number,)
     account, server, chat, due, created, body = beside[0]
-    lost = next((replace(each, text=LOST_TEXT) for each in readable(_outbound_in, [(number, body)])), None)
+    lost = next((replace(each, text=LOST_TEXT) for each in readable(outbound_in, [(number, body)])), None)
     columns = "id, account, server, chat, state, due, created, error, body, checksum"
     for missing in range(number // REPLIES * REPLIES, number):
         if lost and not (yield "SELECT 1 FROM outbox WHERE id = ?", (missing,)):
             state = ("dead", due, created, "its row was lost", *body_values(outbound_body(lost)))
             values = (missing, account, server, chat, *state)
             yield f"INSERT INTO outbox ({columns}) VALUES ({placeholders(values)})", values
-
-
-def _outbound_in(row: Row) -> Outbound:
-    return outbound_of(row[1])
 
 
 def _drop_repeated_notice(number: int, now: datetime) -> Statements[None]:

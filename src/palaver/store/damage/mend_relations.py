@@ -8,7 +8,7 @@ from palaver.store.conversations.sessions import new_id
 from palaver.store.damage.restore_session import restore_session
 from palaver.store.damage.rule_mend import by_setting_aside, by_statements, one_by_one
 from palaver.store.damage.set_aside import record_loss, set_aside
-from palaver.store.records import SEQS, instant, micros
+from palaver.store.records import SEQS, entry_span, instant, micros
 from palaver.store.results import OperationKind
 
 _FIRST_SHOWN = (
@@ -99,10 +99,7 @@ def _replace_attach_operation(place: str, now: datetime) -> Statements[None]:
 def _forget_cause(id_: int, now: datetime) -> Statements[None]:
     rows = yield "SELECT cause_id FROM outbox WHERE id = ?", (id_,)
     yield from record_loss("operations", rows[0][0], f"{_LOST_OPERATION} its notice is out:{id_}", now)
-    yield (
-        "UPDATE outbox SET cause_kind = NULL, cause_id = NULL, cause_detail = NULL, part = NULL WHERE id = ?",
-        (id_,),
-    )
+    yield "UPDATE outbox SET cause_kind = NULL, cause_id = NULL, cause_detail = NULL, part = NULL WHERE id = ?", (id_,)
 
 
 _LOST_OPERATION = "its row was lost, and what it did is not known:"
@@ -129,11 +126,7 @@ def _find_operation(entry: int, now: datetime) -> Statements[None]:
             continue
         shared = yield (
             "SELECT 1 FROM entries WHERE hidden_by = ? AND id >= ? AND id < ?",
-            (
-                number,
-                found_in * SEQS,
-                (found_in + 1) * SEQS,
-            ),
+            (number, *entry_span(found_in)),
         )
         if not shared:
             yield "UPDATE operations SET session_no = ? WHERE no = ?", (session, number)
@@ -141,7 +134,7 @@ def _find_operation(entry: int, now: datetime) -> Statements[None]:
         made = yield f"INSERT INTO operations ({columns}) VALUES (?, ?, ?, ?, ?) RETURNING no", values
         yield (
             "UPDATE entries SET hidden_by = ? WHERE hidden_by = ? AND id >= ? AND id < ?",
-            (made[0][0], number, session * SEQS, (session + 1) * SEQS),
+            (made[0][0], number, *entry_span(session)),
         )
 
 

@@ -15,6 +15,7 @@ from palaver.store.records import (
     SEQS,
     UNREADABLE,
     entries_of,
+    entry_span,
     from_json,
     instant,
     json_text,
@@ -95,7 +96,7 @@ def _next_seq(number: int) -> Statements[int]:
     rows = yield (
         f"SELECT next_seq, (SELECT max(id) % {SEQS} FROM entries WHERE id >= ? AND id < ?),"
         " (SELECT max(last_seq) FROM journal WHERE session_no = ? AND kind = 'append') FROM sessions WHERE no = ?",
-        (number * SEQS, (number + 1) * SEQS, number, number),
+        (*entry_span(number), number, number),
     )
     found, *given = rows[0]
     return found if 0 < found < SEQS else 1 + max(seq or 0 for seq in given)
@@ -123,10 +124,7 @@ def origin_of_session(number: int) -> Statements[Source | None]:
     found = next(readable(source_in, rows), None)
     if found:
         return found
-    rows = yield (
-        f"{SELECT_RECEIVED} WHERE t.session_no = ? AND length(i.body) > 0 ORDER BY i.no LIMIT 20",
-        (number,),
-    )
+    rows = yield f"{SELECT_RECEIVED} WHERE t.session_no = ? AND length(i.body) > 0 ORDER BY i.no LIMIT 20", (number,)
     return next((each.inbound.source for each in readable(received_of, rows)), None)
 
 
@@ -194,7 +192,7 @@ def mend_operation(bad: BadRow, now: datetime) -> Statements[None]:
 
 def _summary_of(operation: int, session: int) -> Statements[dict[str, int]]:
     """Return the details of a compaction: which summary covers what it hides."""
-    first, end = session * SEQS, (session + 1) * SEQS
+    first, end = entry_span(session)
     hidden = yield (
         "SELECT min(id), max(id) FROM entries WHERE hidden_by = ? AND id >= ? AND id < ?",
         (operation, first, end),
@@ -222,8 +220,5 @@ def mend_route(bad: BadRow, now: datetime) -> Statements[None]:
         "routes",
         "key",
         key,
-        {
-            "address": _kept(address, source_of, source_text(known)),
-            "settings": _kept(settings, _object, "{}"),
-        },
+        {"address": _kept(address, source_of, source_text(known)), "settings": _kept(settings, _object, "{}")},
     )

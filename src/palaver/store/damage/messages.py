@@ -13,7 +13,7 @@ from palaver.model.source import encode_id
 from palaver.store.archive.importer import IMPORTER
 from palaver.store.damage.health_check import HealthCheck, counted, in_transaction, listed, repair_step
 from palaver.store.damage.set_aside import record_loss
-from palaver.store.records import SEQS, entries_of, placeholders
+from palaver.store.records import SEQS, entries_of, entry_span, placeholders
 
 NAME = "messages: every message that something tells of is there, unless it was erased"
 
@@ -51,7 +51,7 @@ def find_missing_messages() -> Statements[list[MissingMessage]]:
     for turn, session in (yield _SUSPECTS, ()):
         rows = yield (
             f"SELECT e.id, e.body FROM {_OWN_ENTRIES} AND t.no = ? AND e.id >= ? AND e.id < ? ORDER BY e.id",
-            (turn, session * SEQS, (session + 1) * SEQS),
+            (turn, *entry_span(session)),
         )
         said = {encode_id(entry.message_id): entry.seq for entry in entries_of(rows) if entry.message_id is not None}
         stored = yield f"SELECT message_id FROM inbox WHERE message_id IN ({placeholders(list(said))})", tuple(said)

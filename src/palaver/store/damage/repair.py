@@ -18,7 +18,7 @@ from palaver.store.damage.lost_log import check_mark
 from palaver.store.damage.mend_queue import QUEUE_MENDS
 from palaver.store.damage.mend_relations import RELATION_MENDS
 from palaver.store.damage.messages import check_messages
-from palaver.store.damage.rows import TableCheck, check_table, load_known
+from palaver.store.damage.rows import check_table
 from palaver.store.damage.schema import check_schema
 from palaver.store.damage.set_aside import list_set_aside
 from palaver.store.damage.structure import TABLES
@@ -47,7 +47,7 @@ async def _check_rest(store: Store, blobs: BlobStore | None) -> AsyncIterator[He
         yield await check_integrity(database, database.path)
         yield await or_problem("text", check_text(database))
     for table in (ENTRIES, INBOX, OUTBOX, *TABLES):
-        yield await or_problem(table.table, _check_rows(database, table))
+        yield await or_problem(table.table, check_table(database, table))
     yield await or_problem("transcripts", check_journal(database))
     yield await or_problem("messages", check_messages(database))
     for invariant in INVARIANTS:
@@ -56,10 +56,6 @@ async def _check_rest(store: Store, blobs: BlobStore | None) -> AsyncIterator[He
         yield await or_problem("attachments", check_contents(database, blobs))
     yield await or_problem("attachments of entries", check_references(database))
     yield await or_problem("set aside", _check_set_aside(database))
-
-
-async def _check_rows(database: Database, table: TableCheck) -> HealthCheck:
-    return await check_table(database, table, await database.read(load_known()))
 
 
 async def _check_rule(database: Database, invariant: Invariant) -> HealthCheck:

@@ -20,6 +20,7 @@ from palaver.store.records import (
     prepare,
     readable,
     received_of,
+    reply_span,
 )
 
 
@@ -72,7 +73,7 @@ def _answer(turn: int) -> Statements[Restored | None]:
     rows = yield (
         f"SELECT {DELIVERY_COLUMNS} FROM outbox WHERE id >= ? AND id < ?"
         " AND EXISTS (SELECT 1 FROM turns WHERE no = ? AND state = 'done') ORDER BY id",
-        (turn * REPLIES, (turn + 1) * REPLIES, turn),
+        (*reply_span(turn), turn),
     )
     replies = list(readable(delivery_of, rows))
     text = "\n\n".join(each.outbound.text for each in replies if each.outbound.text)
@@ -117,7 +118,7 @@ def find_hiding(id_: int, turn: int | None) -> Statements[int | None]:
 def restore_reply(number: int, checksum: int | None) -> Statements[tuple[Outbound, bool] | None]:
     """Return what the only reply of a turn was, and whether it has the checksum of what was lost."""
     turn = number // REPLIES
-    rows = yield "SELECT count(*) FROM outbox WHERE id >= ? AND id < ?", (turn * REPLIES, (turn + 1) * REPLIES)
+    rows = yield "SELECT count(*) FROM outbox WHERE id >= ? AND id < ?", reply_span(turn)
     places = yield "SELECT session_no FROM turns WHERE no = ?", (turn,)
     messages = yield from _messages(turn)
     if number <= 0 or rows[0][0] != 1 or not places or not messages:

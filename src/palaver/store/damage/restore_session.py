@@ -7,10 +7,11 @@ from palaver.model.key import SessionKey
 from palaver.model.session import EndReason, owner_of
 from palaver.model.transcript import Role
 from palaver.model.turn import TurnState
-from palaver.store.conversations.sessions import new_id, suggest_title
+from palaver.store.conversations.sessions import new_id
+from palaver.store.conversations.titles import suggest_title
 from palaver.store.damage.mend_structure import key_of_session, origin_of_key, origin_of_session
 from palaver.store.damage.set_aside import record_loss
-from palaver.store.records import REPLIES, SEQS, entries_of, instant, micros, source_text
+from palaver.store.records import SEQS, entries_of, entry_span, instant, micros, reply_span, source_text
 
 LOST_ROW = "the row of this turn was lost"
 
@@ -82,7 +83,7 @@ def _first_words(number: int) -> Statements[str]:
     """Return how the first thing begins that somebody said in a session; nothing if nobody did."""
     rows = yield (
         "SELECT id, body FROM entries WHERE id >= ? AND id < ? AND role = 'user' AND observed = 0 ORDER BY id LIMIT 5",
-        (number * SEQS, (number + 1) * SEQS),
+        entry_span(number),
     )
     said = next((entry.text for entry in entries_of(rows) if entry.text.strip()), "")
     return " ".join(said.split()[:_TITLE_WORDS])
@@ -97,7 +98,7 @@ _SUMS = (
 
 def _span(number: int, now: datetime) -> Statements[tuple[int, int, int]]:
     """Return when a session began and was last active, and its next seq."""
-    first, end = number * SEQS, (number + 1) * SEQS
+    first, end = entry_span(number)
     rows = yield "SELECT id, body FROM entries WHERE id >= ? AND id < ? ORDER BY id", (first, end)
     turns = yield "SELECT min(started), max(coalesce(ended, started)) FROM turns WHERE session_no = ?", (number,)
     moments = [*(micros(entry.at) for entry in entries_of(rows)), *(at for at in turns[0] if at is not None)]
@@ -118,10 +119,7 @@ def restore_turn(number: int, now: datetime) -> Statements[bool]:
     if key is None:
         return False
     entries = entries_of(own)
-    replies = yield (
-        "SELECT 1 FROM outbox WHERE id >= ? AND id < ? LIMIT 1",
-        (number * REPLIES, (number + 1) * REPLIES),
-    )
+    replies = yield "SELECT 1 FROM outbox WHERE id >= ? AND id < ? LIMIT 1", reply_span(number)
     is_done = bool(replies) or any(entry.role is Role.ASSISTANT for entry in entries)
     state = TurnState.DONE if is_done else TurnState.FAILED
     moments = [micros(entry.at) for entry in entries]

@@ -9,8 +9,7 @@ from typing import NamedTuple
 from palaver.db.transaction import Database, Row, Statements, Transaction, Value, transaction
 from palaver.model.errors import StoreError
 from palaver.model.key import SessionKey
-from palaver.model.source import Source
-from palaver.model.turn import account_text
+from palaver.model.source import Source, account_text
 from palaver.model.value import value
 from palaver.store.conversations.chat_migration import moved
 from palaver.store.damage.health_check import FIX_THE_CAUSE, HealthCheck, counted, in_transaction, listed, repair_step
@@ -68,7 +67,8 @@ class TableCheck:
         return chr(0x10FFFF) if self.first == "" else 1 << 62
 
 
-async def check_table(database: Database, check: TableCheck, known: Known) -> HealthCheck:
+async def check_table(database: Database, check: TableCheck) -> HealthCheck:
+    known = await database.read(load_known())
     bad: dict[Value, BadRow] = {}
     count = 0
     gap = ""
@@ -90,7 +90,7 @@ async def check_table(database: Database, check: TableCheck, known: Known) -> He
         public=f"{counted(count, 'row', 'rows')} read, {len(bad)} damaged{', others unreadable' if gap else ''}",
         fix=repair_step(check.deed) if bad else FIX_THE_CAUSE,
         is_refused=bool(gap),
-        mends=tuple(in_transaction(partial(_mend_one, check.mend, each)) for each in bad.values()),
+        mends=tuple(in_transaction(partial(check.mend, each)) for each in bad.values()),
     )
 
 
@@ -125,11 +125,6 @@ def _page(check: TableCheck, after: Value, limit: int, *, backwards: bool) -> St
     beyond, order = ("<", "DESC") if backwards else (">", "ASC")
     sql = f"{check.select} {joined} {check.order} {beyond} ? ORDER BY {check.order} {order} LIMIT {limit}"
     return (yield sql, (after,))
-
-
-@transaction
-def _mend_one(mend: MendRow, bad: BadRow, now: datetime) -> Statements[None]:
-    yield from mend(bad, now)
 
 
 @transaction

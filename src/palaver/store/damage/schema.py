@@ -10,6 +10,7 @@ from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import StoreError
 from palaver.store.damage.health_check import HealthCheck, in_transaction, listed, repair_step
 from palaver.store.damage.set_aside import record_loss
+from palaver.store.meta import read_meta
 from palaver.store.store import Store
 
 _UNKNOWN_COLUMNS = (
@@ -18,7 +19,7 @@ _UNKNOWN_COLUMNS = (
 
 
 async def check_schema(store: Store) -> HealthCheck:
-    version = await store.read(_version())
+    version = await store.read(read_meta("schema")) or "unknown"
     known = known_migrations()[-1].number
     if version.isdecimal() and int(version) > known:
         found = f"schema {version}: a newer Palaver added to the schema {known} that this one knows"
@@ -50,12 +51,6 @@ async def _differences(store: Store) -> list[Difference]:
     found = await store.read(postgres.read_postgres())
     expected = await postgres.expected_postgres(store.database, migrations)
     return [*postgres.compare_postgres(found, expected), *await store.read(postgres.lagging_sequences())]
-
-
-@transaction
-def _version() -> Statements[str]:
-    rows = yield "SELECT value FROM meta WHERE name = 'schema'", ()
-    return rows[0][0] if rows else "unknown"
 
 
 @transaction

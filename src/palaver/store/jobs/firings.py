@@ -104,11 +104,7 @@ def _take(job: Job, occurrence: Occurrence) -> Statements[bool]:
     else:
         rows = yield (
             "UPDATE schedules SET next_due = ? WHERE no = ? AND next_due = ? AND paused IS NULL RETURNING no",
-            (
-                occurrence.following and micros(occurrence.following),
-                job.number,
-                job.next_due and micros(job.next_due),
-            ),
+            (occurrence.following and micros(occurrence.following), job.number, job.next_due and micros(job.next_due)),
         )
     return bool(rows)
 

@@ -251,12 +251,12 @@ def remove(name: str, principal: Principal) -> Statements[Job]:
 
 
 @transaction
-def drop_ended(before: datetime, limit: int = 100) -> Statements[int]:
+def drop_ended(before: datetime) -> Statements[int]:
     """Delete jobs that have ended and were made and fired before a moment. Return how many."""
     rows = yield (
         "SELECT no FROM schedules s WHERE next_due IS NULL AND requested IS NULL AND created < ? AND NOT EXISTS"
-        " (SELECT 1 FROM firings f WHERE f.schedule_no = s.no AND f.at >= ?) ORDER BY no LIMIT ?",
-        (micros(before), micros(before), limit),
+        " (SELECT 1 FROM firings f WHERE f.schedule_no = s.no AND f.at >= ?) ORDER BY no LIMIT 100",
+        (micros(before), micros(before)),
     )
     yield from _delete([row[0] for row in rows])
     return len(rows)

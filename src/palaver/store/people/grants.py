@@ -222,10 +222,7 @@ def record(
 
 @transaction
 def list_changes(limit: int) -> Statements[list[Change]]:
-    rows = yield (
-        "SELECT no, at, actor, kind, identity, details FROM access_log ORDER BY no DESC LIMIT ?",
-        (limit,),
-    )
+    rows = yield "SELECT no, at, actor, kind, identity, details FROM access_log ORDER BY no DESC LIMIT ?", (limit,)
     return list(readable(change_of, reversed(rows)))
 
 

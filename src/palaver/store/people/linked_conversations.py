@@ -204,10 +204,7 @@ def _remove_guests(session: Session, ours: frozenset[str], now: datetime) -> Sta
 def _detach_places(people: People, now: datetime) -> Statements[None]:
     """Detach places from conversations that are no longer their people's own, nor shared with others."""
     names = sorted(_everyone(people))
-    rows = yield (
-        f"SELECT place, key, actor FROM attached_chats WHERE actor IN ({placeholders(names)})",
-        tuple(names),
-    )
+    rows = yield f"SELECT place, key, actor FROM attached_chats WHERE actor IN ({placeholders(names)})", tuple(names)
     for place, key, by in rows:
         person = _person(frozenset({by}), people)
         if not SessionKey.parse(place).platform or not (yield from _takes_part(SessionKey.parse(key), person)):

@@ -12,7 +12,8 @@ from palaver.model.people import LOCKOUT, OFFER_LIFETIME, Link, group_identities
 from palaver.model.session import Principal, Session
 from palaver.model.source import DM, Source, identity_of, readable_identity
 from palaver.model.value import value
-from palaver.store.conversations.sessions import DELIBERATE_ENDS, renumber_titles, switch
+from palaver.store.conversations.sessions import DELIBERATE_ENDS, switch
+from palaver.store.conversations.titles import renumber_titles
 from palaver.store.people.grants import ChangeKind, record
 from palaver.store.people.linked_conversations import People, separate, stop_turns
 from palaver.store.people.people import Offer, Party, find_person, identities_of, person_of

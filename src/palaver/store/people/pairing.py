@@ -20,8 +20,8 @@ from palaver.model.people import (
     locked_until,
     receive_stranger,
 )
-from palaver.model.source import Source, identity_of, message_address
-from palaver.model.turn import Inbound, Outbound, OutboxState, Received, account_text, outbound_to
+from palaver.model.source import Source, account_text, identity_of, message_address
+from palaver.model.turn import Inbound, Outbound, OutboxState, Received, outbound_to
 from palaver.store.people import grants
 from palaver.store.people.grants import ChangeKind, Stranger
 from palaver.store.queue import inbox, outbox
@@ -67,12 +67,7 @@ class Requested(NamedTuple):
 
 @transaction
 def request(
-    inbound: Inbound,
-    key: SessionKey,
-    now: datetime,
-    *,
-    code: str,
-    answer: Sequence[Outbound],
+    inbound: Inbound, key: SessionKey, now: datetime, *, code: str, answer: Sequence[Outbound]
 ) -> Statements[Requested | None]:
     identity = identity_of(inbound.source) or ""
     account = account_text(inbound.source.platform, inbound.source.account)
@@ -97,10 +92,7 @@ def request(
 @transaction
 def wipe_after_send(cause: SendCause) -> Statements[None]:
     """Wipe what this cause sends as soon as it was sent: it holds a code, or names strangers."""
-    yield (
-        "INSERT INTO wiped_after_send (cause_kind, cause_id) VALUES (?, ?) ON CONFLICT DO NOTHING",
-        cause.columns[:2],
-    )
+    yield "INSERT INTO wiped_after_send (cause_kind, cause_id) VALUES (?, ?) ON CONFLICT DO NOTHING", cause.columns[:2]
 
 
 @transaction

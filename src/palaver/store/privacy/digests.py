@@ -2,7 +2,6 @@
 
 import hashlib
 import hmac
-import secrets
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ from palaver.model.turn import Delivery, Received
 from palaver.model.value import value
 from palaver.store.conversations.attachment_refs import referenced_among
 from palaver.store.conversations.blob_store import BlobStore
+from palaver.store.meta import load_secret
 from palaver.store.records import (
     DELIVERY_COLUMNS,
     SELECT_RECEIVED,
@@ -71,12 +71,7 @@ _DIGEST_DIGITS = 16
 @transaction
 def load_digests() -> Statements[Digests]:
     """Return digests with the key of this store, which is made at first use and never leaves it."""
-    rows = yield "SELECT value FROM meta WHERE name = 'erasure key'", ()
-    if not rows:
-        sql = "INSERT INTO meta (name, value) VALUES ('erasure key', ?) ON CONFLICT (name) DO NOTHING"
-        yield sql, (secrets.token_hex(32),)
-        rows = yield "SELECT value FROM meta WHERE name = 'erasure key'", ()
-    return Digests(bytes.fromhex(rows[0][0]))
+    return Digests(bytes.fromhex((yield from load_secret("erasure key", 32))))
 
 
 _PAGE_ROWS = 1000
@@ -95,13 +90,7 @@ class Content(NamedTuple):
 
 
 CONTENTS = (
-    Content(
-        "entries",
-        "entry",
-        "SELECT id, body FROM entries WHERE id > ? ORDER BY id",
-        entry_of,
-        Digests.entry,
-    ),
+    Content("entries", "entry", "SELECT id, body FROM entries WHERE id > ? ORDER BY id", entry_of, Digests.entry),
     Content(
         "inbox",
         "message",

@@ -15,7 +15,7 @@ from palaver.model.turn import Delivery, Received
 from palaver.store.conversations import deletion
 from palaver.store.conversations.attachment_refs import drop_refs
 from palaver.store.conversations.sessions import check_not_busy
-from palaver.store.conversations.transcript import SEQS, load_all, show, write_journal
+from palaver.store.conversations.transcript import load_all, show, write_journal
 from palaver.store.conversations.visibility import get, get_visible
 from palaver.store.privacy.digests import Digests
 from palaver.store.privacy.footprint import Footprint, sole_participant_filter
@@ -23,6 +23,7 @@ from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind
 from palaver.store.queue.inbox import OPEN_TURN, withdraw
 from palaver.store.records import (
+    SEQS,
     SET_BODY,
     body_values,
     details_of,
@@ -178,10 +179,7 @@ def erase_share(
     yield from _undo_summaries(session, [entry for entry in entries if entry.role is Role.SUMMARY], now)
     files = yield from deletion.remove_entries(number, [entry.seq for entry in entries])
     yield from record_digests(erasure, "file", map(digests.file, files))
-    yield (
-        "DELETE FROM memory_notes WHERE session_no = ? AND seq = ?",
-        [(number, entry.seq) for entry in entries],
-    )
+    yield "DELETE FROM memory_notes WHERE session_no = ? AND seq = ?", [(number, entry.seq) for entry in entries]
     # Both may quote them.
     yield "UPDATE sessions SET title = NULL, instructions = NULL WHERE no IN (?, ?)", (number, session.root)
     return len(entries)
@@ -281,10 +279,7 @@ def _undo_summaries(session: Session, summaries: Sequence[Entry], now: datetime)
     )
     for operation, details in rows:
         if details_of(details).get("summary") in gone:
-            yield (
-                "UPDATE operations SET undone_at = coalesce(undone_at, ?) WHERE no = ?",
-                (micros(now), operation),
-            )
+            yield "UPDATE operations SET undone_at = coalesce(undone_at, ?) WHERE no = ?", (micros(now), operation)
             yield from show(operation, session.number)
 
 

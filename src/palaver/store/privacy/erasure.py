@@ -105,10 +105,7 @@ def count_sessions(name: str) -> Statements[tuple[int, int]]:
 
 @transaction
 def _open_tasks() -> Statements[list[_Task]]:
-    rows = yield (
-        "SELECT no, subject, keeps_access, requested, answer FROM erasures WHERE ended IS NULL ORDER BY no",
-        (),
-    )
+    rows = yield "SELECT no, subject, keeps_access, requested, answer FROM erasures WHERE ended IS NULL ORDER BY no", ()
     return list(readable(_task_of, rows))
 
 

@@ -22,10 +22,9 @@ from palaver.model.source import (
 )
 from palaver.model.transcript import Entry, Role, UnreadableEntry
 from palaver.model.value import value
-from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import Filter
 from palaver.store.people.aliases import load_all as load_all_aliases
-from palaver.store.records import addressee_column, entries_of, from_json, json_text, placeholders
+from palaver.store.records import SEQS, addressee_column, entries_of, entry_span, from_json, json_text, placeholders
 
 
 @value
@@ -224,7 +223,7 @@ class Share:
 def find_share(session: int, footprint: Footprint) -> Statements[Share]:
     rows: list[Row] = yield (
         "SELECT id, body, turn_no FROM entries WHERE id >= ? AND id < ? ORDER BY id",
-        (session * SEQS, (session + 1) * SEQS),
+        entry_span(session),
     )
     entries = entries_of(rows)
     theirs = footprint.ids((yield from _platforms(session, footprint)))

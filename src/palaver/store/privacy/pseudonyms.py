@@ -1,6 +1,5 @@
 """The key of the pseudonyms that agents see instead of ids, and whom a pseudonym stands for."""
 
-import secrets
 from collections.abc import Iterator
 from itertools import chain
 from typing import NamedTuple
@@ -9,6 +8,7 @@ from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.errors import NotFound
 from palaver.model.prompt import Pseudonyms
 from palaver.model.source import Source, source_of_identity
+from palaver.store.meta import load_secret, read_meta
 from palaver.store.records import readable, source_in
 
 _KEY = "pseudonym key"
@@ -26,19 +26,14 @@ class Original(NamedTuple):
 @transaction
 def load_pseudonyms() -> Statements[Pseudonyms]:
     """Return the pseudonyms of this installation. Their key is made at first use and never leaves the store."""
-    rows = yield "SELECT value FROM meta WHERE name = ?", (_KEY,)
-    if not rows:
-        sql = "INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING"
-        yield sql, (_KEY, secrets.token_hex(32))
-        rows = yield "SELECT value FROM meta WHERE name = ?", (_KEY,)
-    return Pseudonyms(bytes.fromhex(rows[0][0]))
+    return Pseudonyms(bytes.fromhex((yield from load_secret(_KEY, 32))))
 
 
 @transaction
 def resolve(pseudonym: str) -> Statements[Original]:
     """Return the id that has this pseudonym among those the store knows. Raises NotFound."""
-    keys = yield "SELECT value FROM meta WHERE name = ?", (_KEY,)
-    pseudonyms = Pseudonyms(bytes.fromhex(keys[0][0])) if keys else None
+    key = yield from read_meta(_KEY)
+    pseudonyms = Pseudonyms(bytes.fromhex(key)) if key else None
     people: list[Row] = yield "SELECT identity FROM identities UNION SELECT identity FROM participants", ()
     places: list[Row] = yield "SELECT '', origin FROM sessions UNION SELECT '', address FROM routes", ()
     homes: list[Row] = yield "SELECT '', address FROM home_channels", ()

@@ -1,17 +1,15 @@
 """Inbox: every message is accepted once and ends in a named state. Ready queue: conversations with waiting messages."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from itertools import groupby
-from operator import itemgetter
 from typing import NamedTuple
 
 from palaver.db.transaction import INBOX, Lock, Notify, Row, Statements, Value, key_topic, transaction
 from palaver.model.access import AccessRole, Basis
 from palaver.model.addressing import address_whole_bursts, in_same_burst
 from palaver.model.key import SessionKey
-from palaver.model.session import Principal, Session
+from palaver.model.session import Principal
 from palaver.model.source import MessageAddress, identity_of, message_address
 from palaver.model.turn import Cause, Inbound, InboxState, Received
 from palaver.store.conversations.attachment_refs import drop_refs
@@ -148,23 +146,17 @@ def accept(
     `/retry` sends once more is not a redelivery of the first.
     """
     address = message_address(inbound.source)
-    state = InboxState.REFUSED if refused else InboxState.WAITING
     if not refused:
         # Wait for a turn that is just starting without this message, so that it can be notified.
         yield Lock(key.text)
         if inbound.cause is Cause.CALL:
-            # Programs repeat a call with the same id: a refused call was never accepted.
-            yield (
-                "UPDATE inbox SET message_id = NULL, request_key = NULL WHERE state = 'refused'"
-                f" AND (({SAME_MESSAGE} AND {ORIGINAL}) OR (identity = ? AND request_key = ?))",
-                (*address, identity_of(inbound.source), inbound.request_key),
-            )
+            yield from _forget_refused_call(inbound, address)
     rows = yield (
         _ACCEPT,
         (
             *(_NO_ADDRESS if retry and not retry.follows_edits else address),
             key.text,
-            state.value,
+            (InboxState.REFUSED if refused else InboxState.WAITING).value,
             micros(now),
             refused,
             identity_of(inbound.source),
@@ -181,16 +173,23 @@ def accept(
     if refused:
         if led != key.text:
             yield _FOLLOW, (*(key.text,) * 3, number)
-    else:
-        key = yield from _follow_attachment(number, led, key)
-        yield from add_ready(key)
-        is_changed = yield from _notify_open_turn(
-            key, now, busy_notices, _NO_ADDRESS if retry else address, message=number
-        )
-        yield _NOTIFY_INBOX
-        if is_changed:
-            yield from _apply_early_edit(number, inbound, role, basis)
+        return number
+    key = yield from _follow_attachment(number, led, key)
+    yield from add_ready(key)
+    is_changed = yield from _notify_open_turn(key, now, busy_notices, _NO_ADDRESS if retry else address, message=number)
+    yield _NOTIFY_INBOX
+    if is_changed:
+        yield from _apply_early_edit(number, inbound, role, basis)
     return number
+
+
+def _forget_refused_call(inbound: Inbound, address: MessageAddress) -> Statements[None]:
+    """Programs repeat a call with the same id: one that was refused does not count as accepted."""
+    yield (
+        "UPDATE inbox SET message_id = NULL, request_key = NULL WHERE state = 'refused'"
+        f" AND (({SAME_MESSAGE} AND {ORIGINAL}) OR (identity = ? AND request_key = ?))",
+        (*address, identity_of(inbound.source), inbound.request_key),
+    )
 
 
 # The columns key and place of a message from this place.
@@ -435,59 +434,6 @@ def assign_to_turn(turn: int, messages: Sequence[Received], *, more_wait: bool |
         yield _MOVE_TO_END, (key.text,)
     else:
         yield from remove_ready_if_empty(key)
-
-
-_MENTION = "INSERT INTO mentions (inbox_no, session_no) SELECT ?, no FROM sessions WHERE"
-MENTION_OPEN = f"{_MENTION} key = ? AND ended IS NULL ON CONFLICT DO NOTHING"
-
-
-@transaction
-def record_mentions(number: int, sessions: Iterable[Session]) -> Statements[None]:
-    """Record that the answer to a command quotes these sessions: it is deleted with any of them."""
-    for session in sessions:
-        yield f"{_MENTION} no = ? ON CONFLICT DO NOTHING", (number, session.number)
-
-
-@transaction
-def record_listing(number: int, listed: Iterable[tuple[int, Session]]) -> Statements[None]:
-    """Record the numbers under which the answer to a command lists sessions."""
-    rows: list[tuple[Value, ...]] = [(number, session.number, position) for position, session in listed]
-    yield (
-        "INSERT INTO mentions (inbox_no, session_no, position) VALUES (?, ?, ?)"
-        " ON CONFLICT (inbox_no, session_no) DO UPDATE SET position = excluded.position",
-        rows,
-    )
-
-
-_SAME_CHAT = " AND ".join(f"{column} = ?" for column in MessageAddress._fields[1:])
-_RECENT_MESSAGES = 1000
-
-
-_RECENTLY_LISTED = 200
-
-
-@transaction
-def find_listed(command: Received, position: int, page_size: int) -> Statements[str | None]:
-    """Return the id of the session under this number in the list that this sender was last shown in this chat.
-
-    Its pages are one list: those after the first begin one after a multiple of `page_size`.
-    """
-    source = command.inbound.source
-    rows: list[Row] = yield (
-        "SELECT m.inbox_no, m.position, s.id FROM mentions m JOIN sessions s ON s.no = m.session_no"
-        " WHERE m.position IS NOT NULL AND m.inbox_no IN"
-        f" (SELECT no FROM inbox WHERE identity = ? AND {_SAME_CHAT} ORDER BY no DESC LIMIT {_RECENT_MESSAGES})"
-        f" ORDER BY m.inbox_no DESC, m.position LIMIT {_RECENTLY_LISTED}",
-        (identity_of(source), *message_address(source)[1:]),
-    )
-    for _, page in groupby(rows, key=itemgetter(0)):
-        listed = {row[1]: row[2] for row in page}
-        if position in listed:
-            return listed[position]
-        first = min(listed)
-        if first == 1 or first % page_size != 1:
-            return None
-    return None
 
 
 _RECENT = (

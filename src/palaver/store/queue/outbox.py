@@ -8,8 +8,8 @@ from zlib import crc32
 
 from palaver.db.transaction import OUTBOX, Lock, Notify, Row, Statements, Transaction, Value, transaction
 from palaver.model.errors import BadArgument, StaleFence
-from palaver.model.source import encode_id
-from palaver.model.turn import Delivery, Outbound, OutboxState, account_text, advance, resolve_unclear
+from palaver.model.source import account_text, encode_id
+from palaver.model.turn import Delivery, Outbound, OutboxState, advance, resolve_unclear
 from palaver.protocols.hooks import EventSubscription, GatewayEvent
 from palaver.store.conversations.attachment_refs import add_refs
 from palaver.store.queue.cause import CAUSE_COLUMNS, CauseKind, SendCause
@@ -401,14 +401,14 @@ def get_delivery(number: int) -> Statements[Delivery | None]:
 
 
 @transaction
-def settle_unclear(number: int, state: OutboxState, now: datetime, *, receipt: str | None = None) -> Statements[bool]:
+def settle_unclear(number: int, state: OutboxState, now: datetime) -> Statements[bool]:
     """Settle an unclear send after a person checked it: delivered, or to be sent again."""
     advance(OutboxState.UNCLEAR, state)
     rows = yield (
-        "UPDATE outbox SET state = ?, receipt = ?, due = ?, chat = coalesce((SELECT m.new_chat FROM chat_moves m"
+        "UPDATE outbox SET state = ?, receipt = NULL, due = ?, chat = coalesce((SELECT m.new_chat FROM chat_moves m"
         " WHERE m.account = outbox.account AND m.server = outbox.server AND m.chat = outbox.chat), chat)"
         " WHERE id = ? AND state = 'unclear' RETURNING id",
-        (state.value, receipt, micros(now), number),
+        (state.value, micros(now), number),
     )
     yield _SEND
     return bool(rows)

@@ -22,7 +22,7 @@ from palaver.model.source import encode_id, identity_of, message_address
 from palaver.model.transcript import Entry, Role
 from palaver.model.turn import Inbound, InboxState, Outbound, Received
 from palaver.store.conversations.sessions import open_by_key
-from palaver.store.conversations.transcript import SEQS, append, hide, load_shown, write_journal
+from palaver.store.conversations.transcript import append, hide, load_shown, write_journal
 from palaver.store.conversations.visibility import get
 from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
@@ -38,9 +38,11 @@ from palaver.store.queue.inbox import (
 )
 from palaver.store.records import (
     SELECT_RECEIVED,
+    SEQS,
     body_values,
     details_of,
     entries_of,
+    entry_span,
     inbound_body,
     micros,
     prepare,
@@ -315,7 +317,7 @@ def undo_revision(
     operation: int, details: Mapping[str, Any], session: Session, shown: Sequence[Entry]
 ) -> Statements[None]:
     """Restore the message; hide the answer to the edited one."""
-    start, first, end = details.get("answered_from"), session.number * SEQS, (session.number + 1) * SEQS
+    start, first, end = details.get("answered_from"), *entry_span(session.number)
     if start is None:
         yield from _hide_summarised(session, shown)
         return

@@ -140,10 +140,7 @@ def answer_by_message(key: SessionKey, message: int, now: datetime, *, inbound: 
     decided = yield from answer_question(key, now, principal, answer=words)
     if decided is not Decision.DONE:
         return False
-    yield (
-        "UPDATE inbox SET state = 'in-turn', turn_no = ?, answers = ? WHERE no = ?",
-        (number, fence, message),
-    )
+    yield "UPDATE inbox SET state = 'in-turn', turn_no = ?, answers = ? WHERE no = ?", (number, fence, message)
     yield from requeue_or_remove(key)
     return True
 

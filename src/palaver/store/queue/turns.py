@@ -26,7 +26,7 @@ from palaver.model.split import ReplyRoutes
 from palaver.model.transcript import Entry, Role, Sender
 from palaver.model.turn import NO_USAGE, Cause, Inbound, Outbound, Received, Turn, TurnState, Usage, advance
 from palaver.store.conversations.sessions import claim_for_job, end, join, open_by_key, open_locked, touch
-from palaver.store.conversations.transcript import SEQS, append
+from palaver.store.conversations.transcript import append
 from palaver.store.conversations.visibility import get
 from palaver.store.people.people import meet_sender
 from palaver.store.people.usage import add as add_usage
@@ -42,10 +42,12 @@ from palaver.store.queue.inbox import (
 from palaver.store.queue.welcome import welcome
 from palaver.store.records import (
     INBOX_COLUMNS,
+    SEQS,
     TURN_COLUMNS,
     USAGE_COLUMNS,
     Prepared,
     counted,
+    entry_span,
     micros,
     placeholders,
     prepare,
@@ -269,7 +271,7 @@ def append_to_turn(turn: Turn, entries: Sequence[Entry]) -> Transaction[int]:
 def _append(turn: Turn, entries: Sequence[Prepared]) -> Statements[int]:
     last = yield (
         "SELECT id, body FROM entries WHERE id >= ? AND id < ? AND turn_no = ? ORDER BY id DESC LIMIT 1",
-        (turn.session_number * SEQS, (turn.session_number + 1) * SEQS, turn.number),
+        (*entry_span(turn.session_number), turn.number),
     )
     # Nobody else writes for a running turn, and no two entries have the same time and text.
     if entries and last and bytes(last[0][1]) == entries[-1].placed(last[0][0] % SEQS):
@@ -363,10 +365,7 @@ def charge_title(turn: Turn, spent: Usage, now: datetime) -> Statements[None]:
     yield from add_usage(rows[0][0] if rows else None, spent, now)
     if rows:
         yield from insert_title_usage(turn.number, spent, now)
-    yield (
-        f"UPDATE sessions SET {_ADD_USAGE} WHERE no = ?",
-        (*counted(spent), turn.session_number),
-    )
+    yield f"UPDATE sessions SET {_ADD_USAGE} WHERE no = ?", (*counted(spent), turn.session_number)
 
 
 @transaction

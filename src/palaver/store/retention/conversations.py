@@ -6,8 +6,7 @@ from palaver.db.transaction import Statements, transaction
 from palaver.model.retention import RetentionClass, RetentionLimit, latest_cutoff
 from palaver.store.conversations.visibility import Filter
 from palaver.store.queue.cause import OF_TURN
-from palaver.store.queue.outbox import REPLIES
-from palaver.store.records import SEQS, instant, micros
+from palaver.store.records import REPLIES, SEQS, instant, micros
 
 _PAGE = 200
 _OF_KIND = {

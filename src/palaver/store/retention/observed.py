@@ -67,10 +67,7 @@ _EXPIRED = "observed = 1 AND turn_no < ? AND EXISTS (SELECT 1 FROM turns t WHERE
 def measure(cutoff: datetime) -> Statements[tuple[int, int]]:
     """Return how many entries would go, and their bytes."""
     end = yield from first_since("turns", "no", "started", cutoff)
-    rows = yield (
-        f"SELECT count(*), coalesce(sum(length(body)), 0) FROM entries WHERE {_EXPIRED}",
-        (end, micros(cutoff)),
-    )
+    rows = yield f"SELECT count(*), coalesce(sum(length(body)), 0) FROM entries WHERE {_EXPIRED}", (end, micros(cutoff))
     items, size, last = rows[0][0], int(rows[0][1]), -1
     while page := (yield from _read_without_turn(last)):
         last = page[-1][0]

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.retention import RetentionLimit, latest_cutoff
 from palaver.store.conversations.attachment_refs import drop_refs
+from palaver.store.meta import SET_META, read_meta
 from palaver.store.people.pairing import KEPT_REASONS
 from palaver.store.queue.inbox import delete_content
 from palaver.store.records import (
@@ -24,6 +25,7 @@ from palaver.store.records import (
     outbound_body,
     placeholders,
     readable,
+    reply_span,
 )
 from palaver.store.retention.boundary import first_since
 from palaver.store.scrub import owe_scrub
@@ -114,8 +116,7 @@ def measure(source: Source, cutoff: datetime) -> Statements[tuple[int, int]]:
 
 def _position(source: Source) -> Statements[int]:
     """Return the last number that was looked at, without its sign."""
-    rows = yield "SELECT value FROM meta WHERE name = ?", (_meta(source),)
-    return int(rows[0][0]) if rows else 0
+    return int((yield from read_meta(_meta(source))) or 0)
 
 
 def _meta(source: Source) -> str:
@@ -145,10 +146,7 @@ def empty_page(source: Source, cutoff: datetime) -> Statements[int | None]:
     if not rows:
         return None
     emptied = yield from _empty_or_skip(source, rows)
-    yield (
-        "INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-        (_meta(source), str(sign * rows[-1][0])),
-    )
+    yield SET_META, (_meta(source), str(sign * rows[-1][0]))
     return emptied
 
 
@@ -192,10 +190,7 @@ def _empty_late_replies(messages: Sequence[Row], cutoff: datetime) -> Statements
     """Empty the replies of turns that ended late: when their numbers were passed, they did not exist."""
     emptied = 0
     for turn in sorted({row[_TURN] for row in messages if row[_TURN] is not None}):
-        rows = yield (
-            f"{_ROWS['outbox']} WHERE o.id >= ? AND o.id < ?",
-            (*_values(_REPLIES, cutoff), turn * REPLIES, (turn + 1) * REPLIES),
-        )
+        rows = yield f"{_ROWS['outbox']} WHERE o.id >= ? AND o.id < ?", (*_values(_REPLIES, cutoff), *reply_span(turn))
         emptied += yield from _empty_or_skip(_REPLIES, rows)
     return emptied
 

@@ -6,9 +6,8 @@ from typing import NamedTuple
 from palaver.db.transaction import Row, Statements, Value, transaction
 from palaver.model.session import Principal, Session
 from palaver.model.transcript import Entry, UnreadableEntry
-from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import Filter, get_visible, visible_to
-from palaver.store.records import SESSION_COLUMNS, entries_of, placeholders, readable, session_of
+from palaver.store.records import SEQS, SESSION_COLUMNS, entries_of, placeholders, readable, session_of
 from palaver.store.search.index import Document, make_documents
 
 _INDEXED_KINDS = frozenset({"append", "delete"})

@@ -13,8 +13,8 @@ import asyncpg
 
 from palaver.db.transaction import Database, Lock, Row, Statements, Value, transaction
 from palaver.model.errors import StoreError
-from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import Filter
+from palaver.store.records import SEQS
 from palaver.store.search.entries import JournalBatch, JournalRow, documents_of_changes, read_changes
 from palaver.store.search.index import (
     BODY_CHARS,

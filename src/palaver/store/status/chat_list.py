@@ -18,6 +18,7 @@ from palaver.store.records import SEQS, entry_of, micros, placeholders, readable
 from palaver.store.status.session_list import CONVERSATIONS, first_said, list_sessions
 
 _MAX_PINNED = 50
+_PAGE_CHATS = 40
 
 
 @value
@@ -46,10 +47,10 @@ class ChatPage:
 
 @transaction
 def list_chats(
-    principal: Principal, identity: str, *, archived: bool = False, after: str | None = None, limit: int = 40
+    principal: Principal, identity: str, *, archived: bool = False, after: str | None = None
 ) -> Statements[ChatPage]:
     """Return a page of conversations, last used first, the pinned ones before all others."""
-    found = yield from list_sessions(principal, wanted=CONVERSATIONS, after=after, limit=limit)
+    found = yield from list_sessions(principal, wanted=CONVERSATIONS, after=after, limit=_PAGE_CHATS)
     seen = visible_to(principal)
     pinned = [] if after else (yield from select_sessions(f"{_PINNED} AND {seen.sql}", identity, *seen.values))
     listed = yield from describe(identity, [*pinned, *(preview.session for preview in found.previews)])

@@ -58,7 +58,7 @@ def _rows(sql: str, *values: int) -> Statements[list[str]]:
 
 
 def check_data_directory(path: Path) -> list[HealthCheck]:
-    """HealthCheck that a SQLite file can be opened and written at this path, before trying it."""
+    """Check that a SQLite file can be opened and written at this path, before trying it."""
     folder = unreadable_folder(path)
     return [_disk(path), _writable(path)] if folder is None else [_bad_directory(f"this user cannot enter {folder}")]
 

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from palaver.db.transaction import Statements, transaction
-from palaver.store.conversations.transcript import SEQS
 from palaver.store.damage.health_check import REPORT_A_BUG
 from palaver.store.queue.cause import CAUSE_COLUMNS, OF_OPERATION
 from palaver.store.queue.inbox import ADDRESS_COLUMNS, OPEN_TURN
-from palaver.store.records import REPLIES, USAGE_COLUMNS
+from palaver.store.records import REPLIES, SEQS, USAGE_COLUMNS
 
 
 class Invariant(NamedTuple):

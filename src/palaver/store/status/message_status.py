@@ -15,7 +15,7 @@ from palaver.model.turn import InboxState, Received, Turn, TurnState, Usage, out
 from palaver.model.value import value
 from palaver.model.view import open_calls_of_turn
 from palaver.store.conversations.sessions import open_by_key
-from palaver.store.conversations.transcript import SEQS, load_turn
+from palaver.store.conversations.transcript import load_turn
 from palaver.store.conversations.visibility import Filter, get_visible, messages_visible_to, visible_to
 from palaver.store.queue.cause import CauseKind
 from palaver.store.queue.inbox import OPEN_TURN, ORIGINAL, SAME_MESSAGE, get_message
@@ -29,10 +29,12 @@ from palaver.store.records import (
     delivery_of,
     details_of,
     entries_of,
+    entry_span,
     json_text,
     placeholders,
     readable,
     received_of,
+    reply_span,
     session_of,
 )
 from palaver.store.status.trace import visible_turn
@@ -178,10 +180,7 @@ def _notices_of_turn(turn: Turn) -> Statements[tuple[str, ...]]:
         return (yield from _notices(CauseKind.HALT, turn.number, str(turn.fence)))
     if turn.state is not TurnState.FAILED:
         return ()
-    rows = yield (
-        f"SELECT {DELIVERY_COLUMNS} FROM outbox WHERE id >= ? AND id < ? ORDER BY id",
-        (turn.number * REPLIES, (turn.number + 1) * REPLIES),
-    )
+    rows = yield f"SELECT {DELIVERY_COLUMNS} FROM outbox WHERE id >= ? AND id < ? ORDER BY id", reply_span(turn.number)
     return tuple(each.outbound.text for each in readable(delivery_of, rows))
 
 
@@ -310,6 +309,6 @@ def recent_entries(key: SessionKey, principal: Principal, limit: int) -> Stateme
         " AND (role = 'user' OR (role = 'assistant' AND NOT EXISTS (SELECT 1 FROM outbox o"
         "  WHERE o.id >= e.turn_no * ? AND o.id < (e.turn_no + 1) * ? AND o.state IN ('due', 'claimed'))))"
         " ORDER BY id DESC LIMIT ?",
-        (session.number * SEQS, (session.number + 1) * SEQS, REPLIES, REPLIES, limit),
+        (*entry_span(session.number), REPLIES, REPLIES, limit),
     )
     return entries_of(rows[::-1])

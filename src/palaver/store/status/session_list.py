@@ -10,10 +10,10 @@ from palaver.model.errors import BadArgument
 from palaver.model.session import TITLE_LIMIT, Counters, Principal, Session, SessionState
 from palaver.model.text import one_line
 from palaver.model.value import value
-from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import Filter, visible_to
 from palaver.store.people.usage import SLOT_MICROS
 from palaver.store.records import (
+    SEQS,
     SESSION_COLUMNS,
     SESSION_TITLE,
     USAGE_COLUMNS,

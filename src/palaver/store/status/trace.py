@@ -14,18 +14,17 @@ from palaver.model.transcript import Entry
 from palaver.model.turn import Delivery, Inbound, InboxState, Turn, Usage
 from palaver.model.value import value
 from palaver.store.conversations.sessions import AUTOMATIC_ENDS
-from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import Filter, find, messages_visible_to, visible_to
 from palaver.store.jobs.firings import messages_of
 from palaver.store.jobs.jobs import find as find_job
 from palaver.store.processes import list_where
 from palaver.store.queue.cause import OF_MESSAGE, CauseKind
 from palaver.store.queue.inbox import ADDRESS_COLUMNS, CHANGE, OPEN_TURN, ORIGINAL
-from palaver.store.queue.outbox import REPLIES
 from palaver.store.queue.turns import TITLE_USAGE
 from palaver.store.records import (
     DELIVERY_COLUMNS,
     SELECT_RECEIVED,
+    SEQS,
     TURN_COLUMNS,
     USAGE_COLUMNS,
     delivery_of,
@@ -38,6 +37,7 @@ from palaver.store.records import (
     read_one,
     readable,
     received_of,
+    reply_span,
     stop_text,
     turn_of,
 )
@@ -170,7 +170,7 @@ def _trace_of_turn(number: int, principal: Principal) -> Statements[Trace | None
     deliveries = yield from _deliveries_where(
         f"(id >= ? AND id < ?) OR ({_CAUSED_BY.format(_in(OWED_BY_TURN))})"
         f" OR ({_CAUSED_BY.format(_in([CauseKind.WELCOME]))} AND created = ?)",
-        (number * REPLIES, (number + 1) * REPLIES, str(number), turn.turn.session, micros(turn.turn.started)),
+        (*reply_span(number), str(number), turn.turn.session, micros(turn.turn.started)),
     )
     return Trace(messages=tuple(messages), turn=turn, deliveries=tuple(deliveries))
 
@@ -286,10 +286,7 @@ def _redacted_delivery(sent: DeliveryTrace, turn: TurnTrace | None) -> DeliveryT
 
 
 def _inbound_where(condition: str, values: Sequence[Value]) -> Statements[list[InboundTrace]]:
-    rows = yield (
-        f"{SELECT_RECEIVED} WHERE {condition} ORDER BY i.no",
-        tuple(values),
-    )
+    rows = yield f"{SELECT_RECEIVED} WHERE {condition} ORDER BY i.no", tuple(values)
     numbers = tuple(row[0] for row in rows)
     withdrawn = yield f"SELECT withdrawn_by, no FROM turns WHERE withdrawn_by IN ({placeholders(numbers)})", numbers
     answers = yield (

@@ -9,8 +9,7 @@ from palaver.model.process import parse_process_name
 from palaver.model.source import MessageAddress, decode_id, encode_id, shorten_id
 from palaver.store.queue.cause import CAUSE_COLUMNS, OF_TURN, CauseKind, cause_of
 from palaver.store.queue.inbox import ADDRESS_COLUMNS, CHANGE
-from palaver.store.queue.outbox import REPLIES
-from palaver.store.records import placeholders
+from palaver.store.records import REPLIES, placeholders
 
 
 class Anchor(NamedTuple):

@@ -13,7 +13,16 @@ from palaver.model.source import encode_id, identity_of
 from palaver.model.turn import InboxState
 from palaver.model.value import value
 from palaver.store.queue.cause import CauseKind
-from palaver.store.records import DELIVERY_COLUMNS, REPLIES, SELECT_RECEIVED, delivery_of, micros, readable, received_of
+from palaver.store.records import (
+    DELIVERY_COLUMNS,
+    REPLIES,
+    SELECT_RECEIVED,
+    delivery_of,
+    micros,
+    readable,
+    received_of,
+    reply_span,
+)
 
 
 @value
@@ -81,7 +90,7 @@ def failure_notices(turns: Sequence[int]) -> Statements[dict[int, str]]:
     """Return what people were told about turns that failed."""
     told: dict[int, str] = {}
     for turn in turns:
-        span = turn * REPLIES, (turn + 1) * REPLIES
+        span = reply_span(turn)
         rows = yield f"SELECT {DELIVERY_COLUMNS} FROM outbox WHERE id >= ? AND id < ? ORDER BY id DESC LIMIT 1", span
         for delivery in readable(delivery_of, rows):
             if delivery.outbound.text:

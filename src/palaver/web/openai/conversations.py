@@ -23,7 +23,7 @@ from palaver.model.source import Source
 from palaver.model.transcript import Entry, Role
 from palaver.model.turn import TurnState
 from palaver.model.value import value
-from palaver.store.conversations.transcript import SEQS
+from palaver.store.records import SEQS
 from palaver.web.message_service import MessageService, ProgramRequest, conversation_for
 from palaver.web.openai.schema import ChatInput, ChatMessage, check_length
 from palaver.web.routes import WebRequest

@@ -13,8 +13,8 @@ from palaver.model.session import Principal, Session
 from palaver.model.value import value
 from palaver.store.conversations.deletion import ProcessRuns
 from palaver.store.people.api_tokens import Right
+from palaver.store.results import Preview
 from palaver.store.status.chat_list import ChatPage, ListedChat
-from palaver.store.status.session_list import Preview
 from palaver.web.chat_rooms import MAIN_CHAT, OTHER_CHATS, name_of_chat, path_of_chat, platform_title, source_of_chat
 from palaver.web.pages.common import parse_number, query_value, read_form, show_page
 from palaver.web.routes import WebRequest, action, page

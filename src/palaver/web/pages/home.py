@@ -19,8 +19,9 @@ from palaver.store.accounts import AccountHealth
 from palaver.store.people.api_tokens import Right
 from palaver.store.people.grants import Stranger
 from palaver.store.people.usage import GroupBy
+from palaver.store.results import Preview
 from palaver.store.status.overview import OpenTurn
-from palaver.store.status.session_list import CONVERSATIONS, Preview
+from palaver.store.status.session_list import CONVERSATIONS
 from palaver.store.status.trace import DeliveryTrace
 from palaver.web.pages.common import YOU, list_names, show_page
 from palaver.web.pages.usage import total_of

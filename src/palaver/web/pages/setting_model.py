@@ -120,8 +120,7 @@ def _agent(plan: AgentPlan) -> AgentConfig:
 
 def _edits(loaded: Loaded, plan: AgentPlan, *, keeps_key: bool) -> list[Edit]:
     """Set the fields of the new agent, and remove those that only the old one had. Comments and the rest stay."""
-    wanted, node = plan.fields(), loaded.sources.at(("agent",))
-    before = set(node.value) if node and isinstance(node.value, dict) else set[str]()
+    wanted, before = plan.fields(), set(loaded.sources.names(("agent",)))
     known = set(type(_agent(plan)).model_fields)
     gone = {name for name in before if name not in known}
     gone |= {name for name in ("key", "key_file", "base_url") if name in before and name not in wanted}

@@ -1,0 +1,79 @@
+"""Show an answer in the chat while it grows, and the tools that run meanwhile."""
+
+from collections.abc import Sequence
+
+from palaver.engine.context import EngineContext
+from palaver.engine.delivery.drafts import Draft
+from palaver.engine.hooks import PartialAnswer
+from palaver.engine.turns.progress import ToolProgress
+from palaver.engine.turns.running import RunningTurn
+from palaver.model.source import DM
+
+
+def show_answer(ctx: EngineContext, running: RunningTurn, text: str) -> None:
+    """Show the answer so far."""
+    if running.is_over:
+        return
+    if watch := ctx.hooks.watch:
+        said = running.agent_run.said if running.agent_run else ()
+        turn = running.turn
+        watch(PartialAnswer(session=turn.session, turn=turn.number, text=text, earlier=tuple(said)))
+    if running.progress is not None:
+        running.progress.end()
+    if running.draft is None:
+        running.draft = _draft(ctx, running)
+    if running.draft is not None:
+        running.draft.show(text)
+
+
+def show_tools(ctx: EngineContext, running: RunningTurn, names: Sequence[str]) -> None:
+    running.progress = running.progress or _progress(ctx, running)
+    if running.progress is not None:
+        running.progress.update(names)
+
+
+def _progress(ctx: EngineContext, running: RunningTurn) -> ToolProgress | None:
+    """Show the tools of a turn with the typing indicator, where that has words, or else in the draft."""
+    adapter = ctx.replies.adapter_for(running.source.platform, running.source.account)
+    if adapter is None or running.typing is None or not ctx.options.progress.find(running.source):
+        return None
+
+    def report(line: str) -> None:
+        if running.is_over or running.typing is None:
+            return
+        if adapter.limits.typing_has_words:
+            running.typing.say(line)
+        elif line:
+            running.draft = running.draft or _draft(ctx, running)
+            if running.draft is not None:
+                running.draft.show_progress(line)
+
+    return ToolProgress(report, running.call_progress)
+
+
+def _draft(ctx: EngineContext, running: RunningTurn) -> Draft | None:
+    store, source, turn = ctx.store, running.source, running.turn
+    if running.job:  # It may turn out to be silent.
+        return None
+    adapter = ctx.replies.adapter_for(source.platform, source.account)
+    parts = ctx.replies.to(source, "…")
+    if adapter is None or not parts:
+        return None
+
+    async def store_receipt(receipt: str) -> None:
+        await store.transact(store.turn_control.save_draft(turn, receipt))
+
+    async def may_begin() -> bool:
+        return not await store.read(store.outbox.has_pending(parts[0]))
+
+    return Draft(
+        adapter,
+        parts[0],
+        ctx.budget,
+        store_receipt=store_receipt,
+        may_begin=may_begin,
+        receipt=turn.draft,
+        idempotency_key=turn.draft_key,
+        timeout=ctx.options.send_limit.total_seconds(),
+        is_group=source.chat_kind != DM,
+    )
