@@ -100,6 +100,37 @@ async def test_what_could_not_be_sent_is_sent_once_the_gateway_is_back(shared: O
     assert await tab.evaluate("sessionStorage.getItem('outbox')") == "[]"
 
 
+async def test_what_waits_can_be_taken_back_while_it_is_tried_again(shared: Opened, tab: Page) -> None:
+    """A gateway that cannot be reached may let an attempt hang for minutes."""
+    attempts: list[Route] = []
+
+    async def hang(route: Route) -> None:
+        if route.request.method != "POST":
+            await route.continue_()
+            return
+        attempts.append(route)
+        if len(attempts) == 1:
+            await route.abort()
+
+    await tab.clock.install()
+    await enter(tab, shared, "hanging")
+    await tab.route("**/chat/hanging", hang)
+    text, pending = tab.get_by_label("Message", exact=True), tab.locator(".message.pending")
+    for number in range(3):
+        await say(tab, f"wait {number}")
+    await expect(pending.first).to_contain_text(WAITS)
+    await tab.clock.fast_forward(3000)
+    tried = tab.locator(".message.pending[data-state=sending]")
+    await expect(tried).to_contain_text("wait 0")
+    await tried.get_by_role("button", name="Edit").click()
+    await expect(text).to_have_value("wait 0")
+    await expect(pending.locator(".plain")).to_have_text(["wait 1", "wait 2"])
+    await tab.unroute("**/chat/hanging")
+    await tab.reload()
+    await expect(tab.locator("#messages .mine:not(.pending) .plain")).to_have_text(["wait 1", "wait 2"])
+    await expect(text).to_have_value("wait 0")
+
+
 async def test_what_arrived_without_an_answer_is_not_said_twice(shared: Opened, tab: Page) -> None:
     is_cut = True
 

@@ -100,7 +100,7 @@ function takeBack(id, problem = "") {
 const composer = new Composer(form, chat.dataset.chat, {
   send: (message) => outbox.add({ ...message, chat: chat.dataset.chat, action: form.action }),
   editLast: () => {
-    const waits = outbox.items.filter((item) => isHere(item) && item.state !== "sending").at(-1);
+    const waits = outbox.items.filter((item) => isHere(item) && outbox.waits(item)).at(-1);
     if (waits) { takeBack(waits.id); return true; }
     const last = [...messages.list.querySelectorAll(".message.mine [data-edit]")].pop();
     last?.click();

@@ -68,7 +68,7 @@ export async function errorText(answer) {
 }
 
 // Returns the answer, or null while the gateway cannot be reached.
-export const post = (address, body) => fetch(address, { method: "POST", body, headers: { "x-csrf-token": csrf() } }).catch(() => null);
+export const post = (address, body, signal) => fetch(address, { method: "POST", body, headers: { "x-csrf-token": csrf() }, signal }).catch(() => null);
 
 let toastTimer;
 // Say something for a while, with an action to take back or to try again; return its button.

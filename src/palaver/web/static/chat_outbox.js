@@ -26,9 +26,13 @@ export class Outbox {
     this.send();
   }
 
+  // Whether it can be taken out: it waits, even while it is tried again, which can take minutes.
+  waits(item) { return item.state !== "sending" || Boolean(item.problem); }
+
   // Returns the item, which is not sent any more; nothing while it is on its way.
   takeOut(id) {
-    const item = this.items.find((each) => each.id === id && each.state !== "sending");
+    const item = this.items.find((each) => each.id === id && this.waits(each));
+    if (item?.state === "sending") this.request.abort();
     if (item) this.remove(item);
     return item;
   }
@@ -74,7 +78,9 @@ export class Outbox {
     body.append("id", item.id);
     body.append("text", item.text);
     for (const file of item.files || []) body.append("files", file, file.name);
-    const answer = await post(item.action, body);
+    this.request = new AbortController();
+    const answer = await post(item.action, body, this.request.signal);
+    if (!this.items.includes(item)) return true;
     if (answer?.ok) {
       this.remove(item);
       this.hooks.arrived(item);
