@@ -1,5 +1,7 @@
 """The list of the web chat: names, marks, and one line for all versions of a conversation."""
 
+from datetime import timedelta
+
 from palaver.model.session import Principal
 from palaver.model.source import Source
 from palaver.model.transcript import Entry, Role
@@ -47,6 +49,19 @@ async def test_marks_pin_archive_and_say_what_is_unread(store: Store) -> None:
         assert await listed(store) == back, "a reminder brings it back"
         await store.transact(mark(session, "web:ann", ANN, world.now, seen=seen + 1))
         assert await listed(store) == [("hello", False, False)], "and it stays once the reminder is read"
+
+
+async def test_what_is_archived_stays_there_until_something_is_said(store: Store) -> None:
+    world, mark = World(store), store.chat_list.mark
+    session = (await world.exchange("hello", source=PLACE)).turn.session
+    await store.transact(mark(session, "web:ann", ANN, world.now, seen=1))
+    before_it_was_said = world.now - timedelta(hours=1)
+    await store.transact(mark(session, "web:ann", ANN, before_it_was_said, archived=True))
+    archived = [("hello", False, False)]
+    assert (await listed(store), await listed(store, archived=True)) == ([], archived), "although it was not read"
+    for seen in (1, 2):
+        await store.transact(mark(session, "web:ann", ANN, world.now, seen=seen))
+        assert (await listed(store), await listed(store, archived=True)) == ([], archived), "a mark that came late"
 
 
 async def test_versions_are_one_line_keep_marks_and_instructions_and_can_be_paged(store: Store) -> None:

@@ -123,9 +123,14 @@ def mark(
     if pinned is not None:
         given["pinned"] = at if pinned else None
     if archived is not None:
-        given["archived"] = at if archived else None
+        # All that was said until now goes into the archive, even by a clock that was ahead.
+        given["archived"] = max(at, micros(found.last_active)) if archived else None
+    known = yield from _last_seen(identity, found.root)
+    if archived and known is not None:
+        seen = found.counters.entries
     if seen is not None:
-        given["seen_seq"] = min(seen, found.counters.entries)
+        # A mark that arrives late takes nothing back; another version can be shorter.
+        given["seen_seq"] = min(max(seen, known or 0), found.counters.entries)
         # What came back from the archive with news stays back once the news is read.
         yield (
             "UPDATE session_marks SET archived = NULL WHERE identity = ? AND session_no = ?"
@@ -142,6 +147,12 @@ def mark(
         )
         changed = changed or bool(rows)
     return changed
+
+
+@transaction
+def _last_seen(identity: str, root: int) -> Statements[int | None]:
+    rows = yield "SELECT seen_seq FROM session_marks WHERE identity = ? AND session_no = ?", (identity, root)
+    return rows[0][0] if rows else None
 
 
 @transaction
