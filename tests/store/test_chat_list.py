@@ -64,6 +64,22 @@ async def test_what_is_archived_stays_there_until_something_is_said(store: Store
         assert (await listed(store), await listed(store, archived=True)) == ([], archived), "a mark that came late"
 
 
+async def test_pages_of_the_list_and_of_the_archive_are_full(store: Store) -> None:
+    world, list_chats = World(store), store.chat_list.list_chats
+    for number in range(4):
+        place = Source(platform="web", chat_id=str(number), user_id="ann")
+        session = (await world.exchange(str(number), source=place)).turn.session
+        await store.transact(
+            store.chat_list.mark(session, "web:ann", ANN, world.now, archived=number in (0, 3), seen=2)
+        )
+    for archived, titles in ((True, ["3", "0"]), (False, ["2", "1"])):
+        after, seen = None, list[str]()
+        for _ in titles:
+            page = await store.read(list_chats(ANN, "web:ann", archived=archived, after=after, limit=1))
+            seen, after = [*seen, *(chat.title for chat in page.chats)], page.after
+        assert (seen, after) == (titles, None)
+
+
 async def test_versions_are_one_line_keep_marks_and_instructions_and_can_be_paged(store: Store) -> None:
     world = World(store)
     first = (await world.exchange("one", source=PLACE)).turn.session

@@ -13,6 +13,7 @@ from palaver.config.agents import EchoAgentConfig
 from palaver.config.model import Config
 from palaver.config.web import WebConfig
 from palaver.gateway.terminal import terminal_socket
+from palaver.model.source import Source
 from palaver.protocols.clock import SystemClock
 from palaver.store.opening import open_store
 from tests.platforms.terminal.people import Person
@@ -397,6 +398,29 @@ async def test_conversations_are_listed_found_kept_and_deleted_with_a_way_back(
         await expect(row).to_have_count(0)
         async with opened_tab(owner, f"{shared.url}/chat/listed") as gone:
             await expect(gone.get_by_text("What can I do for you?")).to_be_visible()
+
+
+async def test_what_was_unfolded_in_the_list_stays_when_something_happens(
+    shared: Opened, owner: BrowserContext
+) -> None:
+    stage = Stage(shared.store, SystemClock().now() - timedelta(days=9))
+    for number in range(45):
+        place = Source(platform="web", chat_id=f"owner/old{number}", user_id="owner")
+        await stage.exchange(place, f"old talk {number}", "yes")
+    async with opened_tab(owner, f"{shared.url}/chat/unfolded") as tab:
+        oldest = tab.locator("#chat-list").get_by_text("old talk 0", exact=True)
+        more = tab.get_by_role("button", name="Show more")
+        await expect(oldest).to_have_count(0)
+        await more.click()
+        await expect(oldest).to_have_count(1)
+        await expect(tab.locator("#chat-list li:focus-within")).to_contain_text("old talk")
+        await say(tab, "look at the list")
+        await expect(tab.locator("#chat-list li").first).to_contain_text("look at the list")
+        await expect(oldest).to_have_count(1)
+        await tab.get_by_role("button", name="Archived").click()
+        await expect(more).to_have_count(0)
+        await tab.get_by_role("button", name="Back to conversations").click()
+        await expect(more).to_have_count(1)
 
 
 REACHED = """([name, focused]) => {

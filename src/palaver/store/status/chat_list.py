@@ -47,10 +47,11 @@ class ChatPage:
 
 @transaction
 def list_chats(
-    principal: Principal, identity: str, *, archived: bool = False, after: str | None = None
+    principal: Principal, identity: str, *, archived: bool = False, after: str | None = None, limit: int = _PAGE_CHATS
 ) -> Statements[ChatPage]:
     """Return a page of conversations, last used first, the pinned ones before all others."""
-    found = yield from list_sessions(principal, wanted=CONVERSATIONS, after=after, limit=_PAGE_CHATS)
+    whose = {"archived_by" if archived else "not_archived_by": identity}
+    found = yield from list_sessions(principal, wanted=replace(CONVERSATIONS, **whose), after=after, limit=limit)
     seen = visible_to(principal)
     pinned = [] if after else (yield from select_sessions(f"{_PINNED} AND {seen.sql}", identity, *seen.values))
     listed = yield from describe(identity, [*pinned, *(preview.session for preview in found.previews)])

@@ -45,6 +45,9 @@ class ListFilter:
     """Leave out the conversations that only jobs have."""
     latest_versions: bool = False
     """Of the versions of a conversation, only the one that is open or was last used."""
+    archived_by: str | None = None
+    """The identity that archived it, with nothing new since."""
+    not_archived_by: str | None = None
 
 
 NO_FILTER = ListFilter()
@@ -85,12 +88,20 @@ def _latest_version(principal: Principal) -> Filter:
     )
 
 
+_ARCHIVED = (
+    "EXISTS (SELECT 1 FROM session_marks m WHERE m.identity = ? AND m.session_no = coalesce(s.version_root, s.no)"
+    " AND m.archived >= s.last_active AND coalesce(m.seen_seq, s.next_seq) >= s.next_seq - 1)"
+)
+
+
 def _conditions(wanted: ListFilter) -> Iterable[Filter]:
     names = {
         "s.platform = ?": wanted.platform,
         "s.profile = ?": wanted.profile,
         "s.owner = ?": wanted.owner,
         "s.no IN (SELECT session_no FROM participants WHERE identity = ?)": wanted.person,
+        _ARCHIVED: wanted.archived_by,
+        f"NOT {_ARCHIVED}": wanted.not_archived_by,
     }
     yield from (_equals(sql, text) for sql, text in names.items() if text is not None)
     times = {"s.last_active >= ?": wanted.since, "s.last_active < ?": wanted.until}

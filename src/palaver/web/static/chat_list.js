@@ -11,6 +11,7 @@ export class ChatList {
     this.here = here;
     this.onWaiting = onWaiting;
     this.archived = "";
+    this.pages = 1;
     this.deleting = new Map();
     this.search.addEventListener("input", () => { clearTimeout(this.timer); this.timer = setTimeout(() => this.refresh(), 120); });
     this.search.addEventListener("keydown", (event) => {
@@ -47,13 +48,28 @@ export class ChatList {
     this.request = new AbortController();
     const held = document.activeElement?.closest?.("#chat-list li")?.id;
     const isInside = this.list.contains(document.activeElement);
-    const fresh = await fetchFragment(this.address(), this.request.signal).catch(() => null);
+    const fresh = await this.fetchPages(this.request.signal).catch(() => null);
     if (!fresh || this.list.querySelector("form.rename")) return;
     for (const id of this.deleting.keys()) fresh.getElementById(`c-${id}`)?.remove();
     const before = new Set(this.waiting());
     morph(this.list, Object.assign(this.list.cloneNode(false), { innerHTML: fresh.body.innerHTML }));
     if (isInside && !this.list.contains(document.activeElement)) this.focusRow(held);
     this.onWaiting(this.waiting().filter((key) => !before.has(key)));
+  }
+
+  // As many pages as are shown, so that what somebody unfolded stays.
+  async fetchPages(signal) {
+    const fresh = await fetchFragment(this.address(), signal);
+    for (let page = 1; page < this.pages; page += 1) {
+      const after = fresh?.querySelector("[data-more]")?.dataset.more;
+      const more = after && await fetchFragment(this.address(after), signal);
+      if (!more) break;
+      for (const control of fresh.querySelectorAll("button.more")) control.remove();
+      // What was used meanwhile has moved up.
+      for (const row of more.querySelectorAll("li[id]")) if (fresh.getElementById(row.id)) row.remove();
+      fresh.body.append(...more.body.childNodes);
+    }
+    return fresh;
   }
 
   links() { return [...this.list.querySelectorAll("li:not([hidden]) > a")]; }
@@ -77,8 +93,8 @@ export class ChatList {
     if ("mark" in button.dataset) { await this.mark(row.dataset.session, button.dataset.mark); await this.refresh(); this.focusRow(row.id); }
     else if ("rename" in button.dataset) this.rename(row);
     else if ("delete" in button.dataset) this.remove(row);
-    else if ("archived" in button.dataset) { this.archived = button.dataset.archived; this.search.value = ""; await this.refresh(); this.focusRow(); }
-    else if ("more" in button.dataset) await this.more(button);
+    else if ("archived" in button.dataset) { this.archived = button.dataset.archived; this.pages = 1; this.search.value = ""; await this.refresh(); this.focusRow(); }
+    else if ("more" in button.dataset) await this.more();
   }
 
   async mark(session, change) {
@@ -86,11 +102,11 @@ export class ChatList {
     if (!answer?.ok) await announceProblem(answer);
   }
 
-  async more(button) {
-    const fresh = await fetchFragment(this.address(button.dataset.more)).catch(() => null);
-    if (!fresh) return;
-    for (const control of this.list.querySelectorAll("button.more")) control.remove();
-    this.list.append(...fresh.body.childNodes);
+  async more() {
+    const { length } = this.links();
+    this.pages += 1;
+    await this.refresh();
+    this.links()[length]?.focus();
   }
 
   rename(row) {

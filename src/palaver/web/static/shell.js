@@ -66,9 +66,9 @@ async function look() {
     .sort((one, other) => other.text.toLowerCase().startsWith(typed) - one.text.toLowerCase().startsWith(typed));
   show(here);
   const number = ++asked;
-  const answer = await fetch(`/palette?q=${encodeURIComponent(typed)}`).catch(() => null);
-  if (!answer?.ok || number !== asked || !palette.open) return;
-  const found = (await answer.json()).map((each) => ({ text: each.title, kind: each.from, run: () => location.assign(each.path) }));
+  const answer = await fetch(`/palette?q=${encodeURIComponent(typed)}`).then((each) => (each.ok ? each.json() : null)).catch(() => null);
+  if (!answer || number !== asked || !palette.open) return;
+  const found = answer.map((each) => ({ text: each.title, kind: each.from, run: () => location.assign(each.path) }));
   const at = chosen();
   show([...here, ...found]);
   if (at > 0) choose(at);
