@@ -423,6 +423,28 @@ async def test_what_was_unfolded_in_the_list_stays_when_something_happens(
         await expect(more).to_have_count(1)
 
 
+async def test_an_open_menu_stays_open_when_its_row_moves(shared: Opened, owner: BrowserContext) -> None:
+    async with (
+        opened_tab(owner, f"{shared.url}/chat/first") as other,
+        opened_tab(owner, f"{shared.url}/chat/second") as tab,
+    ):
+        await say(other, "about one")
+        await answered(other, "about one")
+        await say(tab, "about two")
+        await answered(tab, "about two")
+        rows = tab.locator("#chat-list li")
+        await expect(rows.first).to_contain_text("about two")
+        await rows.first.locator("summary").focus()
+        await tab.keyboard.press("Enter")
+        for page, topmost in ((other, "about one"), (tab, "about two")):
+            await page.evaluate(
+                "document.getElementById('text').value = 'more'; document.getElementById('compose').requestSubmit()"
+            )
+            await expect(rows.first).to_contain_text(topmost)
+            await expect(rows.filter(has_text="about two").get_by_role("button", name="Archive")).to_be_visible()
+            await expect(tab.locator("#chat-list summary:focus")).to_have_count(1)
+
+
 REACHED = """([name, focused]) => {
   const at = document.activeElement;
   const said = (at?.getAttribute('aria-label') || at?.textContent || '').trim();

@@ -1,7 +1,9 @@
 """The web chat in a real browser: what is sent while nobody answers, what is kept, and what is shown as it comes."""
 
+import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -184,6 +186,55 @@ async def test_what_the_gateway_refuses_goes_back_to_the_composer_with_the_reaso
     await tab.unroute("**/chat/refused")
     await tab.get_by_role("button", name="Try again").click()
     await expect(tab.locator("#messages .mine:not(.pending) .plain")).to_have_text(["again"])
+
+
+@asynccontextmanager
+async def held(tab: Page, path: str, field: str, problem: str = "") -> AsyncGenerator[None]:
+    """Let the first post with a field wait until the end; then it goes on, or is refused."""
+    first: asyncio.Future[Route] = asyncio.get_running_loop().create_future()
+
+    async def hold(route: Route) -> None:
+        if first.done() or field not in (route.request.post_data or ""):
+            await route.fallback()
+        else:
+            first.set_result(route)
+
+    await tab.route(path, hold)
+    yield
+    route = await first
+    async with tab.expect_response(route.request.url):
+        await (route.fulfill(status=413, json={"error": problem}) if problem else route.continue_())
+
+
+async def test_somebody_who_went_on_keeps_the_cursor(shared: Opened, tab: Page) -> None:
+    """What comes late takes it from nobody: the list, its changes, or what the gateway does not take."""
+    await enter(tab, shared, "writing")
+    text, search = tab.get_by_label("Message", exact=True), tab.get_by_label("Search conversations")
+    row = tab.locator("#chat-list li").filter(has_text="hello")
+    await say(tab, "hello")
+    await expect(row).to_be_visible()
+    await row.locator("summary").focus()
+    await tab.keyboard.press("Enter")
+    async with held(tab, "**/mark", "pinned"):
+        await row.get_by_role("button", name="Pin").click()
+        await text.press_sequentially("one ")
+    await expect(tab.locator("#chat-list h2").first).to_have_text("Pinned")
+    await tab.keyboard.type("two ")
+    await row.locator("summary").focus()
+    await tab.keyboard.press("Enter")
+    await row.get_by_role("button", name="Rename").click()
+    async with held(tab, "**/rename", "title"):
+        await tab.get_by_label("Title").fill("hello there")
+        await text.click()
+    await tab.keyboard.type("three")
+    await expect(text).to_have_value("one two three")
+    async with held(tab, "**/chat/writing", "text", "That is too much."):
+        await tab.keyboard.press("Enter")
+        await search.press_sequentially("hel")
+    await expect(tab.get_by_role("alert")).to_have_text("That is too much.")
+    await tab.keyboard.type("lo")
+    await expect(search).to_have_value("hello")
+    await expect(text).to_have_value("one two three")
 
 
 async def test_someone_who_was_logged_out_elsewhere_is_shown_the_way_and_keeps_their_words(

@@ -129,7 +129,7 @@ export class Composer {
     this.files = [...(files || []), ...this.files];
     this.showChange();
     this.problem.textContent ||= problem;
-    this.text.focus();
+    if (document.activeElement === document.body) this.text.focus();
   }
 
   get isEmpty() { return !this.text.value && !this.files.length; }

@@ -18,8 +18,16 @@ export function morph(old, fresh) {
 const kept = (node, name) => name === "data-tapped" || (name === "open" && node.matches("details, dialog")) || (name === "hidden" && node.matches("[data-speak]"));
 
 function morphChildren(old, fresh) {
+  const known = new Map([...old.children].filter((each) => each.id).map((each) => [each.id, each]));
   let place = old.firstChild;
   for (const child of [...fresh.childNodes]) {
+    // What has an id moves, so that a menu that is open there stays open.
+    const moved = known.get(child.id);
+    if (moved && isSame(moved, child)) {
+      if (moved === place) place = place.nextSibling; else old.insertBefore(moved, place);
+      morph(moved, child);
+      continue;
+    }
     let same = place;
     if (child.nodeType === Node.ELEMENT_NODE) while (same && !isSame(same, child)) same = same.nextSibling;
     else if (same && !isSame(same, child)) same = null;

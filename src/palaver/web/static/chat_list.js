@@ -46,13 +46,15 @@ export class ChatList {
   async refresh() {
     this.request?.abort();
     this.request = new AbortController();
-    const held = document.activeElement?.closest?.("#chat-list li")?.id;
-    const isInside = this.list.contains(document.activeElement);
     const fresh = await this.fetchPages(this.request.signal).catch(() => null);
     if (!fresh || this.list.querySelector("form.rename")) return;
     for (const id of this.deleting.keys()) fresh.getElementById(`c-${id}`)?.remove();
     const before = new Set(this.waiting());
+    const focused = document.activeElement;
+    const held = focused?.closest("#chat-list li")?.id;
+    const isInside = this.list.contains(focused);
     morph(this.list, Object.assign(this.list.cloneNode(false), { innerHTML: fresh.body.innerHTML }));
+    if (isInside && focused.isConnected) focused.focus();
     if (isInside && !this.list.contains(document.activeElement)) this.focusRow(held);
     this.onWaiting(this.waiting().filter((key) => !before.has(key)));
   }
@@ -74,8 +76,11 @@ export class ChatList {
 
   links() { return [...this.list.querySelectorAll("li:not([hidden]) > a")]; }
 
-  // Keep the focus in the list, at a row if it is still there.
-  focusRow(id) { (document.getElementById(id || "")?.querySelector("a") || this.links()[0] || this.search).focus(); }
+  // Keep the focus in the list, at a row if it is still there; somebody who went on elsewhere stays there.
+  focusRow(id) {
+    if (document.activeElement !== document.body && !document.activeElement?.closest("#chat-list, #toast")) return;
+    (document.getElementById(id || "")?.querySelector("a") || this.links()[0] || this.search).focus();
+  }
 
   // What waits for its reader, as keys that change when something new waits.
   waiting() {
@@ -106,7 +111,7 @@ export class ChatList {
     const { length } = this.links();
     this.pages += 1;
     await this.refresh();
-    this.links()[length]?.focus();
+    this.focusRow(this.links()[length]?.parentElement.id);
   }
 
   rename(row) {
@@ -126,7 +131,7 @@ export class ChatList {
         const answer = await post(`/chat/-/${row.dataset.session}/rename`, new URLSearchParams({ title: input.value }));
         if (!answer?.ok) await announceProblem(answer);
       }
-      link.focus();
+      this.focusRow(row.id);
       await this.refresh();
     };
     form.addEventListener("submit", (event) => { event.preventDefault(); done(true); });
