@@ -158,6 +158,21 @@ def test_answers_are_told_apart_and_lines_typed_meanwhile_stay(place: Place) -> 
         assert here.ends() == 0
 
 
+def test_a_line_that_is_sent_stays_without_what_stood_above_it(place: Place) -> None:
+    with terminal(place) as here:
+        here.types("!slow 600 never\r")
+        here.shows("Ctrl-C stops")
+        here.types("Z")
+        here.shows("Z")
+        here.types("\r")
+        shown = here.shows("Your message is queued.")
+        assert "> Z" in shown
+        assert not re.search(r"Ctrl-C stops\s+> Z", shown)
+        here.types("\x03")
+        here.shows("Stopping.")
+        assert here.ends() == 0
+
+
 def test_resume_shows_what_was_said_and_export_saves_a_file(place: Place) -> None:
     with terminal(place) as here:
         here.types("tulips\r")

@@ -208,7 +208,9 @@ class LiveScreen:
         return self._session.app.output.get_size().columns
 
     def _prompt(self) -> AnyFormattedText:
-        """Return the prompt with the end of the growing answer above it, as much as fits."""
+        """Return the prompt, with the end of the growing answer above it until the line is sent, as much as fits."""
+        if self._session.app.is_done:
+            return FormattedText([(_BOLD, _PROMPT)])
         above = self._growing()
         note = "\n".join(filter(None, (self._note, self._spinner())))
         parts = FormattedText([(_DIM, f"{note}\n" if note else ""), (_BOLD, _PROMPT)])
