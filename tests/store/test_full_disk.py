@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from palaver.model.errors import StoreUnavailable
+from palaver.store.backup.backups import Backups
 from palaver.store.opening import open_store
 from palaver.store.status.invariants import violations
 from tests.store.empty import write_empty_store
 from tests.store.scenario import SCENARIO, take_picture
+from tests.store.world import NOON
 
 MOUNT_BYTES = 8 << 20
 
@@ -89,3 +91,6 @@ async def test_a_disk_without_room(tmp_path: Path) -> None:
         await go_through(place, partial(no_room, place))
         with no_room(place), pytest.raises(StoreUnavailable, match="its disk is full"):
             await open_store(str(place / "other.db"))
+        backups = Backups(database=place / "palaver.db", files=place / "files", folder=place / "backups")
+        with no_room(place), pytest.raises(StoreUnavailable, match=f"the disk of {place} is full. Make room"):
+            backups.make_single(place / "copy.tar", {}, NOON)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from palaver import __version__
 from palaver.db.cipher import open_file
+from palaver.db.file_lock import is_disk_full
 from palaver.db.private_files import make_private_folder, open_private
 from palaver.db.sqlite import connect
-from palaver.model.errors import StoreError
+from palaver.model.errors import StoreError, StoreUnavailable
 from palaver.model.value import value
 from palaver.store.backup.archive import (
     DATABASE,
@@ -181,7 +182,10 @@ class Backups:
                 newest = copy.execute("SELECT max(last_active) FROM sessions").fetchone()[0]
                 return int(schema[0]), _time(newest), [self._stored_name(row[0]) for row in names]
         except sqlite3.Error as error:
-            raise StoreError(f"the database {self.database} could not be copied: {error}") from error
+            problem = f"the database {self.database} could not be copied"
+            for full in filter(is_disk_full, (staged, self.database)):
+                raise StoreUnavailable(f"{problem}: the disk of {full.parent} is full. Make room there") from error
+            raise StoreError(f"{problem}: {error}") from error
 
     # Files
 
