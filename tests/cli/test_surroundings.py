@@ -177,7 +177,7 @@ def test_a_store_that_can_only_be_read_can_be_looked_at(
         assert main(["doctor"]) == 1
         assert "is read-only" in capsys.readouterr().out
         assert main(["sessions", "rename", "Holiday", "x"]) == 1
-    assert "readonly" in capsys.readouterr().err
+    assert "readonly database. Make its file and its folder writable" in capsys.readouterr().err
     assert {path.name for path in frozen.iterdir()} <= {"palaver.db", "palaver.db.search"}
 
 

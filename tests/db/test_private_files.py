@@ -56,6 +56,13 @@ def test_a_link_leads_to_no_other_file(tmp_path: Path) -> None:
     assert (other.read_text(), other.stat().st_mode & 0o777) == ("secret", 0o644)
 
 
+def test_an_error_names_the_whole_path(tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(IsADirectoryError) as raised:
+        open_private(tmp_path / "taken", os.O_WRONLY)
+    assert raised.value.filename == str(tmp_path / "taken")
+
+
 def test_a_link_can_say_where_a_new_database_is(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "palaver.db").symlink_to(tmp_path / "disk" / "palaver.db")

@@ -63,6 +63,10 @@ def _opened(folder: Path) -> Generator[int]:
     handle = os.open(folder, getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield handle
+    except OSError as error:  # it names the file within the folder that is held open
+        if isinstance(error.filename, str):
+            error.filename = str(folder / error.filename)
+        raise
     finally:
         os.close(handle)
 

@@ -132,8 +132,14 @@ def _decode(text: bytes) -> str:
     return text.decode(errors="replace")
 
 
+_FIXES = {
+    "no such ": ". Run palaver doctor",
+    "attempt to write a readonly ": ". Make its file and its folder writable, or use another data directory",
+}
+
+
 def _store_error(problem: str, error: sqlite3.Error) -> StoreError:
-    fix = ". Run palaver doctor" if str(error).startswith("no such ") else ""
+    fix = next((advice for said, advice in _FIXES.items() if str(error).startswith(said)), "")
     store_error = (StoreUnavailable if is_transient(error) else StoreError)(f"{problem}: {error}{fix}")
     store_error.__cause__ = error  # raised on another thread
     return store_error
