@@ -58,6 +58,15 @@ def test_one_message_can_be_said_alone_and_the_conversation_goes_on(place: Place
     assert "no open conversation here" in place.run("chat", "--chat", "work", "-m", "/status").stdout
 
 
+def test_a_person_is_forgotten_when_the_command_ends_though_no_gateway_goes_on(place: Place) -> None:
+    place.run("chat", "-m", "hello")
+    assert "is being deleted" in place.run("chat", "-m", "/forget --yes").stdout
+    assert place.run("sessions", "list").stdout == ""
+    receipt = place.run("people", "receipts").stdout
+    assert "the person" in receipt
+    assert "not yet" not in receipt
+
+
 def test_who_has_something_answered_again_waits_for_the_answer(place: Place) -> None:
     place.run("chat", "-m", "!slow 1 hello")
     again = ["Answering again: “!slow 1 hello”. /back returns to the previous answer.", "You said: hello"]

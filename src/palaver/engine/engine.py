@@ -160,6 +160,7 @@ class Engine:
             async with asyncio.timeout(self._ctx.options.send_limit.total_seconds()):
                 await self._dispatcher.drain()
                 await self._deliveries.drain()
+                await self._maintenance.finish_erasures()
                 await self._ctx.hooks.drain()
         with suppress(TimeoutError, StoreError):  # the leases run out instead
             async with asyncio.timeout(RELEASE_TIMEOUT_SECONDS):

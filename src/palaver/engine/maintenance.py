@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -57,6 +57,8 @@ class Maintenance:
     _scanned_until: datetime = EPOCH
     """Sessions that expired before this are ended."""
     _scanned_all_at: datetime = EPOCH
+    _erasing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """One pass at a time: two take each other's rows for those of a running turn."""
 
     async def serve_heartbeat(self) -> None:
         """Extend leases, compare clocks and report levels, until cancelled."""
@@ -292,7 +294,8 @@ class Maintenance:
 
     async def _erase_people(self) -> bool:
         """Continue erasures. Return False if more can be done soon."""
-        outcomes = await self.ctx.store.erasures.resume_all(self.ctx.clock.now(), blobs=self.ctx.blob_store)
+        async with self._erasing:
+            outcomes = await self.ctx.store.erasures.resume_all(self.ctx.clock.now(), blobs=self.ctx.blob_store)
         for outcome in outcomes:
             if outcome.done:
                 log.info("a person was forgotten", extra={"action": "person.erased"})
@@ -302,6 +305,11 @@ class Maintenance:
                 extra = {"action": "person.erase_failed"}
                 log.error("an erasure is tried again: %s", outcome.failed, extra=extra)
         return all(outcome.done or outcome.busy or outcome.failed for outcome in outcomes)
+
+    async def finish_erasures(self) -> None:
+        """Continue erasures before the gateway stops: one for a single command may not start again soon."""
+        if await self.ctx.store.erasures.is_any_open() and await self._is_sweeper():
+            await self._erase_people()
 
     async def _sum_up_usage(self) -> None:
         """Sum up usage, so that a usage report reads few single turns."""

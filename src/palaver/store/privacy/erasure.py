@@ -190,6 +190,9 @@ class Erasures:
             raise NotFound("open erasure", str(number))
         return await self._run(tasks[0], now, blobs, progress)
 
+    async def is_any_open(self) -> bool:
+        return bool(await self.database.read(_open_tasks()))
+
     async def resume_all(self, now: datetime, *, blobs: BlobStore | None = None) -> list[ErasureProgress]:
         """Continue all erasures. One that fails keeps no other waiting. Raises StoreUnavailable."""
         outcomes: list[ErasureProgress] = []
