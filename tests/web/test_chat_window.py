@@ -423,6 +423,18 @@ async def test_what_was_unfolded_in_the_list_stays_when_something_happens(
         await expect(more).to_have_count(1)
 
 
+async def test_a_model_that_was_chosen_by_hand_and_then_by_a_command_is_shown(
+    shared: Opened, owner: BrowserContext
+) -> None:
+    async with opened_tab(owner, f"{shared.url}/chat/models") as tab:
+        await say(tab, "hello")
+        await answered(tab, "You said: hello")
+        await tab.locator("#model").select_option("loud")
+        await expect(tab.locator("#toast")).to_contain_text("loud")
+        await say(tab, "/model default")
+        await expect(tab.locator("#model")).to_have_value("default")
+
+
 async def test_an_open_menu_stays_open_when_its_row_moves(shared: Opened, owner: BrowserContext) -> None:
     async with (
         opened_tab(owner, f"{shared.url}/chat/first") as other,

@@ -116,7 +116,11 @@ export class Messages {
     this.dropsOlder = false;
     if (!isOther && head.dataset.running) this.keepGrowing(messages);
     mergeSettings(fresh);
+    const model = head.querySelector("#model")?.value;
     morph(this.head, head);
+    // A browser keeps what was chosen by hand, even if another model was chosen elsewhere since.
+    const choice = document.getElementById("model");
+    if (choice && choice !== document.activeElement) choice.value = model;
     const first = Number(messages.dataset.first);
     const keeps = (each) => (stays && ("older" in each.dataset || ("seq" in each.dataset && Number(each.dataset.seq) < first)))
       || each.classList.contains("pending") || Boolean(each.querySelector(":scope > form.edit"));
