@@ -157,6 +157,7 @@ def test_a_long_run_of_the_same_is_no_burden(char: str) -> None:
         ("# Plan a **trip** to `Lisbon`", "Plan a trip to Lisbon"),
         ("See [the timetable](https://example.org)", "See the timetable"),
         ("- one\n> **_two_**", "one two"),
+        ("Why?\n```python\nprint(1)\n```", "Why? print(1)"),
         ("2 * 3 * 4, snake_case_name, C# or F#", "2 * 3 * 4, snake_case_name, C# or F#"),
     ],
 )

@@ -25,13 +25,15 @@ def one_line(text: str, limit: int) -> str:
 
 
 _LINK = re.compile(r"!?\[([^\[\]\n]{1,200})\]\([^()\s]{0,500}\)")
+_FENCE = re.compile(r"^[ ]{0,3}(?:`{3,}|~{3,})[^`\n]*$", re.MULTILINE)
 _LINE_START = re.compile(r"^[ ]{0,3}(?:#{1,6}|>|[-*+])[ ]+", re.MULTILINE)
 _EMPHASIS = re.compile(r"(?<!\w)(\*{1,3}|_{1,3}|~~|`+)(?=\S)(.{1,200}?)(?<=\S)\1(?!\w)")
 
 
 def strip_markdown(text: str) -> str:
     """Return `text` as a name: on one line, without the signs of Markdown."""
-    for pattern, kept in ((_LINK, r"\1"), (_LINE_START, ""), (_EMPHASIS, r"\2"), (_EMPHASIS, r"\2")):  # `**_x_**`
+    emphasis = (_EMPHASIS, r"\2")
+    for pattern, kept in ((_LINK, r"\1"), (_FENCE, ""), (_LINE_START, ""), emphasis, emphasis):  # `**_x_**`
         text = pattern.sub(kept, text)
     return " ".join(text.split())
 
