@@ -3,7 +3,11 @@
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
+import pytest
+
+from palaver.engine.relay import RelayedMessage, RelayLink
 from palaver.model.attachment import NewFile
+from palaver.model.errors import StoreUnavailable
 from palaver.model.key import ProfileRule
 from palaver.protocols.agent import Event, Final, Request
 from palaver.testkit.faults import SendFault
@@ -109,6 +113,29 @@ async def test_edits_deletions_moves_and_groups_cross(tmp_path: Path) -> None:
 
 async def _edited(here: Bench) -> bool:
     return bool(await here.rows("SELECT 1 FROM inbox WHERE version <> ''"))
+
+
+async def test_messages_go_on_after_the_store_of_the_connector_was_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, outages = RelayLink.list_waiting, [1]
+
+    async def fail_once(link: RelayLink, *, after: int, limit: int) -> list[RelayedMessage]:
+        if outages:
+            outages.pop()
+            raise StoreUnavailable("The store is away.")
+        return await read(link, after=after, limit=limit)
+
+    async with connector(tmp_path) as there, gateway(tmp_path, await there.adapter("acme")):
+        alice = there.world.person("alice")
+        chat = there.world.dm(alice)
+        await chat.say(alice, "one")
+        await chat.hears("You said: one")
+        await handed_over(there)
+        monkeypatch.setattr(RelayLink, "list_waiting", fail_once)
+        await chat.say(alice, "two")
+        await chat.hears("You said: two")
+    assert not outages
 
 
 async def test_a_bot_is_not_relayed(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Requests beside the connection, such as read receipts: nothing waits for them, and they never break it."""
+"""Work beside the connection: requests that nothing waits for and that never break it, and what ends with it."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -37,6 +37,20 @@ class BackgroundTasks:
     async def _suppress_errors(self, request: Coroutine[None, None, object]) -> None:
         with suppress(*self._dropped):
             await request
+
+
+async def run_together(*works: Coroutine[None, None, object]) -> None:
+    """Run until one of them ends; then end the others, and raise what any of them has raised."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in tasks:
+        if not task.cancelled():
+            task.result()
 
 
 async def _retry(request: Callable[[], Coroutine[None, None, object]]) -> None:

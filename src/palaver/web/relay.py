@@ -22,6 +22,7 @@ from palaver.model.errors import InvalidInput, StoreError
 from palaver.model.label import Label
 from palaver.model.turn import Outbound
 from palaver.protocols.adapter import PlatformError, SendRefused, SendUnclear
+from palaver.protocols.background import run_together
 from palaver.protocols.clock import Clock
 from palaver.protocols.relay import (
     MAX_FRAME_BYTES,
@@ -186,21 +187,18 @@ class _Connection:
     _sending: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def run(self) -> None:
-        pump = asyncio.create_task(self._pump())
+        """Serve the gateway. If messages cannot be handed over, end the connection: the gateway makes another."""
         try:
-            async for sealed in self.line:
-                await self._take(self.channel.open(sealed))
-                if pump.done():
-                    pump.result()
+            await (run_together(self._read_frames(), self._pump(self.link)) if self.link else self._read_frames())
         finally:
-            tasks: list[asyncio.Task[Any]] = [
-                pump,
-                *self._calls,
-                *(upload.storing for upload in self._uploads.values()),
-            ]
+            tasks: list[asyncio.Task[Any]] = [*self._calls, *(upload.storing for upload in self._uploads.values())]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _read_frames(self) -> None:
+        async for sealed in self.line:
+            await self._take(self.channel.open(sealed))
 
     async def _write(self, frame: Frame) -> None:
         async with self._sending:  # seal and send in one order
@@ -208,11 +206,8 @@ class _Connection:
 
     # Messages to the gateway
 
-    async def _pump(self) -> None:
+    async def _pump(self, link: RelayLink) -> None:
         """Hand over what waits, in order. What was not acknowledged is handed over again by the next connection."""
-        link = self.link
-        if link is None:
-            return
         last = 0
         with suppress(ConnectionClosed), link.listen() as woken:
             while True:
