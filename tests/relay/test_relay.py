@@ -1,18 +1,25 @@
 """Messages and answers cross the relay once each, even if one side stops in between."""
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
 from pathlib import Path
 
 import pytest
 
 from palaver.engine.relay import RelayedMessage, RelayLink
-from palaver.model.attachment import NewFile
+from palaver.model.attachment import Attachment, NewFile
 from palaver.model.errors import StoreUnavailable
 from palaver.model.key import ProfileRule
+from palaver.platforms.relayed.adapter import DownloadingPart
+from palaver.protocols.adapter import SendRefused
 from palaver.protocols.agent import Event, Final, Request
+from palaver.protocols.relay import write_bytes
+from palaver.testkit.driver import retry_until_connected
 from palaver.testkit.faults import SendFault
 from palaver.testkit.platform import BOT, FakePlatform
+from palaver.testkit.recorder import Recorder, running
 from palaver.testkit.updates import File
+from palaver.web.relay import MAX_FILES
 from tests.engine.agents import Scripted, noted
 from tests.engine.gateway import Bench, until
 from tests.relay.world import Connector, connector, gateway
@@ -94,6 +101,48 @@ async def test_files_cross_in_both_directions(tmp_path: Path) -> None:
         await here.settled()
         await there.here.settled()
         assert [file.content for message in chat.shown for file in message.files] == [PNG]
+
+
+async def test_the_connector_closes_files_that_the_gateway_stops_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    still_open: set[int] = set()
+
+    async def fetch_endlessly(_: RelayLink, __: Attachment) -> AsyncGenerator[bytes]:
+        number = max(still_open, default=0) + 1
+        still_open.add(number)
+        try:
+            while True:
+                yield b"more"
+        finally:
+            still_open.remove(number)
+
+    monkeypatch.setattr(RelayLink, "fetch", fetch_endlessly)
+    async with connector(tmp_path) as there:
+        adapter, recorder = await there.adapter("acme"), Recorder()
+        assert isinstance(adapter, DownloadingPart)
+        async with running(adapter, recorder):
+            alice = there.world.person("alice")
+            await there.world.dm(alice).say(alice, "look", files=(File(name="a", media_type="a/b", content=b"x"),))
+            (file,) = await recorder.has_files(1)
+            for _ in range(MAX_FILES + 5):
+                async with aclosing(adapter.fetch(file)) as chunks:
+                    assert await anext(chunks) == b"more"
+            assert len(still_open) == MAX_FILES
+        await until(lambda: not still_open)
+
+
+async def test_a_file_that_is_too_large_for_the_connector_is_refused(tmp_path: Path) -> None:
+    async with connector(tmp_path, file_size=1000) as there:
+        adapter = await there.adapter("acme")
+        async with running(adapter, Recorder()):
+            number = await retry_until_connected(lambda: adapter.call("upload", {}))
+            part = {"file": number, "data": write_bytes(bytes(2000))}
+            for _ in range(3):
+                with suppress(SendRefused):
+                    await adapter.call("write", part)
+            with pytest.raises(SendRefused, match="1000"):
+                await adapter.call("uploaded", {"file": number})
 
 
 async def test_edits_deletions_moves_and_groups_cross(tmp_path: Path) -> None:

@@ -61,7 +61,12 @@ class Connector:
 
 @asynccontextmanager
 async def connector(
-    folder: Path, *rules: ProfileRule, world: FakePlatform | None = None, port: int = 0, limits: Limits | None = None
+    folder: Path,
+    *rules: ProfileRule,
+    world: FakePlatform | None = None,
+    port: int = 0,
+    limits: Limits | None = None,
+    **changed: object,
 ) -> AsyncGenerator[Connector]:
     """A connector that hands everything on the fake platform to `acme`, unless rules say otherwise."""
     world = world or FakePlatform()
@@ -74,6 +79,7 @@ async def connector(
         chance=NoPauses(1),
         limits=limits,
         tenants=given,
+        **changed,  # pyright: ignore[reportArgumentType]
     ) as here:
         server = RelayServer(store=here.store, engine=here.engine, clock=LoopClock(), file_key="a key of this store")
         async with server.serve("127.0.0.1", port) as listening:

@@ -1,7 +1,7 @@
 """The connector's side of the relay: what it does for one gateway on one account, within that gateway's chats."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 
@@ -111,7 +111,7 @@ class RelayLink:
         settle = self._ctx.store.relayed.acknowledge(self.tenant, *self._account, numbers)
         await retry_until_stored(self._ctx.store, settle)
 
-    async def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
+    async def fetch(self, file: Attachment) -> AsyncGenerator[bytes]:
         if not supports(self.adapter, Downloading):
             raise SendRefused("This platform has no files.")
         async for chunk in self.adapter.fetch(file):

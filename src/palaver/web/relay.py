@@ -52,6 +52,8 @@ WINDOW = 64
 """How many messages a gateway gets before it has acknowledged the first."""
 MAX_CALLS = 32
 """How many requests of one gateway run at once."""
+MAX_FILES = 64
+"""How many files one gateway can fetch at once, and how many it can upload: older ones were abandoned."""
 POLL_SECONDS = 5.0
 _REFUSED = 4401
 _REPLACED = 4409
@@ -181,7 +183,8 @@ class _Connection:
     _unacknowledged: set[int] = field(default_factory=set[int])
     _acknowledged: asyncio.Event = field(default_factory=asyncio.Event)
     _calls: set["asyncio.Task[None]"] = field(default_factory=set["asyncio.Task[None]"])
-    _files: dict[int, AsyncIterator[bytes]] = field(default_factory=dict[int, AsyncIterator[bytes]])
+    _files: dict[int, AsyncGenerator[bytes]] = field(default_factory=dict[int, AsyncGenerator[bytes]])
+    """What the gateway fetches, the least recently read first."""
     _uploads: dict[int, "_Upload"] = field(default_factory=dict[int, "_Upload"])
     _numbers: "count[int]" = field(default_factory=lambda: count(1))
     _sending: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -195,6 +198,7 @@ class _Connection:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            await self._close_files(keep=0)
 
     async def _read_frames(self) -> None:
         async for sealed in self.line:
@@ -265,7 +269,9 @@ class _Connection:
             reply["error"] = write_error(error)
         except (ValueError, TypeError, LookupError, msgspec.ValidationError, InvalidInput) as error:
             reply["error"] = write_error(SendRefused(f"The connector cannot read this: {type(error).__name__}."))
-        except (StoreError, TooLarge) as error:
+        except TooLarge as error:
+            reply["error"] = write_error(SendRefused(str(error)))
+        except StoreError as error:
             reply["error"] = write_error(SendUnclear(str(error)))
         except Exception as error:  # noqa: BLE001 - an adapter can raise anything
             log_error(log, "a relayed request failed", error, {"action": "relay.error"})
@@ -279,10 +285,10 @@ class _Connection:
         if self.link is None:
             raise SendRefused("This connection has no account.")
         calls: Mapping[str, Callable[[RelayLink, Frame], Awaitable[object]]] = {
-            "send": lambda link, said: link.send(self._outbound(said), str(said["key"])),
-            "edit": lambda link, said: link.edit(str(said["receipt"]), self._outbound(said)),
-            "draft": lambda link, said: link.draft(said.get("receipt"), self._outbound(said)),
-            "typing": lambda link, said: link.typing(self._outbound(said)),
+            "send": lambda link, said: link.send(_outbound(link, said), str(said["key"])),
+            "edit": lambda link, said: link.edit(str(said["receipt"]), _outbound(link, said)),
+            "draft": lambda link, said: link.draft(said.get("receipt"), _outbound(link, said)),
+            "typing": lambda link, said: link.typing(_outbound(link, said)),
             "check": lambda link, _: link.check(),
             "fetch": self._fetch,
             "read": self._read,
@@ -293,12 +299,6 @@ class _Connection:
         if name not in calls:
             raise SendRefused("This connector is older than the gateway.")
         return await calls[name](self.link, frame)
-
-    def _outbound(self, frame: Frame) -> Outbound:
-        adapter = self.link.adapter if self.link else None
-        if adapter is None:
-            raise SendRefused("This connection has no account.")
-        return read_outbound(frame["outbound"], adapter.platform.name, adapter.account)
 
     async def _rotate(self, key: str) -> None:
         """Accept another key beside this one. The first connection with it revokes this one."""
@@ -322,32 +322,35 @@ class _Connection:
         )
         number = next(self._numbers)
         self._files[number] = link.fetch(file)
+        await self._close_files(keep=MAX_FILES)
         return number
 
     async def _read(self, _: RelayLink, frame: Frame) -> str | None:
         number = int(frame["file"])
-        chunk = await anext(self._files[number], None)
+        content = self._files.pop(number)
+        chunk = await anext(content, None)
         if chunk is None:
-            del self._files[number]
             return None
+        self._files[number] = content
         return write_bytes(chunk)
+
+    async def _close_files(self, *, keep: int) -> None:
+        while len(self._files) > keep:
+            await self._files.pop(next(iter(self._files))).aclose()
 
     async def _upload(self, link: RelayLink, _: Frame) -> int:
         number, parts = next(self._numbers), asyncio.Queue[bytes | None](2)
         self._uploads[number] = _Upload(parts, asyncio.create_task(link.store_file(_drain(parts))))
+        while len(self._uploads) > MAX_FILES:
+            self._uploads.pop(next(iter(self._uploads))).storing.cancel()
         return number
 
     async def _write_part(self, _: RelayLink, frame: Frame) -> None:
-        upload = self._uploads[int(frame["file"])]
-        put = asyncio.create_task(upload.parts.put(read_bytes(frame["data"])))
-        done, _pending = await asyncio.wait({put, upload.storing}, return_when=asyncio.FIRST_COMPLETED)
-        if put not in done:
-            put.cancel()
-            await upload.storing
+        await self._uploads[int(frame["file"])].put(read_bytes(frame["data"]))
 
     async def _uploaded(self, _: RelayLink, frame: Frame) -> str:
         upload = self._uploads.pop(int(frame["file"]))
-        await upload.parts.put(None)
+        await upload.put(None)
         return await upload.storing
 
 
@@ -356,7 +359,19 @@ class _Upload:
     parts: "asyncio.Queue[bytes | None]"
     storing: "asyncio.Task[str]"
 
+    async def put(self, part: bytes | None) -> None:
+        """Hand over a part, or None for the end. Raises why it cannot be stored."""
+        putting = asyncio.create_task(self.parts.put(part))
+        await asyncio.wait({putting, self.storing}, return_when=asyncio.FIRST_COMPLETED)
+        if self.storing.done():
+            putting.cancel()
+            await self.storing
+
 
 async def _drain(parts: "asyncio.Queue[bytes | None]") -> AsyncIterator[bytes]:
     while (part := await parts.get()) is not None:
         yield part
+
+
+def _outbound(link: RelayLink, frame: Frame) -> Outbound:
+    return read_outbound(frame["outbound"], link.adapter.platform.name, link.adapter.account)

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
@@ -198,7 +198,7 @@ class ThreadingPart(RelayedAdapter):
 
 
 class DownloadingPart(RelayedAdapter):
-    async def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
+    async def fetch(self, file: Attachment) -> AsyncGenerator[bytes]:
         about = {"handle": file.handle, "name": file.name.stored(), "media_type": file.media_type, "size": file.size}
         number = await self._fetching("fetch", about)
         while (chunk := await self._fetching("read", {"file": number})) is not None:
