@@ -128,7 +128,8 @@ async def test_a_forged_and_a_repeated_frame_end_the_connection(tmp_path: Path) 
         await line.send(sealed)
         assert await closed_by(line) == 4400
 
-        for rubbish in ("", "{}", "[" * 100_000, b"\xff\x00", json.dumps({"type": "hello", "tenant": 7})):
+        surrogate = json.dumps({"type": "hello", "tenant": "acme", "proof": "\ud800"})
+        for rubbish in ("", "{}", "[" * 100_000, b"\xff\x00", json.dumps({"type": "hello", "tenant": 7}), surrogate):
             async with connect(there.url) as stranger:
                 await stranger.send(rubbish)
                 assert await closed_by(stranger) in {4400, 4401}

@@ -11,9 +11,16 @@ from palaver.model.attachment import Attachment, NewFile
 from palaver.model.errors import StoreUnavailable
 from palaver.model.key import ProfileRule
 from palaver.platforms.relayed.adapter import DownloadingPart
-from palaver.protocols.adapter import SendRefused
+from palaver.protocols.adapter import (
+    PlatformDown,
+    PlatformError,
+    PlatformRefused,
+    SendRefused,
+    SendUnclear,
+    TargetGone,
+)
 from palaver.protocols.agent import Event, Final, Request
-from palaver.protocols.relay import write_bytes
+from palaver.protocols.relay import read_error, write_bytes, write_error
 from palaver.testkit.driver import retry_until_connected
 from palaver.testkit.faults import SendFault
 from palaver.testkit.platform import BOT, FakePlatform
@@ -143,6 +150,12 @@ async def test_a_file_that_is_too_large_for_the_connector_is_refused(tmp_path: P
                     await adapter.call("write", part)
             with pytest.raises(SendRefused, match="1000"):
                 await adapter.call("uploaded", {"file": number})
+
+
+@pytest.mark.parametrize("kind", [PlatformDown, PlatformRefused, TargetGone, SendRefused, SendUnclear])
+def test_an_adapters_own_error_crosses_as_what_it_is(kind: type[PlatformError]) -> None:
+    own = type("Own", (kind,), {})
+    assert type(read_error(write_error(own("no")))) is kind
 
 
 async def test_edits_deletions_moves_and_groups_cross(tmp_path: Path) -> None:

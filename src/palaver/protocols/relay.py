@@ -37,6 +37,7 @@ from palaver.protocols.adapter import (
     TargetGone,
 )
 from palaver.protocols.checks import is_loopback
+from palaver.protocols.incoming import is_secret
 
 __all__ = [
     "CHUNK_BYTES",
@@ -109,7 +110,7 @@ def proof(key_digest: str, *facts: str) -> str:
 
 
 def is_proof(given: object, key_digest: str, *facts: str) -> bool:
-    return isinstance(given, str) and hmac.compare_digest(given.encode(), proof(key_digest, *facts).encode())
+    return isinstance(given, str) and is_secret(given, proof(key_digest, *facts))
 
 
 class Channel:
@@ -184,11 +185,11 @@ def read_bytes(text: object) -> bytes:
     return base64.b64decode(str(text), validate=True)
 
 
-# Errors. A name of the wire means the same in every version.
+# Errors, subclasses first. A name of the wire means the same in every version.
 
 _ERRORS: Mapping[str, type[PlatformError]] = {
-    "down": PlatformDown,
     "refused": PlatformRefused,
+    "down": PlatformDown,
     "gone": TargetGone,
     "not-sent": SendRefused,
     "unclear": SendUnclear,
@@ -204,7 +205,7 @@ def write_error(error: PlatformError) -> Frame:
         case ChatMoved():
             return {"kind": "moved", "new": error.new}
         case _:
-            kind = next((name for name, each in _ERRORS.items() if type(error) is each), "unclear")
+            kind = next((name for name, each in _ERRORS.items() if isinstance(error, each)), "unclear")
             return {"kind": kind, "text": str(error)}
 
 

@@ -1,7 +1,6 @@
 """The connector's WebSocket server: enrol gateways, authenticate them, hand over messages and take sends."""
 
 import asyncio
-import hmac
 import json
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
@@ -24,6 +23,7 @@ from palaver.model.turn import Outbound
 from palaver.protocols.adapter import PlatformError, SendRefused, SendUnclear
 from palaver.protocols.background import run_together
 from palaver.protocols.clock import Clock
+from palaver.protocols.incoming import is_secret
 from palaver.protocols.relay import (
     MAX_FRAME_BYTES,
     VERSION,
@@ -312,7 +312,7 @@ class _Connection:
 
     async def _fetch(self, link: RelayLink, frame: Frame) -> int:
         code, _, handle = str(frame["handle"]).partition(":")
-        if not hmac.compare_digest(code.encode(), self._code_of(handle).encode()):
+        if not is_secret(code, self._code_of(handle)):
             raise SendRefused("This file was not relayed to you.")
         file = Attachment(
             Label(str(frame.get("name") or "")),
