@@ -25,7 +25,7 @@ from palaver.protocols import (
 from palaver.testkit.conformance import AdapterConformance
 from palaver.testkit.driver import run_adapter, send
 from palaver.testkit.fake_server import FakeServer, NotPossible, Shown, WithFiles
-from palaver.testkit.recorder import Recorder
+from palaver.testkit.recorder import Recorder, running
 
 __all__ = [
     "ACCOUNT",
@@ -352,6 +352,18 @@ class CalledConformance(UntypedFiles):
             fake.server.tokens += 1
             await send(adapter, fake, "two")
         assert [shown.text for shown in await fake.shown()] == ["one", "two"]
+
+    async def test_a_file_is_fetched_with_another_token_if_the_first_has_expired(self, fake: FakeServer) -> None:
+        assert isinstance(fake, CalledChat)
+        adapter = fake.adapter()
+        if not (fake.has_tokens and isinstance(fake, WithFiles) and isinstance(adapter, Downloading)):
+            pytest.skip("the platform's token does not expire, or it has no files")
+        recorder = Recorder()
+        async with running(adapter, recorder):
+            await fake.say_with("look", _FILES[1:])
+            (file,) = await recorder.has_files(1)
+            fake.server.tokens += 1
+            assert b"".join([chunk async for chunk in adapter.fetch(file)]) == _FILES[1].content
 
     async def test_wrong_credentials_are_explained(self, fake: FakeServer) -> None:
         assert isinstance(fake, CalledChat)

@@ -1,9 +1,10 @@
 """Call an HTTP API whose access token expires, and whose answers have error codes. It needs httpx2, from an extra."""
 
 import asyncio
+import json
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import field, replace
 from http import HTTPStatus
 from typing import Any, cast
@@ -130,10 +131,10 @@ class TokenApi:
         self._rest = RestApi(title, url, fix=codes.fix, gone=gone, explain=self._explain)
         self._title, self._codes, self._place, self._gone = title, codes, place, gone
         self._fetch = fetch
-        self.token = AccessToken(self._fetch_token)
+        self.token = AccessToken(self.fetch_token)
 
-    async def _fetch_token(self) -> tuple[str, float]:
-        """Report a refused token as one that a person must correct, even if another code came with it."""
+    async def fetch_token(self) -> tuple[str, float]:
+        """Fetch another token. A refused one is reported as something that a person must correct."""
         try:
             return await self._fetch()
         except SendRefused as error:
@@ -163,26 +164,33 @@ class TokenApi:
         return await self.ask(method, path, sending=sending, **_joined(options, self._place(token)))
 
     async def download(self, path: str, **options: Any) -> AsyncIterator[bytes]:
-        """Yield a file in chunks. Some platforms answer 200 and JSON if there is none."""
-        async with self._file(path, options) as response:
-            if "json" in response.headers.get("content-type", "") and _length(response) <= _MAX_ERROR_BYTES:
-                body = await response.aread()
-                if problem := self._codes.problem(self._title, _json(response)):
-                    raise problem
-                yield body
-                return
-            async for chunk in response.aiter_bytes(_CHUNK_BYTES):
-                yield chunk
-
-    @asynccontextmanager
-    async def _file(self, path: str, options: Options) -> AsyncGenerator[httpx2.Response]:
+        """Yield a file in chunks. An expired token is replaced once."""
         token = await self.token.get()
+        try:
+            async for chunk in self._download(path, token, options):
+                yield chunk
+        except _TokenExpired:
+            self.token.drop(token)
+        else:
+            return
+        async for chunk in self._download(path, await self.token.get(), options):
+            yield chunk
+
+    async def _download(self, path: str, token: str, options: Options) -> AsyncIterator[bytes]:
+        """Some platforms answer 200 and JSON if there is none."""
         async with self._rest.stream("GET", path, **_joined(options, self._place(token))) as response:
-            yield response
+            chunks = response.aiter_bytes(_CHUNK_BYTES)
+            if "json" in response.headers.get("content-type", ""):
+                first = await anext(chunks, b"")
+                if len(first) <= _MAX_ERROR_BYTES and (problem := self._codes.problem(self._title, _json(first))):
+                    raise problem
+                yield first
+            async for chunk in chunks:
+                yield chunk
 
     def _explain(self, response: httpx2.Response) -> PlatformError | None:
         """Explain an error answer; None if its status says more than a code that we do not know."""
-        problem, status = self._codes.problem(self._title, _json(response)), response.status_code
+        problem, status = self._codes.problem(self._title, _json(response.content)), response.status_code
         if status == HTTPStatus.UNAUTHORIZED and self._codes.expires_with_401:
             return _TokenExpired(self._codes.fix)
         if status in self._codes.busy:
@@ -195,16 +203,11 @@ _BUSY_SECONDS = 5.0
 _TELLING = frozenset({401, 408, 429})
 
 
-def _json(response: httpx2.Response) -> object:
+def _json(content: bytes) -> object:
     try:
-        return response.json()
-    except ValueError:
+        return json.loads(content)
+    except (ValueError, RecursionError):
         return None
-
-
-def _length(response: httpx2.Response) -> int:
-    text = response.headers.get("content-length", "")
-    return int(text) if text.isascii() and text.isdecimal() else 0
 
 
 def _joined(options: Options, more: Options) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from palaver.protocols import (
     Outbound,
     PlatformBusy,
     PlatformError,
+    PlatformRefused,
     SendRefused,
     SendUnclear,
     TargetGone,
@@ -36,6 +37,13 @@ from tests.platforms.teams.fakes import (
 )
 
 TO = Outbound(platform="teams", chat_id=PERSONAL, text="hi")
+
+
+async def test_an_unknown_tenant_is_something_that_a_person_must_correct() -> None:
+    async with serve(Teams()) as server:
+        server.trouble = No({"error": "invalid_request", "error_description": "AADSTS90002: no such tenant"}, 400)
+        with pytest.raises(PlatformRefused, match="the tenant"):
+            await TeamsAdapter.make(ACCOUNT, options_of(server.url)).check()
 
 
 async def test_only_calls_for_this_service_and_channel_are_accepted() -> None:

@@ -97,7 +97,7 @@ class TeamsAdapter:
         return (await self._open.call("GET", str(found["jwks_uri"])))["keys"]
 
     async def check(self) -> str:
-        await self._fetch_token()
+        await self._api.fetch_token()
         return self._options.app_id
 
     async def run(self, receiver: Receiver) -> None:
