@@ -74,6 +74,26 @@ async def test_keys_are_fetched_once_a_day_and_for_unknown_ones_not_too_often() 
     assert keys.fetched == 3
 
 
+async def test_a_known_key_does_not_wait_for_an_unknown_one() -> None:
+    keys, asked, slow = Keys(), asyncio.Event(), asyncio.Event()
+
+    async def fetch() -> list[dict[str, object]]:
+        found = await keys.fetch()
+        if keys.fetched > 1:
+            asked.set()
+            await slow.wait()
+        return found
+
+    tokens = BearerTokens(fetch, issuer="platform", audience="us", clock=lambda: keys.now)
+    assert await tokens.read(f"Bearer {signed(CLAIMS)}")
+    keys.now = 301.0
+    forged = asyncio.create_task(tokens.read(f"Bearer {signed(CLAIMS, name='k2')}"))
+    await asked.wait()
+    assert await asyncio.wait_for(tokens.read(f"Bearer {signed(CLAIMS)}"), 60)
+    slow.set()
+    assert await forged is None
+
+
 async def test_without_keys_nothing_is_decided() -> None:
     async def fail() -> list[dict[str, object]]:
         raise PlatformDown("no")

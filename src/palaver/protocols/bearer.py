@@ -64,10 +64,15 @@ class BearerTokens:
         )
 
     async def _key(self, name: str) -> Json | None:
-        async with self._lock:
-            age = None if self._fetched is None else self._clock() - self._fetched
-            if age is None or age > (_AGAIN_SECONDS if name not in self._keys else _KEYS_SECONDS):
-                found = await self._fetch()
-                self._keys = {str(key["kid"]): key for key in found if key.get("kid")}
-                self._fetched = self._clock()
-            return self._keys.get(name)
+        # A known key does not wait while an unknown one, which anybody can name, is looked for.
+        if self._is_due(name):
+            async with self._lock:
+                if self._is_due(name):
+                    found = await self._fetch()
+                    self._keys = {str(key["kid"]): key for key in found if key.get("kid")}
+                    self._fetched = self._clock()
+        return self._keys.get(name)
+
+    def _is_due(self, name: str) -> bool:
+        seconds = _KEYS_SECONDS if name in self._keys else _AGAIN_SECONDS
+        return self._fetched is None or self._clock() - self._fetched > seconds
