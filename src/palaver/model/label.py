@@ -21,6 +21,11 @@ class Label:
     def __init__(self, raw: str) -> None:
         self._raw = raw
 
+    @classmethod
+    def of(cls, name: object) -> "Label | None":
+        """Return the label of a name that a platform tells; None if it tells none."""
+        return cls(str(name)) if name else None
+
     def quoted(self) -> str:
         """Return the only form for prompts: one line, at most 240 characters, in quotes it cannot close."""
         return _quoted(self._raw)

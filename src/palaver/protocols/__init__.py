@@ -52,7 +52,18 @@ from palaver.protocols.checks import check_secret, check_url, file_to_send, fit_
 from palaver.protocols.client_errors import ClientErrors, answer_error, parse_retry_after
 from palaver.protocols.clock import Clock, SystemClock
 from palaver.protocols.hooks import EventKind, EventSubscription, GatewayEvent, Hook, event_name
-from palaver.protocols.incoming import after_name, checked, edit_version, is_secret, is_signed, parse_or_skip, take_json
+from palaver.protocols.incoming import (
+    after_name,
+    checked,
+    edit_version,
+    is_secret,
+    is_signed,
+    parse_milliseconds,
+    parse_or_skip,
+    parse_time,
+    read_object,
+    take_json,
+)
 from palaver.protocols.read_ahead import finish, read_ahead
 from palaver.protocols.voice import VoiceFormat
 
@@ -139,9 +150,12 @@ __all__ = [
     "is_secret",
     "is_signed",
     "one_line",
+    "parse_milliseconds",
     "parse_or_skip",
     "parse_retry_after",
+    "parse_time",
     "read_ahead",
+    "read_object",
     "split_names",
     "supports",
     "take_json",

@@ -1,5 +1,6 @@
 """Capabilities: what some adapters can do beyond receiving and sending. An adapter has one by having its methods."""
 
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import field
 from functools import lru_cache
@@ -140,6 +141,10 @@ class HttpResponse:
     body: bytes = b""
     media_type: str = "text/plain; charset=utf-8"
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @classmethod
+    def of_json(cls, body: Mapping[str, object], status: int = 200) -> "HttpResponse":
+        return cls(status=status, body=json.dumps(body).encode(), media_type="application/json")
 
 
 @runtime_checkable

@@ -1,12 +1,20 @@
 """Files: where they can be fetched from, and their text, if a platform shows it as a message of its own."""
 
+import mimetypes
 from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
 
+from palaver.model.attachment import UNKNOWN_TYPE, Attachment
+from palaver.model.label import Label
 from palaver.model.turn import Outbound
 from palaver.protocols.adapter import PlatformError, SendRefused, SendUnclear
 
-__all__ = ["check_file_url", "send_text_of_file"]
+__all__ = ["check_file_url", "named_file", "send_text_of_file"]
+
+
+def named_file(name: str, size: int | None = None, *, handle: str) -> Attachment:
+    """Return a file to fetch, with the type that its name suggests."""
+    return Attachment(Label(name), mimetypes.guess_type(name)[0] or UNKNOWN_TYPE, size, handle=handle)
 
 
 def check_file_url(url: str, *, api_url: str, hosts: tuple[str, ...]) -> str:

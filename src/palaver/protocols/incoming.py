@@ -5,6 +5,7 @@ import hmac
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, TypeVar, cast
 
@@ -29,6 +30,17 @@ def is_signed(body: bytes, secret: str, signature: str) -> bool:
     return bool(secret) and is_secret(signature.removeprefix("sha256="), expected)
 
 
+def read_object(text: str | bytes) -> dict[str, Any]:
+    """Decode a JSON object. Raise ValueError if it is none."""
+    try:
+        found: object = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if not isinstance(found, dict):
+        raise ValueError("not an object")  # noqa: TRY004 - it is the data that is wrong
+    return cast("dict[str, Any]", found)
+
+
 async def take_json(
     request: HttpRequest, take: Callable[[Mapping[str, Any]], Awaitable[None]], *, is_authentic: bool
 ) -> HttpResponse:
@@ -36,12 +48,10 @@ async def take_json(
     if not is_authentic:
         return HttpResponse(status=HTTPStatus.UNAUTHORIZED)
     try:
-        found: object = json.loads(request.body)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        found = read_object(request.body)
+    except ValueError:
         return HttpResponse(status=HTTPStatus.BAD_REQUEST)
-    await take(cast("dict[str, Any]", found))
+    await take(found)
     return HttpResponse()
 
 
@@ -76,6 +86,16 @@ def checked(inbound: Inbound) -> Inbound:
     ):
         raise TypeError
     return inbound
+
+
+def parse_time(text: str) -> datetime:
+    """Parse a time in ISO 8601; it is UTC unless it says otherwise."""
+    found = datetime.fromisoformat(text)
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def parse_milliseconds(since_1970: str | float) -> datetime:
+    return datetime.fromtimestamp(int(since_1970) / 1000, UTC)
 
 
 def after_name(text: str, names: Iterable[str], ends: str = ":, ") -> str | None:

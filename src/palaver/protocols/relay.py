@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -37,7 +37,7 @@ from palaver.protocols.adapter import (
     TargetGone,
 )
 from palaver.protocols.checks import is_loopback
-from palaver.protocols.incoming import is_secret
+from palaver.protocols.incoming import is_secret, read_object
 
 __all__ = [
     "CHUNK_BYTES",
@@ -138,12 +138,9 @@ class Channel:
 
 def read_frame(text: str | bytes) -> Frame:
     try:
-        found: object = json.loads(text)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise Forged("A frame is no JSON object.")
-    return cast("Frame", found)
+        return read_object(text)
+    except ValueError:
+        raise Forged("A frame is no JSON object.") from None
 
 
 # Messages

@@ -2,9 +2,10 @@
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
 
 from palaver.protocols import SetupGuide, SetupQuestion, check_url
+from palaver.protocols.options import AccountOptions
 
 GUIDE = SetupGuide(
     before=(
@@ -31,9 +32,7 @@ GUIDE = SetupGuide(
 Url = Annotated[str, AfterValidator(check_url("a URL, like https://api.dingtalk.com"))]
 
 
-class DingTalkOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class DingTalkOptions(AccountOptions):
     client_id: str = Field(min_length=1, description="The Client ID, also called AppKey.")
     client_secret: SecretStr = Field(
         min_length=1, description="The Client Secret; with `http`, it signs DingTalk's calls."

@@ -1,11 +1,10 @@
 """Parse what people write to a DingTalk robot."""
 
-import mimetypes
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
-from palaver.protocols import DM, GROUP, UNKNOWN_TYPE, Attachment, Inbound, Label, Labels, Source
+from palaver.protocols import DM, GROUP, Attachment, Inbound, Label, Labels, Source, parse_milliseconds
+from palaver.protocols.files import named_file
 
 Json = Mapping[str, Any]
 _NAMES = {"picture": "image.png", "audio": "voice.amr", "video": "video.mp4"}
@@ -15,8 +14,7 @@ def parse(message: Json, account: str) -> Inbound:
     is_group = str(message["conversationType"]) == "2"
     # A robot writes to people under their id in the company; guests have none.
     sender = str(message.get("senderStaffId") or message["senderId"])
-    title = message.get("conversationTitle")
-    nick = message.get("senderNick")
+    title = message.get("conversationTitle") if is_group else None
     return Inbound(
         source=Source(
             platform="dingtalk",
@@ -27,8 +25,8 @@ def parse(message: Json, account: str) -> Inbound:
             message_id=str(message["msgId"]),
         ),
         text=_text(message),
-        at=datetime.fromtimestamp(int(message["createAt"]) / 1000, UTC),
-        labels=Labels(user=Label(str(nick)) if nick else None, chat=Label(str(title)) if is_group and title else None),
+        at=parse_milliseconds(message["createAt"]),
+        labels=Labels(user=Label.of(message.get("senderNick")), chat=Label.of(title)),
         # In a group, DingTalk sends only what mentions the robot, without the mention.
         mentions_us=is_group,
         files=tuple(_files(message)),
@@ -59,4 +57,4 @@ def _files(message: Json) -> Iterator[Attachment]:
         codes = [message["content"]["downloadCode"]]
         name = str(message["content"].get("fileName") or _NAMES.get(kind, "file"))
     for code in codes:
-        yield Attachment(Label(name), mimetypes.guess_type(name)[0] or UNKNOWN_TYPE, handle=str(code))
+        yield named_file(name, handle=str(code))

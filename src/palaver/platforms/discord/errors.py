@@ -1,6 +1,5 @@
 """Translate errors of Discord into errors of an adapter."""
 
-import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,7 +9,7 @@ from typing import cast
 import aiohttp
 import discord
 
-from palaver.protocols import ClientErrors, PlatformBusy, PlatformError, PlatformRefused, answer_error
+from palaver.protocols import ClientErrors, PlatformBusy, PlatformError, PlatformRefused, answer_error, read_object
 
 _WRONG_TOKEN = (
     "Discord does not know this token. Press Reset Token on the page Bot of your application at "  # noqa: S105
@@ -58,10 +57,9 @@ class ApiError(Exception):
 
 def _object(body: bytes) -> Mapping[str, object]:
     try:
-        found: object = json.loads(body.decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
+        return read_object(body.decode("utf-8", "replace"))
+    except ValueError:
         return {}
-    return cast("Mapping[str, object]", found) if isinstance(found, dict) else {}
 
 
 def _explain(error: Exception, *, sending: bool, gone: frozenset[int] = _GONE) -> PlatformError | None:

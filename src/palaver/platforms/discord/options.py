@@ -3,9 +3,10 @@
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import AfterValidator, Field, SecretStr, field_validator
 
 from palaver.protocols import SetupGuide, SetupQuestion, check_secret, check_url
+from palaver.protocols.options import AccountOptions
 
 GUIDE = SetupGuide(
     before=(
@@ -32,9 +33,7 @@ _TOKEN = check_secret(
 _ROLE = re.compile(r"[1-9][0-9]{0,19}")
 
 
-class DiscordOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class DiscordOptions(AccountOptions):
     token: Annotated[SecretStr, AfterValidator(_TOKEN)] = Field(
         description="The token from the page Bot of your application."
     )

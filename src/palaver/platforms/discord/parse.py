@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from palaver.protocols import (
@@ -21,6 +21,8 @@ from palaver.protocols import (
     checked,
     edit_version,
     identity_of,
+    parse_milliseconds,
+    parse_time,
 )
 
 Payload = Mapping[str, Any]
@@ -91,7 +93,7 @@ def parse_message(data: Payload, place: Place, us: OwnBot) -> Inbound | None:
     inbound = Inbound(
         source=source,
         text="\n".join((*_describe(data), *((words,) if words else ()))),
-        at=_time(data["timestamp"]),
+        at=parse_time(data["timestamp"]),
         labels=_labels(place, author, data.get("member") or {}),
         mentions_us=rest is not None or _is_addressed(data, place, us),
         reply_to=reply,
@@ -113,7 +115,7 @@ def parse_edit(data: Payload, place: Place, us: OwnBot) -> Inbound | None:
     """
     if not data.get("edited_timestamp"):
         return None
-    inbound, edited = parse_message(data, place, us), _time(data["edited_timestamp"])
+    inbound, edited = parse_message(data, place, us), parse_time(data["edited_timestamp"])
     version = edit_version(edited.isoformat(timespec="milliseconds"), str(data["content"]))
     return inbound and replace(inbound, at=edited, revision=Revision(version=version))
 
@@ -163,7 +165,7 @@ def parse_interaction(data: Payload, place: Place, us: OwnBot) -> Inbound | None
     return Inbound(
         source=_source(data, place, us, str(user["id"]), f"interaction:{data['id']}"),
         text=text,
-        at=datetime.fromtimestamp(((int(data["id"]) >> 22) + _EPOCH_MS) / 1000, UTC),
+        at=parse_milliseconds((int(data["id"]) >> 22) + _EPOCH_MS),
         labels=_labels(place, user, member),
         mentions_us=True,
     )
@@ -191,13 +193,7 @@ def _labels(place: Place, user: Payload, member: Payload) -> Labels:
     chat = place.parent if place.is_thread else place.channel
     topic = place.channel.get("name") if place.is_thread else place.channel.get("topic")
     name = member.get("nick") or user.get("global_name") or user.get("username")
-    named = (Label(str(text)) if text else None for text in (chat.get("name"), name, topic))
-    return Labels(**dict(zip(("chat", "user", "topic"), named, strict=True)))
-
-
-def _time(text: str) -> datetime:
-    moment = datetime.fromisoformat(text)
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return Labels(chat=Label.of(chat.get("name")), user=Label.of(name), topic=Label.of(topic))
 
 
 # Addressing
@@ -236,7 +232,7 @@ def _quote(answered: Payload, source: Source, us: OwnBot) -> Quote | None:
     quote = Quote(
         text=text,
         author=identity_of(replace(source, user_id=_author(answered))),
-        name=Label(str(name)) if name else None,
+        name=Label.of(name),
         is_ours=_author(answered) == us.id,
     )
     return quote if text else None

@@ -4,9 +4,10 @@ import re
 from enum import StrEnum
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 from palaver.protocols import SetupGuide, SetupQuestion, is_loopback
+from palaver.protocols.options import AccountOptions
 
 ADDRESS = re.compile(r"[a-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[a-z0-9](?:[a-z0-9.-]{0,252}[a-z0-9])?")
 """In lower case. Quoted and international names are not supported."""
@@ -44,9 +45,7 @@ class Unverified(StrEnum):
     STRANGER = "stranger"
 
 
-class EmailOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class EmailOptions(AccountOptions):
     address: str = Field(description="The address of the mailbox.")
     password: SecretStr = Field(description="Its password, or an app password.")
     username: str = Field(default="", description="The name to log in with; by default the address.")

@@ -73,7 +73,7 @@ def parse(raw: RawMail, options: EmailOptions, account: str, handle: str, now: d
         ),
         text=words.new or subject,
         at=_date(mail, now),
-        labels=Labels(user=Label(sender.name) if sender.name else None, topic=Label(subject) if subject else None),
+        labels=Labels(user=Label.of(sender.name), topic=Label.of(subject)),
         mentions_us=is_reply_to_us or bool(options.own.intersection(_recipients(mail, "To"))),
         reply_to=replied[0] if replied else None,
         quote=Quote(text=words.history, is_ours=is_reply_to_us) if words.history else None,

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
@@ -39,6 +39,7 @@ from palaver.protocols import (
     is_secret,
     one_line,
     parse_or_skip,
+    read_object,
 )
 from palaver.protocols.files import send_text_of_file
 from palaver.protocols.recent import Names, remember
@@ -135,7 +136,7 @@ class FeishuAdapter:
             raise PlatformDown("Feishu did not say where to connect.") from error
 
     async def _hear(self, payload: bytes, receiver: Receiver) -> None:
-        event = parse_or_skip(self.platform.name, lambda: stream.read_event(payload))
+        event = parse_or_skip(self.platform.name, lambda: read_object(payload))
         if event is not None:
             await self._take(event, receiver)
 
@@ -149,9 +150,9 @@ class FeishuAdapter:
         if not self._is_authentic(request, event, is_encrypted=is_encrypted):
             return HttpResponse(status=HTTPStatus.UNAUTHORIZED)
         if event.get("type") == "url_verification":
-            return _json_response({"challenge": str(event.get("challenge", ""))})
+            return HttpResponse.of_json({"challenge": str(event.get("challenge", ""))})
         await self._take(event, receiver)
-        return _json_response({})
+        return HttpResponse.of_json({})
 
     async def _take(self, event: Json, receiver: Receiver) -> None:
         if not self._us:
@@ -274,7 +275,3 @@ class FeishuAdapter:
             return outbound.quoted(in_group=False)
         kind = await self._chats.get(outbound.chat_id) if outbound.chat_id.startswith("oc_") else None
         return outbound.quoted(in_group=kind is not None and kind.plain() != "p2p")
-
-
-def _json_response(found: Mapping[str, str]) -> HttpResponse:
-    return HttpResponse(body=json.dumps(found).encode(), media_type="application/json")

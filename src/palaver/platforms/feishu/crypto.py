@@ -1,12 +1,11 @@
 """Open Feishu's callbacks: encrypted with the Encrypt Key, and signed with it."""
 
 import hashlib
-import json
 from collections.abc import Mapping
 from typing import Any, cast
 
-from palaver.protocols import is_secret
-from palaver.protocols.sealed import BadEnvelope, decode, decrypt
+from palaver.protocols import is_secret, read_object
+from palaver.protocols.sealed import decode, decrypt
 
 _BLOCK = 16
 
@@ -27,8 +26,8 @@ def is_signed(headers: Mapping[str, str], body: bytes, key: str) -> bool:
 
 def read_event(body: bytes, key: str) -> tuple[Mapping[str, Any], bool]:
     """Return the event in a callback, and whether it was encrypted. Raise ValueError if there is none."""
-    found = _object(body)
-    return (_object(open_event(str(found["encrypt"]), key)), True) if "encrypt" in found else (found, False)
+    found = read_object(body)
+    return (read_object(open_event(str(found["encrypt"]), key)), True) if "encrypt" in found else (found, False)
 
 
 def token_of(event: Mapping[str, Any]) -> str:
@@ -37,13 +36,3 @@ def token_of(event: Mapping[str, Any]) -> str:
     return str(
         event.get("token") or (cast("Mapping[str, Any]", header).get("token") if isinstance(header, dict) else "")
     )
-
-
-def _object(text: str | bytes) -> dict[str, Any]:
-    try:
-        found: object = json.loads(text)
-    except RecursionError as error:
-        raise BadEnvelope("too deep") from error
-    if not isinstance(found, dict):
-        raise BadEnvelope("not an object")
-    return cast("dict[str, Any]", found)

@@ -2,9 +2,10 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from palaver.protocols import SetupGuide, SetupQuestion, check_url
+from palaver.protocols.options import AccountOptions
 
 GUIDE = SetupGuide(
     before=(
@@ -45,9 +46,7 @@ GUIDE = SetupGuide(
 Url = Annotated[str, AfterValidator(check_url("a URL, like https://open.feishu.cn or https://open.larksuite.com"))]
 
 
-class FeishuOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class FeishuOptions(AccountOptions):
     app_id: str = Field(pattern=r"^cli_[0-9a-zA-Z]+$", description="The App ID.")
     app_secret: SecretStr = Field(min_length=1, description="The App Secret.")
     mode: Literal["http", "stream"] = Field(

@@ -1,12 +1,22 @@
 """Parse Feishu's events: messages, recalled messages, reactions and pressed buttons."""
 
 import json
-import mimetypes
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, NamedTuple, cast
 
-from palaver.protocols import DM, GROUP, UNKNOWN_TYPE, Attachment, Inbound, Label, Reaction, Revision, Source, Trust
+from palaver.protocols import (
+    DM,
+    GROUP,
+    Attachment,
+    Inbound,
+    Label,
+    Reaction,
+    Revision,
+    Source,
+    Trust,
+    parse_milliseconds,
+)
+from palaver.protocols.files import named_file
 
 Json = Mapping[str, Any]
 _RESOURCES = {"image": "image", "file": "file", "audio": "file", "media": "file"}
@@ -62,7 +72,7 @@ def _message(event: Json, account: str, us: str) -> Event:
             **_person(sender["sender_id"]),
         ),
         text=text,
-        at=_time(said["create_time"]),
+        at=parse_milliseconds(said["create_time"]),
         mentions_us=mentions_us,
         reply_to=parent,
         files=tuple(_files(said, content)),
@@ -74,7 +84,7 @@ def _message(event: Json, account: str, us: str) -> Event:
 def _recalled(event: Json, account: str) -> Event:
     """Feishu does not say who recalled it, nor in what kind of chat."""
     place = {"account": account, "chat_id": str(event["chat_id"]), "message_id": str(event["message_id"])}
-    at = _time(event["recall_time"])
+    at = parse_milliseconds(event["recall_time"])
     source = Source(platform="feishu", chat_kind=GROUP, **place)
     return Event(Inbound(source=source, text="", at=at, revision=Revision(version="recalled", deleted=True)))
 
@@ -86,7 +96,7 @@ def _reaction(event: Json, account: str, *, removed: bool) -> Event | None:
     said = Inbound(
         source=Source(platform="feishu", account=account, chat_kind=GROUP, **_person(event["user_id"])),
         text="",
-        at=_time(event["action_time"]),
+        at=parse_milliseconds(event["action_time"]),
         reply_to=str(event["message_id"]),
         reaction=Reaction(emoji=str(event["reaction_type"]["emoji_type"]), removed=removed),
     )
@@ -105,7 +115,7 @@ def _pressed(event: Json, account: str) -> Event:
         message_id=str(header["event_id"]),
         **_person(pressed["operator"]),
     )
-    at = _time(str(header["create_time"])[:_MILLISECONDS])
+    at = parse_milliseconds(str(header["create_time"])[:_MILLISECONDS])
     said = Inbound(source=source, text=str(value["says"]), at=at, mentions_us=True)
     return Event(said, kind_is_known=False)
 
@@ -118,10 +128,6 @@ def _person(ids: Json) -> dict[str, str]:
     """An open id belongs to one app, the union id is the same in all apps of a developer."""
     union = ids.get("union_id")
     return {"user_id": str(ids["open_id"]), **({"user_id_alt": str(union)} if union else {})}
-
-
-def _time(milliseconds: object) -> datetime:
-    return datetime.fromtimestamp(int(str(milliseconds)) / 1000, UTC)
 
 
 def _text(kind: str, content: Json) -> str:
@@ -169,8 +175,7 @@ def _files(said: Json, content: Json) -> Iterator[Attachment]:
     if kind in _RESOURCES:
         key = content["image_key" if kind == "image" else "file_key"]
         name = str(content.get("file_name") or _NAMES.get(kind, "file"))
-        media_type = mimetypes.guess_type(name)[0] or UNKNOWN_TYPE
-        yield Attachment(Label(name), media_type, handle=f"{message}/{_RESOURCES[kind]}/{key}")
+        yield named_file(name, handle=f"{message}/{_RESOURCES[kind]}/{key}")
     if kind == "post":
         for piece in (piece for line in content.get("content") or () for piece in line):
             if piece.get("tag") in {"img", "media"}:

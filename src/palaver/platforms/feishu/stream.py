@@ -1,10 +1,9 @@
 """Feishu's long connection: a WebSocket that we open, so that Feishu needs no address of ours."""
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -122,13 +121,6 @@ async def _ping(line: ClientConnection, service: int, seconds: float) -> None:
 
 def _binary(raw: str | bytes) -> bytes:
     return raw if isinstance(raw, bytes) else raw.encode()
-
-
-def read_event(payload: bytes) -> Mapping[str, Any]:
-    found: object = json.loads(payload)
-    if not isinstance(found, dict):
-        raise ValueError("not an object")  # noqa: TRY004 - it is the data that is wrong
-    return cast("Mapping[str, Any]", found)
 
 
 def read_place(found: Mapping[str, Any]) -> tuple[str, float]:

@@ -46,7 +46,6 @@ _CODES = ApiCodes(
     errors={"RESOURCE_EXHAUSTED": lambda: PlatformBusy(5.0)},
     fix=_WRONG_KEY,
 )
-_EMPTY = HttpResponse(body=b"{}", media_type="application/json")
 _TOKEN_SECONDS = 3600
 _read_key = cache(jwt.get_algorithm_by_name("RS256").prepare_key)
 """To check a key takes a tenth of a second."""
@@ -120,7 +119,7 @@ class GoogleChatAdapter:
         token = await self._bearer.read(request.headers.get("authorization", ""))
         response = await take_json(request, take, is_authentic=token is not None)
         # An empty answer: what the agent says is sent when it is there.
-        return _EMPTY if response.status == HTTPStatus.OK else response
+        return HttpResponse.of_json({}) if response.status == HTTPStatus.OK else response
 
     def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
         return self._api.download(f"/v1/media/{quote(file.handle or '', safe='')}", params={"alt": "media"})

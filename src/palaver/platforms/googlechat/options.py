@@ -3,9 +3,10 @@
 import json
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, ConfigDict, Field, SecretStr
 
 from palaver.protocols import SetupGuide, SetupQuestion, check_url
+from palaver.protocols.options import AccountOptions
 
 GUIDE = SetupGuide(
     before=(
@@ -49,8 +50,8 @@ def read_key(key: SecretStr) -> dict[str, str]:
         raise ValueError(words) from None
 
 
-class GoogleChatOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
+class GoogleChatOptions(AccountOptions):
+    model_config = ConfigDict(coerce_numbers_to_str=True)
 
     project_number: str = Field(pattern=r"^[0-9]+$", description="The number of the project, the audience of calls.")
     service_account: Annotated[SecretStr, AfterValidator(_check_key)] = Field(description="The key, as JSON.")

@@ -74,8 +74,7 @@ def _source(event: Json, account: str, *, user: str, message: str) -> Source:
 
 
 def _labels(event: Json, user: Json) -> Labels:
-    name, chat = user.get("displayName"), event["space"].get("displayName")
-    return Labels(user=Label(str(name)) if name else None, chat=Label(str(chat)) if chat else None)
+    return Labels(user=Label.of(user.get("displayName")), chat=Label.of(event["space"].get("displayName")))
 
 
 def _files(said: Json) -> Iterator[Attachment]:

@@ -2,9 +2,10 @@
 
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
 
 from palaver.protocols import SetupGuide, SetupQuestion, check_url
+from palaver.protocols.options import AccountOptions
 
 GUIDE = SetupGuide(
     before=(
@@ -32,9 +33,7 @@ PERSISTENT = "persistent_notification"
 Url = Annotated[str, AfterValidator(check_url("a URL, like http://homeassistant.local:8123"))]
 
 
-class HomeAssistantOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class HomeAssistantOptions(AccountOptions):
     url: Url = Field(description="The address of Home Assistant.", examples=["http://homeassistant.local:8123"])
     token: SecretStr = Field(min_length=1, description="A long-lived access token of an administrator.")
     notify: str = Field(

@@ -3,10 +3,9 @@
 import json
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from palaver.protocols import DM, Inbound, Source, checked
+from palaver.protocols import DM, Inbound, Source, checked, parse_time
 
 Json = Mapping[str, Any]
 ACTION = "mobile_app_notification_action"
@@ -64,12 +63,7 @@ def parse(event: Json, account: str, default_chat: str) -> Inbound | None:
             message_id=f"{context.get('id') or ''} {fired}",
         ),
         text=text,
-        at=_time(fired),
+        at=parse_time(fired),
         mentions_us=True,
     )
     return checked(inbound)
-
-
-def _time(fired: str) -> datetime:
-    at = datetime.fromisoformat(fired)
-    return at if at.tzinfo else at.replace(tzinfo=UTC)

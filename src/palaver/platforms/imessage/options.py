@@ -4,9 +4,10 @@ import hashlib
 import hmac
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
 
 from palaver.protocols import SetupGuide, SetupQuestion, check_url
+from palaver.protocols.options import AccountOptions
 
 GUIDE = SetupGuide(
     before=(
@@ -40,9 +41,7 @@ GUIDE = SetupGuide(
 Url = Annotated[str, AfterValidator(check_url("a URL, like http://mac.local:1234"))]
 
 
-class IMessageOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class IMessageOptions(AccountOptions):
     url: Url = Field(description="URL of the BlueBubbles server.")
     password: SecretStr = Field(min_length=1, description="The server password of BlueBubbles.")
     public_url: Url | None = Field(

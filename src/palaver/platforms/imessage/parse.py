@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any, NamedTuple, cast
 
 from palaver.protocols import (
@@ -19,6 +18,7 @@ from palaver.protocols import (
     after_name,
     checked,
     identity_of,
+    parse_milliseconds,
 )
 
 Json = Mapping[str, Any]
@@ -107,12 +107,12 @@ def _parse(message: Json, context: Context) -> list[Inbound]:
         return [replace(said, text=tapback, observed=True)] if said.mentions_us else []
     is_known = bool(said.text or said.files)
     changes = [
-        replace(said, text=each.text, files=(), at=_moment(each.at), revision=Revision(version=each.id))
+        replace(said, text=each.text, files=(), at=parse_milliseconds(each.at), revision=Revision(version=each.id))
         for each in versions[1:]
     ]
     if deleted := _deleted_at(message):
         gone = Revision(version=f"unsent {deleted}", deleted=True)
-        changes.append(replace(said, text="", files=(), at=_moment(deleted), revision=gone))
+        changes.append(replace(said, text="", files=(), at=parse_milliseconds(deleted), revision=gone))
     return [said, *changes] if is_known else changes
 
 
@@ -135,8 +135,8 @@ def _inbound(message: Json, text: str, context: Context) -> Inbound:
     return Inbound(
         source=source,
         text=addressed or text or app,
-        at=_moment(message["dateCreated"]),
-        labels=Labels(chat=Label(title) if title else None, user=Label(context.name) if context.name else None),
+        at=parse_milliseconds(message["dateCreated"]),
+        labels=Labels(chat=Label.of(title), user=Label.of(context.name)),
         mentions_us=mention is not None or bool(context.replied and context.replied.get("isFromMe")),
         reply_to=_replied_to(message),
         quote=_quote(context.replied, source) if context.replied else None,
@@ -228,7 +228,3 @@ def _mention(message: Json, ours: set[str | None]) -> str | None:
 
 def _list(found: object) -> Sequence[Json]:
     return cast("list[Json]", found) if isinstance(found, list) else ()
-
-
-def _moment(milliseconds: int) -> datetime:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC)

@@ -2,9 +2,10 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic import BeforeValidator, Field, SecretStr
 
 from palaver.protocols import SetupGuide, SetupQuestion, split_names
+from palaver.protocols.options import AccountOptions
 
 GUIDE = SetupGuide(
     before=(
@@ -27,9 +28,7 @@ GUIDE = SetupGuide(
 Channel = Annotated[str, Field(pattern=r"^[#&+!][^\s,:\x00\x07]{1,63}$")]
 
 
-class IrcOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class IrcOptions(AccountOptions):
     server: str = Field(pattern=r"^[0-9A-Za-z.:-]+$", description="The server.")
     nick: str = Field(pattern=r"^[A-Za-z\[\]\\`_^{|}][A-Za-z0-9\[\]\\`_^{|}-]{0,29}$", description="The bot's nick.")
     channels: Annotated[list[Channel], BeforeValidator(split_names)] = Field(

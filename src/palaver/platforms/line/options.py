@@ -2,9 +2,10 @@
 
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
 
 from palaver.protocols import SetupGuide, SetupQuestion, check_url
+from palaver.protocols.options import AccountOptions
 
 GUIDE = SetupGuide(
     before=(
@@ -28,9 +29,7 @@ GUIDE = SetupGuide(
 Url = Annotated[str, AfterValidator(check_url("a URL, like https://api.line.me"))]
 
 
-class LineOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class LineOptions(AccountOptions):
     channel_secret: SecretStr = Field(min_length=1, description="Signs LINE's calls.")
     token: SecretStr = Field(min_length=1, description="The channel access token.")
     api_url: Url = Field(default="https://api.line.me", description="The API.")

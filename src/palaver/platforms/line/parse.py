@@ -1,11 +1,11 @@
 """Parse LINE's webhooks. One call can bring several events."""
 
-import mimetypes
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NamedTuple, cast
 
-from palaver.protocols import DM, GROUP, UNKNOWN_TYPE, Attachment, Inbound, Label, Revision, Source
+from palaver.protocols import DM, GROUP, Attachment, Inbound, Revision, Source, parse_milliseconds
+from palaver.protocols.files import named_file
 
 Json = Mapping[str, Any]
 _FILES = {"image": "image.jpg", "video": "video.mp4", "audio": "voice.m4a", "file": "file"}
@@ -24,7 +24,7 @@ def parse(event: Json, account: str) -> Event | None:
         return None
     kind = event["type"]
     place = _place(event["source"], account)
-    at = datetime.fromtimestamp(int(event["timestamp"]) / 1000, UTC)
+    at = parse_milliseconds(event["timestamp"])
     token = event.get("replyToken")
     if kind == "message":
         return Event(_message(event["message"], place, at), token, event["message"].get("quoteToken"))
@@ -94,5 +94,4 @@ def _files(said: Json) -> Iterator[Attachment]:
     kind = said["type"]
     if kind in _FILES and _object(said, "contentProvider").get("type", "line") == "line":
         name = str(said.get("fileName") or _FILES[kind])
-        media_type = mimetypes.guess_type(name)[0] or UNKNOWN_TYPE
-        yield Attachment(Label(name), media_type, said.get("fileSize"), handle=str(said["id"]))
+        yield named_file(name, said.get("fileSize"), handle=str(said["id"]))

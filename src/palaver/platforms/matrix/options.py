@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from nio.crypto import ENCRYPTION_ENABLED
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from palaver.protocols import SetupGuide, SetupQuestion, check_url
+from palaver.protocols.options import AccountOptions
 
 _KEYS = SetupQuestion(
     option="keys",
@@ -68,9 +69,7 @@ def _check_folder(path: Path) -> Path:
     return whole
 
 
-class Options(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class Options(AccountOptions):
     homeserver: Annotated[str, AfterValidator(_check_url), Field(examples=["https://matrix.example.org"])]
     user_id: Annotated[str, AfterValidator(_check_user_id), Field(examples=['"@helper:example.org"'])]
     access_token: SecretStr | None = None

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from html import unescape
 from urllib.parse import unquote
 
@@ -21,6 +21,7 @@ from palaver.protocols import (
     Source,
     Trust,
     after_name,
+    parse_milliseconds,
     value,
 )
 
@@ -158,15 +159,11 @@ def _source(event: Event, context: EventContext, message_id: str, thread: str | 
 def _labels(context: EventContext) -> Labels:
     """Return the names. In a direct chat the room's own are left out."""
     title, topic = (None, None) if context.kind == DM else (context.title, context.topic)
-    return Labels(
-        chat=Label(title) if title else None,
-        user=Label(context.name) if context.name else None,
-        topic=Label(topic) if topic else None,
-    )
+    return Labels(chat=Label.of(title), user=Label.of(context.name), topic=Label.of(topic))
 
 
 def _time_of(event: Event) -> datetime:
-    return datetime.fromtimestamp(min(max(event.origin_server_ts, 0), _MAX_TIMESTAMP_MS) / 1000, UTC)
+    return parse_milliseconds(min(max(event.origin_server_ts, 0), _MAX_TIMESTAMP_MS))
 
 
 def text_of(content: Content) -> str:

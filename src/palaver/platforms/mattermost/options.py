@@ -2,9 +2,10 @@
 
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
 
 from palaver.protocols import SetupGuide, SetupQuestion, check_url
+from palaver.protocols.options import AccountOptions
 
 GUIDE = SetupGuide(
     before=(
@@ -25,8 +26,6 @@ GUIDE = SetupGuide(
 Url = Annotated[str, AfterValidator(check_url("a URL, like https://chat.example.org"))]
 
 
-class MattermostOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class MattermostOptions(AccountOptions):
     url: Url = Field(description="The address of the server.")
     token: SecretStr = Field(min_length=1, description="The access token of the bot account.")

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple, cast
 
@@ -22,6 +22,7 @@ from palaver.protocols import (
     after_name,
     checked,
     edit_version,
+    parse_milliseconds,
 )
 
 Json = Mapping[str, Any]
@@ -117,10 +118,7 @@ def parse(event: Post, us: Us, now: datetime) -> Inbound | None:
         ),
         text="" if change is Change.DELETED else text if rest is None else rest,
         at=_time(post, change, now),
-        labels=Labels(
-            user=Label(sender) if sender else None,
-            chat=Label(channel["display_name"]) if kind != DM and channel.get("display_name") else None,
-        ),
+        labels=Labels(user=Label.of(sender), chat=Label.of(channel.get("display_name")) if kind != DM else None),
         mentions_us=is_mentioned(text, us.name),
         reply_to=root,
         files=() if change is Change.DELETED else tuple(_files(post)),
@@ -153,7 +151,7 @@ def parse_reaction(found: Json, channel: Json, us: Us, now: datetime, *, removed
                 user_id=str(found["user_id"]),
             ),
             text="",
-            at=datetime.fromtimestamp(at / 1000, UTC) if at and not removed else now,
+            at=parse_milliseconds(at) if at and not removed else now,
             reply_to=str(found["post_id"]),
             reaction=Reaction(emoji=str(found["emoji_name"]), removed=removed),
         )
@@ -177,7 +175,7 @@ def _time(post: Json, change: Change, now: datetime) -> datetime:
     """The event of a deletion has the post as it was before, so it happened now."""
     name = {Change.POSTED: "create_at", Change.EDITED: "edit_at", Change.DELETED: "delete_at"}[change]
     milliseconds = int(post.get(name) or 0)
-    return datetime.fromtimestamp(milliseconds / 1000, UTC) if milliseconds else now
+    return parse_milliseconds(milliseconds) if milliseconds else now
 
 
 def _revision(post: Json, change: Change) -> Revision | None:

@@ -2,9 +2,10 @@
 
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
 from palaver.protocols import SetupGuide, SetupQuestion, check_url
+from palaver.protocols.options import AccountOptions
 
 GUIDE = SetupGuide(
     before=(
@@ -30,9 +31,7 @@ def _split(topics: object) -> object:
     return [topic.strip() for topic in topics.split(",")] if isinstance(topics, str) else topics
 
 
-class NtfyOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class NtfyOptions(AccountOptions):
     topics: Annotated[list[Topic], BeforeValidator(_split)] = Field(
         min_length=1, max_length=20, description="The topics; each is a chat."
     )

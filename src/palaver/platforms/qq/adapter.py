@@ -1,7 +1,6 @@
 """The adapter for QQ. QQ calls for each message, and takes replies to it for a while; then they wait for the next."""
 
 import asyncio
-import json
 from base64 import b64encode
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
@@ -31,6 +30,7 @@ from palaver.protocols import (
     file_to_send,
     one_line,
     parse_or_skip,
+    read_object,
     take_json,
 )
 from palaver.protocols.files import check_file_url
@@ -106,7 +106,7 @@ class QqAdapter:
 
     async def handle_callback(self, request: HttpRequest, receiver: Receiver) -> HttpResponse:
         if answer := self._answer(request.body):
-            return _json_response(answer)
+            return HttpResponse.of_json(answer)
         headers = request.headers
         signature, timestamp = headers.get("x-signature-ed25519", ""), headers.get("x-signature-timestamp", "")
 
@@ -122,14 +122,14 @@ class QqAdapter:
 
         is_authentic = self._signer.is_signed(signature, timestamp, request.body)
         response = await take_json(request, take, is_authentic=is_authentic)
-        return _json_response({"op": _ACKNOWLEDGED}) if response.status == HTTPStatus.OK else response
+        return HttpResponse.of_json({"op": _ACKNOWLEDGED}) if response.status == HTTPStatus.OK else response
 
     def _answer(self, body: bytes) -> Mapping[str, str] | None:
         """Return the answer to a question about the address; None if it is none."""
         try:
-            found: Any = json.loads(body)
+            found = read_object(body)
             return self._signer.answer(found["d"]) if found["op"] == _QUESTION else None
-        except (ValueError, LookupError, TypeError, RecursionError):
+        except (ValueError, LookupError, TypeError):
             return None
 
     async def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
@@ -169,10 +169,6 @@ class QqAdapter:
     async def _post(self, outbound: Outbound, message: Mapping[str, Any]) -> str:
         sent = await self._api.call("POST", _path(outbound, "messages"), sending=True, json=message)
         return read_receipt("QQ", sent, "id")
-
-
-def _json_response(found: Mapping[str, object]) -> HttpResponse:
-    return HttpResponse(body=json.dumps(found).encode(), media_type="application/json")
 
 
 def _path(outbound: Outbound, what: str) -> str:

@@ -2,9 +2,10 @@
 
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
 
 from palaver.protocols import SetupGuide, SetupQuestion, check_url
+from palaver.protocols.options import AccountOptions
 
 GUIDE = SetupGuide(
     before=(
@@ -25,9 +26,7 @@ GUIDE = SetupGuide(
 Url = Annotated[str, AfterValidator(check_url("a URL, like https://api.sgroup.qq.com"))]
 
 
-class QqOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class QqOptions(AccountOptions):
     app_id: str = Field(pattern=r"^[0-9]+$", description="The AppID.")
     app_secret: SecretStr = Field(min_length=1, description="The AppSecret; QQ's signatures are made with it.")
     api_url: Url = Field(default="https://api.sgroup.qq.com", description="The API; the sandbox has another one.")

@@ -1,10 +1,9 @@
 """Parse QQ's events: messages of people and groups."""
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
-from palaver.protocols import DM, GROUP, UNKNOWN_TYPE, Attachment, Inbound, Label, Source
+from palaver.protocols import DM, GROUP, UNKNOWN_TYPE, Attachment, Inbound, Label, Source, parse_time
 
 Json = Mapping[str, Any]
 GROUP_PREFIX = "group/"
@@ -23,7 +22,6 @@ def parse(event: Json, account: str) -> Inbound | None:
             chat = f"{GROUP_PREFIX}{said['group_openid']}"
         case _:
             return None
-    at = datetime.fromisoformat(said["timestamp"])
     return Inbound(
         source=Source(
             platform="qq",
@@ -35,7 +33,7 @@ def parse(event: Json, account: str) -> Inbound | None:
             message_id=str(said["id"]),
         ),
         text=str(said.get("content") or "").removeprefix(" "),
-        at=at if at.tzinfo else at.replace(tzinfo=UTC),
+        at=parse_time(said["timestamp"]),
         # In a group, QQ sends only what mentions the bot, without the mention.
         mentions_us=kind == GROUP,
         files=tuple(_files(said)),

@@ -3,9 +3,10 @@
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from palaver.protocols import SetupGuide, SetupQuestion, check_url
+from palaver.protocols.options import AccountOptions
 
 GUIDE = SetupGuide(
     before=(
@@ -32,9 +33,7 @@ _NUMBER = re.compile(r"\+[1-9][0-9]{4,14}")
 Url = Annotated[str, AfterValidator(check_url("a URL, like http://127.0.0.1:8080"))]
 
 
-class SignalOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class SignalOptions(AccountOptions):
     number: str = Field(description="The phone number of the account, with its country code.")
     url: Url = Field(default="http://127.0.0.1:8080", description="URL of the signal-cli daemon.")
     read_receipts: bool = Field(default=True, description="Whether people see that their message was read.")

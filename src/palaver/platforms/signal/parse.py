@@ -7,7 +7,6 @@ alone, those of others as `TIME:AUTHOR`.
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeAlias
 
 from palaver.model.feedback import rating_of
@@ -24,6 +23,7 @@ from palaver.protocols import (
     Revision,
     Source,
     identity_of,
+    parse_milliseconds,
 )
 
 PLATFORM = "signal"
@@ -78,7 +78,7 @@ def parse(event: Json, us: OwnAccount, known: Known) -> Inbound | None:
         return None
     sent = _time(data["timestamp"])
     source = _source(data, sender, sent, us)
-    inbound = Inbound(source=source, text="", at=datetime.fromtimestamp(int(sent) / 1000, UTC))
+    inbound = Inbound(source=source, text="", at=parse_milliseconds(sent))
     inbound = replace(inbound, labels=_labels(envelope, data))
     if reaction := data.get("reaction"):
         return _reaction(inbound, reaction, us, known)
@@ -141,11 +141,8 @@ def _group(data: Json) -> Json:
 def _labels(envelope: Json, data: Json) -> Labels:
     name, group = _text(envelope.get("sourceName")), _text(_group(data).get("groupName"))
     seconds = int(data.get("expiresInSeconds") or 0)
-    return Labels(
-        chat=Label(group) if group else None,
-        user=Label(name) if name else None,
-        topic=Label(f"messages disappear after {_duration(seconds)}") if seconds > 0 else None,
-    )
+    topic = f"messages disappear after {_duration(seconds)}" if seconds > 0 else None
+    return Labels(chat=Label.of(group), user=Label.of(name), topic=Label.of(topic))
 
 
 def _duration(seconds: int) -> str:

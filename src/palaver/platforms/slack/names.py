@@ -52,7 +52,7 @@ class Names:
         source, user = inbound.source, inbound.labels.user
         chat = None if source.chat_kind == DM else await _look_up(self._chats, source.chat_id, self._fetch_chat)
         name = None if user else await _look_up(self._people, source.user_id, self._fetch_person)
-        labels = Labels(chat=Label(chat.name) if chat else None, user=user or (Label(name) if name else None))
+        labels = Labels(chat=Label(chat.name) if chat else None, user=user or Label.of(name))
         return replace(
             inbound,
             source=replace(source, chat_kind=chat.kind) if chat else source,

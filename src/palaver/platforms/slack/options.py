@@ -2,9 +2,10 @@
 
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
 
 from palaver.protocols import SetupGuide, SetupQuestion, check_secret, check_url
+from palaver.protocols.options import AccountOptions
 
 GUIDE = SetupGuide(
     before=(
@@ -38,9 +39,7 @@ _APP_TOKEN = check_secret(
 Url = Annotated[str, AfterValidator(check_url("a URL, like https://slack.com/api"))]
 
 
-class SlackOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class SlackOptions(AccountOptions):
     bot_token: Annotated[SecretStr, AfterValidator(_BOT_TOKEN)] = Field(
         description="The bot token, `xoxb-…`, from *Install App*."
     )

@@ -159,7 +159,7 @@ def _message(message: Json, event: Json, us: OwnApp, team: str, revision: Revisi
         source=_source(message, event, us, team, user or bot),
         text="\n".join(lines),
         at=_time(event["ts"]),
-        labels=Labels(user=Label(str(name)) if name else None),
+        labels=Labels(user=Label.of(name)),
         mentions_us=is_named or is_answer,
         reply_to=message["thread_ts"] if is_answer else None,
         files=attachments,

@@ -1,12 +1,11 @@
 """The Socket Mode connection: Bolt acknowledges an envelope once it is stored; the gateway reconnects."""
 
 import asyncio
-import json
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from http import HTTPStatus
-from typing import Any, cast
+from typing import Any
 
 from slack_bolt.adapter.socket_mode.async_internals import send_async_response
 from slack_bolt.app.async_app import AsyncApp
@@ -20,7 +19,7 @@ from palaver.platforms.slack.client import SILENT, WebClient
 from palaver.platforms.slack.errors import CONNECTING
 from palaver.platforms.slack.history import History, Take
 from palaver.platforms.slack.parse import Json
-from palaver.protocols import PlatformDown, PlatformRefused, parse_or_skip
+from palaver.protocols import PlatformDown, PlatformRefused, parse_or_skip, read_object
 
 PING_SECONDS = 5.0
 """How often the library tests the connection, and so how long it takes to notice that it is gone."""
@@ -78,7 +77,7 @@ async def _handle(
     """Handle a frame; return whether there are more on this connection."""
     if text is None:
         raise PlatformDown("The connection to Slack was lost.")
-    frame = parse_or_skip("slack", lambda: _decode(text)) or {}
+    frame = parse_or_skip("slack", lambda: read_object(text)) or {}
     match frame.get("type"):
         case "hello":
             await connected()
@@ -106,13 +105,6 @@ async def _take_envelope(connection: _Connection, app: AsyncApp, frame: Json) ->
 def _read(frame: Json) -> tuple[SocketModeRequest, AsyncBoltRequest]:
     request = _REQUEST.from_dict(dict(frame))
     return request, AsyncBoltRequest(mode="socket_mode", body=request.payload)
-
-
-def _decode(text: str) -> Json:
-    found: object = json.loads(text)
-    if not isinstance(found, dict):
-        raise TypeError
-    return cast("dict[str, Any]", found)
 
 
 class _Store(AsyncMiddleware):

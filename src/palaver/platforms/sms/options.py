@@ -2,9 +2,10 @@
 
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
 
 from palaver.protocols import SetupGuide, SetupQuestion, check_url
+from palaver.protocols.options import AccountOptions
 
 GUIDE = SetupGuide(
     before=(
@@ -29,9 +30,7 @@ GUIDE = SetupGuide(
 Url = Annotated[str, AfterValidator(check_url("a URL, like https://api.twilio.com"))]
 
 
-class SmsOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class SmsOptions(AccountOptions):
     account_sid: str = Field(pattern=r"^AC[0-9a-f]{32}$", description="The Account SID.")
     auth_token: SecretStr = Field(min_length=1, description="The Auth Token, which also signs Twilio's calls.")
     sender: str = Field(

@@ -1,6 +1,5 @@
 """The adapter for Microsoft Teams. The Bot Framework calls for each activity; answers go to the service it names."""
 
-import json
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -22,6 +21,7 @@ from palaver.protocols import (
     TargetGone,
     Unit,
     parse_or_skip,
+    read_object,
     take_json,
 )
 from palaver.protocols.bearer import BearerToken, BearerTokens
@@ -153,8 +153,8 @@ class TeamsAdapter:
 def _covers(token: BearerToken, body: bytes) -> bool:
     """Return whether the token was made for this service, with a key for its channel. Our token goes there."""
     try:
-        activity: Any = json.loads(body)
+        activity = read_object(body)
         service, channel = activity["serviceUrl"], activity["channelId"]
         return token.claims["serviceurl"] == service and channel in token.key.get("endorsements", ())
-    except (ValueError, LookupError, TypeError, RecursionError):
+    except (ValueError, LookupError, TypeError):
         return False

@@ -2,9 +2,10 @@
 
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
 
 from palaver.protocols import SetupGuide, SetupQuestion, check_url
+from palaver.protocols.options import AccountOptions
 
 GUIDE = SetupGuide(
     before=(
@@ -30,9 +31,7 @@ GUIDE = SetupGuide(
 Url = Annotated[str, AfterValidator(check_url("a URL, like https://smba.trafficmanager.net/teams"))]
 
 
-class TeamsOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class TeamsOptions(AccountOptions):
     app_id: str = Field(pattern=r"^[0-9a-fA-F-]{36}$", description="The Microsoft App ID.")
     app_secret: SecretStr = Field(min_length=1, description="The client secret.")
     tenant: str = Field(

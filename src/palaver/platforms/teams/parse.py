@@ -60,7 +60,7 @@ def parse(activity: Json, account: str) -> Activity | None:
         source=_source(activity, account),
         text="" if change == "delete" else str(pressed) if pressed and not text else text,
         at=at,
-        labels=Labels(user=_label(sender.get("name")), chat=_label(activity["conversation"].get("name"))),
+        labels=Labels(user=Label.of(sender.get("name")), chat=Label.of(activity["conversation"].get("name"))),
         mentions_us=mentions_us or bool(pressed and not text),
         reply_to=activity.get("replyToId"),
         files=() if change == "delete" else tuple(_files(activity)),
@@ -81,7 +81,7 @@ def _reaction(activity: Json, account: str) -> Activity | None:
         source=replace(_source(activity, account), message_id=None),
         text="",
         at=datetime.fromisoformat(activity["timestamp"]),
-        labels=Labels(user=_label(activity["from"].get("name"))),
+        labels=Labels(user=Label.of(activity["from"].get("name"))),
         reply_to=str(activity["replyToId"]),
         reaction=Reaction(emoji=counts[0], removed=counts[1]),
     )
@@ -147,7 +147,3 @@ def _files(activity: Json) -> Iterator[Attachment]:
 def _object(found: Json, name: str) -> Json:
     value = found.get(name)
     return cast("Json", value) if isinstance(value, Mapping) else {}
-
-
-def _label(name: object) -> Label | None:
-    return Label(str(name)) if name else None

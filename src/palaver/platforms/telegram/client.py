@@ -1,6 +1,5 @@
 """The connection to the Bot API: a `Bot` of python-telegram-bot that raises `ApiError` for every error answer."""
 
-import json
 import logging
 import ssl
 from collections.abc import AsyncGenerator, Mapping
@@ -15,6 +14,7 @@ from telegram.request import HTTPXRequest
 
 from palaver.platforms.telegram.errors import ApiError
 from palaver.platforms.telegram.options import TelegramOptions
+from palaver.protocols import read_object
 
 UPDATE_KINDS = (
     "message",
@@ -56,8 +56,8 @@ def _api_error(code: int, payload: bytes) -> ApiError:
 
 def _object(payload: bytes) -> Mapping[str, object]:
     try:
-        return _mapping(json.loads(payload.decode("utf-8", "replace")))
-    except (ValueError, RecursionError):
+        return read_object(payload.decode("utf-8", "replace"))
+    except ValueError:
         return {}
 
 

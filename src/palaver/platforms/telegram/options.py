@@ -5,9 +5,10 @@ import hmac
 from enum import StrEnum
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from palaver.protocols import SetupGuide, SetupQuestion, check_secret, check_url
+from palaver.protocols.options import AccountOptions
 
 GUIDE = SetupGuide(
     before=(
@@ -42,9 +43,7 @@ class Mode(StrEnum):
     WEBHOOK = "webhook"
 
 
-class TelegramOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class TelegramOptions(AccountOptions):
     token: Annotated[SecretStr, AfterValidator(_TOKEN)] = Field(description="The token from @BotFather.")
     mode: Mode = Field(
         default=Mode.POLL, description="`poll` asks Telegram for updates; `webhook` has Telegram call you."

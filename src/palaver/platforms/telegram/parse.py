@@ -223,7 +223,7 @@ def _quote(message: Message, reply: Message, source: Source, us: OwnBot) -> Quot
     quote = Quote(
         text=text,
         author=identity_of(replace(source, user_id=author)),
-        name=Label(name) if name else None,
+        name=Label.of(name),
         is_ours=_is_sent_by(reply, us),
     )
     return quote if text else None
@@ -243,7 +243,7 @@ def _source(chat: Chat, thread: str | None, user: str | None, message: str | Non
 
 def _labels(chat: Chat, user: str | None) -> Labels:
     """Return the names. The adapter adds the topic's, which only some messages bring."""
-    return Labels(chat=Label(chat.title) if chat.title else None, user=Label(user) if user else None)
+    return Labels(chat=Label.of(chat.title), user=Label.of(user))
 
 
 def _sender(message: Message) -> tuple[str | None, str | None]:

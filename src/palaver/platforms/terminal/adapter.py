@@ -256,7 +256,7 @@ class TerminalAdapter:
     async def _receive(self, receiver: Receiver, connection: TerminalConnection, said: wire.Say) -> Source:
         source = self._source(connection.chat, said.id)
         connection.said.add(said.id)
-        labels = Labels(user=Label(said.name)) if said.name else Labels()
+        labels = Labels(user=Label.of(said.name))
         await receiver.receive(Inbound(source=source, text=said.text, at=self._clock.now(), labels=labels), Trust())
         for other in self._connections:
             if other.chat == connection.chat and other is not connection:

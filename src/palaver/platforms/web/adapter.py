@@ -134,7 +134,7 @@ class WebAdapter(ApiAdapter):
             found = f"{len(text)} characters, with an id of {len(message)}"
             raise BadArgument("A message cannot have", found=found, allowed=allowed, example="hello")
         source = self.source(user, chat, message)
-        labels = Labels(user=Label(name)) if name else Labels()
+        labels = Labels(user=Label.of(name))
         inbound = Inbound(
             source=source, text=text, at=self._clock.now(), labels=labels, files=tuple(files), plain=talk_only
         )

@@ -1,8 +1,7 @@
 """The webhook adapter: an account is a program that calls us, one that we post to, or both."""
 
 import asyncio
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 from urllib.parse import urlsplit
 
@@ -73,15 +72,15 @@ class WebhookAdapter:
 
     async def handle_callback(self, request: HttpRequest, receiver: Receiver) -> HttpResponse:
         if not self._options.is_called or request.path:
-            return _json_response(404, {"error": "There is nothing here."})
+            return HttpResponse.of_json({"error": "There is nothing here."}, 404)
         if request.method != "POST":
             return HttpResponse(status=405, headers={"allow": "POST"})
         try:
             inbound = parse_request(_PLATFORM.name, self.account, self._options, request, self._clock.now())
         except SignatureError as error:
-            return _json_response(401, {"error": str(error)})
+            return HttpResponse.of_json({"error": str(error)}, 401)
         except MalformedRequest as error:
-            return _json_response(400, {"error": str(error)})
+            return HttpResponse.of_json({"error": str(error)}, 400)
         known = await receiver.wait_for_answer(inbound.source, 0)
         is_duplicate = known is not None and known.refused is None
         if not is_duplicate:
@@ -145,16 +144,12 @@ def _prefers_text(accept: str) -> bool:
 def _response(account: str, answer: AnswerStatus | None, *, with_text: bool, is_duplicate: bool) -> HttpResponse:
     duplicate = {"duplicate": True} if is_duplicate or answer is None else {}
     if answer is None:  # It came before and has been deleted since.
-        return _json_response(200, duplicate)
+        return HttpResponse.of_json(duplicate)
     if answer.refused is not None:
         name = account_text(_PLATFORM.name, account)
         error = f"{name} has no grant, or is blocked. Grant access with: palaver grants add {name}"
-        return _json_response(403, {"id": answer.id, "error": error})
+        return HttpResponse.of_json({"id": answer.id, "error": error}, 403)
     if not (with_text and answer.is_settled):
-        return _json_response(200 if is_duplicate else 202, {"id": answer.id, **duplicate})
+        return HttpResponse.of_json({"id": answer.id, **duplicate}, 200 if is_duplicate else 202)
     failed = {"failed": True} if answer.has_failed else {}
-    return _json_response(200, {"id": answer.id, "answer": answer.text, **failed, **duplicate})
-
-
-def _json_response(status: int, body: Mapping[str, object]) -> HttpResponse:
-    return HttpResponse(status=status, body=json.dumps(body).encode(), media_type="application/json")
+    return HttpResponse.of_json({"id": answer.id, "answer": answer.text, **failed, **duplicate})

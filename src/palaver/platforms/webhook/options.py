@@ -7,13 +7,14 @@ from enum import StrEnum
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 from palaver.model.target import parse_targets
 from palaver.platforms.plugins import known_platforms
 from palaver.platforms.webhook.signature import SECRET_PREFIX, Scheme, decode_secret
 from palaver.platforms.webhook.template import WHOLE_PAYLOAD, Template, parse_path
 from palaver.protocols import EventKind, InvalidInput, Place, SetupGuide, SetupQuestion, event_name
+from palaver.protocols.options import AccountOptions
 
 CALLER = "caller"
 NOWHERE = "nowhere"
@@ -34,9 +35,7 @@ _INCOMING_OPTIONS = ("text", "missing", "fences", "longest", "session", "id", "n
 _EVENTS = {event_name(kind): kind for kind in EventKind}
 
 
-class WebhookOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class WebhookOptions(AccountOptions):
     # In
     secret: SecretStr | None = Field(default=None, description="Signs requests, in and out.")
     called: bool | None = Field(

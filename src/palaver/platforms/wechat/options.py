@@ -2,9 +2,10 @@
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
 
 from palaver.protocols import SetupGuide, SetupQuestion, check_secret, check_url
+from palaver.protocols.options import AccountOptions
 
 Url = Annotated[str, AfterValidator(check_url("a URL, like https://api.weixin.qq.com"))]
 EncodingKey = Annotated[
@@ -57,9 +58,7 @@ WECOM_GUIDE = SetupGuide(
 )
 
 
-class WeChatOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class WeChatOptions(AccountOptions):
     app_id: str = Field(pattern=r"^wx[0-9a-z]+$", description="The AppID.")
     app_secret: SecretStr = Field(min_length=1, description="The AppSecret.")
     token: SecretStr = Field(min_length=3, description="The Token under Server Configuration; signs WeChat's calls.")
@@ -70,9 +69,7 @@ class WeChatOptions(BaseModel):
     api_url: Url = Field(default="https://api.weixin.qq.com", description="The API.")
 
 
-class WeComOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class WeComOptions(AccountOptions):
     corp_id: str = Field(pattern=r"^[0-9a-zA-Z]+$", description="The company ID.")
     agent_id: int = Field(gt=0, description="The AgentId of the app.")
     secret: SecretStr = Field(min_length=1, description="The Secret of the app.")

@@ -31,6 +31,7 @@ from palaver.protocols import (
     file_to_send,
     parse_or_skip,
     read_ahead,
+    read_object,
     rest,
 )
 from palaver.protocols.pending import PendingAnswers
@@ -91,7 +92,7 @@ class BridgeAdapter:
     async def _read(self, line: ClientConnection) -> AsyncIterator[Frame]:
         """Yield frames, but settle results at once: a send does not wait until the messages before it are stored."""
         async for text in line:
-            frame = parse_or_skip(self.platform.name, lambda text=text: _decode(text)) or {}
+            frame = parse_or_skip(self.platform.name, lambda text=text: read_object(text)) or {}
             if frame.get("type") == "result":
                 self._results.settle(str(frame.get("ref")), frame)
             else:
@@ -181,13 +182,6 @@ class BridgeAdapter:
 
 async def _write(line: ClientConnection, frame: Frame) -> None:
     await line.send(json.dumps(frame))
-
-
-def _decode(text: str | bytes) -> Frame:
-    found: object = json.loads(text)
-    if not isinstance(found, dict):
-        raise TypeError("a frame is an object")
-    return cast("dict[str, Any]", found)
 
 
 def _ids(state: Frame) -> list[str]:

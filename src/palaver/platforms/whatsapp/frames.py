@@ -67,7 +67,7 @@ def parse_frame(frame: Frame, account: str, ours: AbstractSet[str]) -> NewMessag
         source=source,
         text=f"[forwarded]\n{text}" if frame.get("forwarded") else text,
         at=datetime.fromtimestamp(float(frame["at"]), UTC),
-        labels=Labels(user=_label(frame.get("name")), chat=_label(frame.get("group_name"))),
+        labels=Labels(user=Label.of(frame.get("name")), chat=Label.of(frame.get("group_name"))),
         mentions_us=is_named or bool(mentions & ours) or bool(quote and quote.is_ours),
         reply_to=str(frame["reply_to"]) if frame.get("reply_to") else None,
         quote=quote if quote and quote.text else None,
@@ -86,7 +86,7 @@ def _reaction(frame: Frame, source: Source) -> Inbound:
         source=replace(source, message_id=None),
         text="",
         at=datetime.fromtimestamp(float(frame["at"]), UTC),
-        labels=Labels(user=_label(frame.get("name")), chat=_label(frame.get("group_name"))),
+        labels=Labels(user=Label.of(frame.get("name")), chat=Label.of(frame.get("group_name"))),
         reply_to=source.message_id,
         reaction=Reaction(emoji=emoji, removed=not emoji),
     )
@@ -126,13 +126,9 @@ def _quote(frame: Frame, source: Source, ours: AbstractSet[str]) -> Quote | None
     return Quote(
         text=str(quoted.get("text") or ""),
         author=identity_of(Source(platform=PLATFORM, account=source.account, user_id=author)) if author else None,
-        name=_label(quoted.get("name")),
+        name=Label.of(quoted.get("name")),
         is_ours=author in ours,
     )
-
-
-def _label(name: object) -> Label | None:
-    return Label(str(name)) if name else None
 
 
 def _files(files: Sequence[Frame]) -> Iterator[Attachment]:

@@ -4,9 +4,10 @@ import re
 import secrets
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from palaver.protocols import SetupGuide, SetupQuestion, check_url
+from palaver.protocols.options import AccountOptions
 
 GUIDE = SetupGuide(
     before=(
@@ -83,10 +84,8 @@ def _check(pattern: re.Pattern[str], words: str) -> AfterValidator:
 Url = Annotated[str, AfterValidator(check_url("a URL, like https://graph.facebook.com/v25.0"))]
 
 
-class WhatsAppOptions(BaseModel):
+class WhatsAppOptions(AccountOptions):
     """Either those of a number at the Cloud API, or those of a bridge to a personal number."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     phone_number_id: Annotated[str, _check(_DIGITS, "the phone number ID: digits, like 106540352242922")] = Field(
         default="", description="The ID of your number, from API Setup."

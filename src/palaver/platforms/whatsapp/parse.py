@@ -167,9 +167,8 @@ def _sender(message: Json, change: Change, us: OwnNumber) -> tuple[Source, Label
         user_id=sender,
         message_id=str(message["id"]),
     )
-    name = change.names.get(sender)
     aliases = [(str(user_id), sender)] if number and user_id else []
-    return source, Labels(user=Label(name) if name else None), aliases
+    return source, Labels(user=Label.of(change.names.get(sender))), aliases
 
 
 def _time(message: Json) -> datetime:

@@ -3,9 +3,10 @@
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
 from palaver.protocols import SetupGuide, SetupQuestion, is_loopback, split_names
+from palaver.protocols.options import AccountOptions
 
 _JID = r"[^\s@/\"&'<>:]+@[^\s@/\"&'<>:]+"
 GUIDE = SetupGuide(
@@ -34,9 +35,7 @@ def _check_jid(text: str) -> str:
 Jid = Annotated[str, AfterValidator(_check_jid)]
 
 
-class XmppOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class XmppOptions(AccountOptions):
     jid: Jid = Field(description="The address of the bot.", examples=["helper@example.org"])
     password: SecretStr = Field(min_length=1, description="The password of its account.")
     rooms: Annotated[list[Jid], BeforeValidator(split_names)] = Field(

@@ -3,7 +3,7 @@
 import mimetypes
 import re
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 from xml.etree.ElementTree import Element
@@ -43,6 +43,7 @@ from palaver.protocols import (
     after_name,
     checked,
     edit_version,
+    parse_time,
 )
 
 T = TypeVar("T")
@@ -208,7 +209,7 @@ def _labels(message: Element, sender: str, room: str) -> Labels:
     if room:
         return Labels(user=Label(resource(sender)), chat=Label(room))
     name = message.findtext(f"{{{NICK}}}nick") or resource(sender) * bool(message.find(f"{{{MUC_USER}}}x") is not None)
-    return Labels(user=Label(name) if name else None)
+    return Labels(user=Label.of(name))
 
 
 def _body_and_quote(message: Element) -> tuple[str, str]:
@@ -292,10 +293,7 @@ def _without_files(text: str, files: tuple[Attachment, ...]) -> str:
 
 
 def _time(stamp: str, now: datetime) -> datetime:
-    if not stamp:
-        return now
-    at = datetime.fromisoformat(stamp)
-    return min(at if at.tzinfo else at.replace(tzinfo=UTC), now)
+    return min(parse_time(stamp), now) if stamp else now
 
 
 def _need(found: T | None) -> T:

@@ -2,9 +2,10 @@
 
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
 
 from palaver.protocols import SetupGuide, SetupQuestion, check_url
+from palaver.protocols.options import AccountOptions
 
 GUIDE = SetupGuide(
     before="In the Yuanbao app, create a bot. Its settings show an App ID (also called AppKey) and an App Secret.",
@@ -19,9 +20,7 @@ GUIDE = SetupGuide(
 Url = Annotated[str, AfterValidator(check_url("a URL, like https://bot.yuanbao.tencent.com"))]
 
 
-class YuanbaoOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class YuanbaoOptions(AccountOptions):
     app_key: str = Field(min_length=1, description="The App ID.")
     app_secret: SecretStr = Field(min_length=1, description="The App Secret.")
     terminal_type: str = Field(

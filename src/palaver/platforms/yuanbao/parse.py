@@ -1,14 +1,14 @@
 """Parse what Yuanbao pushes: messages of people and groups, and recalled ones."""
 
 import json
-import mimetypes
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, cast
 
 from palaver.platforms.yuanbao.render import GROUP_PREFIX, MENTION
 from palaver.platforms.yuanbao.wire import Names, from_json
-from palaver.protocols import DM, GROUP, UNKNOWN_TYPE, Attachment, Inbound, Label, Labels, Quote, Revision, Source
+from palaver.protocols import DM, GROUP, Attachment, Inbound, Label, Labels, Quote, Revision, Source
+from palaver.protocols.files import named_file
 from palaver.protocols.protobuf import Fields, decode, messages_of, number_of, text_of
 
 Json = Mapping[str, Any]
@@ -67,7 +67,7 @@ def parse(data: bytes, account: str, us: str) -> Push | None:
     if text_of(fields, 1) in _RECALLED:
         found = tuple(_recalled(fields, source, at))
     else:
-        labels = Labels(user=Label(name) if name else None, chat=Label(text_of(fields, 7)) if group else None)
+        labels = Labels(user=Label.of(name), chat=Label(text_of(fields, 7)) if group else None)
         found = (_message(fields, source, at, labels, us),)
     return Push(found, sender, name, group or text_of(fields, 19))
 
@@ -123,9 +123,8 @@ def _message(fields: Fields, source: Source, at: datetime, labels: Labels, us: s
 
 
 def _quote(quoted: Json, *, is_ours: bool) -> Quote | None:
-    name = quoted.get("sender_nickname")
     text = str(quoted.get("desc") or "")
-    return Quote(text=text, name=Label(str(name)) if name else None, is_ours=is_ours) if text else None
+    return Quote(text=text, name=Label.of(quoted.get("sender_nickname")), is_ours=is_ours) if text else None
 
 
 def _text(kind: str, content: Fields, custom: Json) -> str:
@@ -141,11 +140,10 @@ def _files(kind: str, content: Fields) -> Iterable[Attachment]:
         pictures = [text_of(each, 5) for each in messages_of(content, 8)]
         name = text_of(content, 2) or "image"
         if pictures and pictures[0]:
-            yield Attachment(Label(name), mimetypes.guess_type(name)[0] or UNKNOWN_TYPE, handle=pictures[0])
+            yield named_file(name, handle=pictures[0])
     if kind == "TIMFileElem" and text_of(content, 10):
         name = text_of(content, 12) or "file"
-        size = number_of(content, 11) or None
-        yield Attachment(Label(name), mimetypes.guess_type(name)[0] or UNKNOWN_TYPE, size, handle=text_of(content, 10))
+        yield named_file(name, number_of(content, 11) or None, handle=text_of(content, 10))
 
 
 def _json(text: str) -> Json:
