@@ -29,7 +29,7 @@ from palaver.protocols.adapter import (
     TargetAway,
     TargetGone,
 )
-from palaver.protocols.background import BackgroundTasks
+from palaver.protocols.background import BackgroundTasks, run_together
 from palaver.protocols.capabilities import (
     Checking,
     CommandMenu,
@@ -156,6 +156,7 @@ __all__ = [
     "parse_time",
     "read_ahead",
     "read_object",
+    "run_together",
     "split_names",
     "supports",
     "take_json",

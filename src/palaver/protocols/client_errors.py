@@ -72,7 +72,7 @@ class ClientErrors:
 
 def _cause(error: Exception) -> str:
     """Return only the type: the text can contain the URL, and with it a token."""
-    return type(error.__cause__ or error).__name__
+    return type(error.__cause__ if isinstance(error.__cause__, Exception) else error).__name__
 
 
 def answer_error(

@@ -33,6 +33,8 @@ class Yuanbao(Loopback):
     uploads: list[str] = field(default_factory=list[str])
     typed: list[str] = field(default_factory=list[str])
     bind_code: int = 0
+    is_silent: bool = False
+    """It takes connections, and says nothing."""
 
     async def api(self, method: str, path: str, request: web.Request) -> object:
         if path == "/wss":
@@ -83,6 +85,8 @@ class Yuanbao(Loopback):
     async def _hear(self, frame: Frame, line: web.WebSocketResponse, request: web.Request) -> None:
         if frame.kind is Kind.ACK:
             self.pushes = [push for push in self.pushes if push.id != frame.id]
+            return
+        if self.is_silent:
             return
         code = 0
         match frame.command:

@@ -135,6 +135,13 @@ async def test_an_expired_token_is_replaced_with_the_next_connection() -> None:
         assert server.tokens == 3
 
 
+async def test_a_server_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("palaver.platforms.yuanbao.adapter._RESULT_SECONDS", 0.01)
+    async with serve(Yuanbao(is_silent=True)) as server:
+        with pytest.raises(PlatformDown, match="TimeoutError"):
+            await asyncio.wait_for(FakeYuanbao(server).adapter().run(Recorder()), 60)
+
+
 async def test_what_is_refused_says_what_to_do() -> None:
     async with serve(Yuanbao()) as server:
         adapter = FakeYuanbao(server).adapter()

@@ -5,7 +5,6 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import count
 from pathlib import Path
@@ -23,6 +22,7 @@ from palaver.platforms.yuanbao.storage import MAX_FILE_BYTES, Place, file_part
 from palaver.platforms.yuanbao.wire import CONNECTION, MESSAGES, Frame, Kind
 from palaver.protocols import (
     Attachment,
+    ClientErrors,
     Limits,
     Outbound,
     PlatformBusy,
@@ -36,6 +36,7 @@ from palaver.protocols import (
     Trust,
     file_to_send,
     parse_or_skip,
+    run_together,
     value,
 )
 from palaver.protocols.files import check_file_url, send_text_of_file
@@ -46,7 +47,6 @@ from palaver.protocols.rest import RestApi
 from palaver.protocols.tokens import AccessToken, ApiCodes
 
 _WRONG_SECRET = "Yuanbao rejects the App ID or App Secret. Copy both from the bot's settings in the app."  # noqa: S105
-_LOST = "The connection was lost while sending."
 _BANNED = "Yuanbao has closed this bot: it is banned, deleted, or connected from somewhere else."
 _CODES = ApiCodes(code="code", words="msg", errors={10099: lambda: PlatformBusy(1.0)})
 _EXPIRED = frozenset({41103, 41104, 41108})
@@ -62,6 +62,14 @@ _RESULT_SECONDS = 30.0
 _MAX_FRAME_BYTES = 1 << 20
 _FILE_HOSTS = (".tencent.com", ".myqcloud.com", ".qq.com")
 """Files are fetched from Tencent only: a message could name any address."""
+
+
+def _explain_closed(error: Exception, *, sending: bool) -> PlatformError | None:
+    code = error.rcvd.code if isinstance(error, ConnectionClosed) and error.rcvd else 0
+    return PlatformRefused(_BANNED) if code in _BANS and not sending else None
+
+
+_LINE = ClientErrors(title="Yuanbao", raised=(OSError, WebSocketException), explain=_explain_closed)
 
 
 @value
@@ -122,41 +130,25 @@ class YuanbaoAdapter:
     async def run(self, receiver: Receiver) -> None:
         token = await self._token.get()
         try:
-            async with connect(self._options.socket_url, max_size=_MAX_FRAME_BYTES, proxy=None) as line:
-                reading = asyncio.create_task(self._read(line, receiver))
-                try:
-                    await self._bind(line, token, reading)
-                    self._line = line
-                    await receiver.connected()
-                    beating = asyncio.create_task(self._beat(line))
-                    try:
-                        await reading
-                    finally:
-                        beating.cancel()
-                        await asyncio.wait({beating})
-                finally:
-                    self._line = None
-                    reading.cancel()
-                    await asyncio.wait({reading})
-                    self._results.fail(_LOST)
-        except ConnectionClosed as error:
-            code = error.rcvd.code if error.rcvd else 0
-            raise (PlatformRefused(_BANNED) if code in _BANS else PlatformDown("Yuanbao closed it.")) from error
-        except (OSError, WebSocketException, TimeoutError) as error:
-            raise PlatformDown(f"There is no connection to Yuanbao: {type(error).__name__}.") from error
+            with _LINE.requests():
+                async with connect(self._options.socket_url, max_size=_MAX_FRAME_BYTES, proxy=None) as line:
+                    await run_together(self._read(line, receiver), self._serve(line, token, receiver))
+        finally:
+            self._line = None
+            self._results.fail("The connection was lost while sending.")
 
-    async def _bind(self, line: ClientConnection, token: str, reading: "asyncio.Task[None]") -> None:
+    async def _serve(self, line: ClientConnection, token: str, receiver: Receiver) -> None:
+        async with asyncio.timeout(_RESULT_SECONDS):
+            await self._bind(line, token)
+        self._line = line
+        await receiver.connected()
+        await self._beat(line)
+
+    async def _bind(self, line: ClientConnection, token: str) -> None:
         """Say who we are. A token that has expired is replaced with the next connection."""
         identity = encode((1, self._signed.bot), (2, self._signed.source), (3, token))
         device = encode((10, self._options.terminal_type))
-        asking = asyncio.create_task(
-            self._ask(line, "auth-bind", encode((1, "ybBot"), (2, identity), (3, device)), CONNECTION)
-        )
-        await asyncio.wait({asking, reading}, return_when=asyncio.FIRST_COMPLETED)
-        if not asking.done():
-            asking.cancel()
-            await reading
-        answer = await asking
+        answer = await self._ask(line, "auth-bind", encode((1, "ybBot"), (2, identity), (3, device)), CONNECTION)
         code = answer.status or number_of(decode(answer.data), 1)
         if code in _EXPIRED:
             self._token.drop(token)
@@ -194,17 +186,16 @@ class YuanbaoAdapter:
             await line.send(ack.encode())
 
     async def _beat(self, line: ClientConnection) -> None:
-        """Ping as often as the server asks. Without an answer, close the connection, so that it is made anew."""
+        """Ping as often as the server asks. Without an answer the connection is made anew."""
         pause = _FIRST_BEAT_SECONDS
-        with suppress(ConnectionClosed):
-            while True:
-                await asyncio.sleep(pause)
-                try:
-                    async with asyncio.timeout(2 * _FIRST_BEAT_SECONDS + pause):
-                        answer = await self._ask(line, "ping", b"", CONNECTION)
-                    pause = max(float(number_of(decode(answer.data), 1) - 1), 1.0)
-                except (TimeoutError, ValueError, PlatformError):
-                    await line.close()
+        while True:
+            await asyncio.sleep(pause)
+            try:
+                async with asyncio.timeout(2 * _FIRST_BEAT_SECONDS + pause):
+                    answer = await self._ask(line, "ping", b"", CONNECTION)
+                pause = max(float(number_of(decode(answer.data), 1) - 1), 1.0)
+            except (TimeoutError, ValueError) as error:
+                raise PlatformDown("Yuanbao does not respond.") from error
 
     async def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
         url = file.handle or ""
@@ -269,11 +260,9 @@ class YuanbaoAdapter:
     async def _request(self, command: str, data: bytes) -> Frame:
         if self._line is None:
             raise PlatformDown("There is no connection to Yuanbao.")
-        try:
+        with _LINE.sends():
             async with asyncio.timeout(_RESULT_SECONDS):
                 return await self._ask(self._line, command, data, MESSAGES)
-        except (ConnectionClosed, TimeoutError) as error:
-            raise SendUnclear(_LOST) from error
 
     async def _ask(self, line: ClientConnection, command: str, data: bytes, module: str) -> Frame:
         request = Frame(
