@@ -50,9 +50,12 @@ class RestApi:
         fix: str = "",
         gone: Collection[int] = (),
         explain: Callable[[httpx2.Response], PlatformError | None] = lambda _: None,
+        hint: str = "",
     ) -> None:
-        """Take `fix` and `gone` of `answer_error`. `explain` reads an answer whose status does not say enough."""
-        self.errors = ClientErrors(title=title, raised=(httpx2.HTTPError,), unsent=_UNSENT, explain=self._explain)
+        """`fix` and `gone` are of `answer_error`, `hint` of `ClientErrors`. `explain` says what the status does not."""
+        self.errors = ClientErrors(
+            title=title, raised=(httpx2.HTTPError,), unsent=_UNSENT, explain=self._explain, hint=hint
+        )
         self._title, self._fix, self._gone, self._read_answer = title, fix, gone, explain
         self._settings: dict[str, Any] = {"base_url": url, "headers": headers, "params": params, "timeout": _TIMEOUT}
         self._client: httpx2.AsyncClient | None = None

@@ -40,6 +40,7 @@ from palaver.protocols import (
     TargetAway,
     TargetGone,
 )
+from palaver.protocols.background import run_together
 from palaver.testkit.adapter import UpdateStream
 from palaver.testkit.platform import FakePlatform
 from palaver.testkit.updates import Update
@@ -253,17 +254,10 @@ async def _answer(platform: FakePlatform, request: _Request) -> Answer:
 
 async def _stream_updates(stream: UpdateStream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Send updates and read acknowledgements until one side closes the connection."""
-    tasks = {
-        asyncio.create_task(_send_updates(stream, writer)),
-        asyncio.create_task(_read_acknowledgements(stream, reader)),
-    }
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        await run_together(_send_updates(stream, writer), _read_acknowledgements(stream, reader))
     finally:
         await stream.close()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _send_updates(stream: UpdateStream, writer: asyncio.StreamWriter) -> None:

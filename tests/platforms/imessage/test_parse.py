@@ -13,7 +13,7 @@ MENTION = "__kIMMentionConfirmedMention"
 
 
 def parsed(message: Json, *, name: str | None = None, replied: Json | None = None) -> list[Inbound]:
-    return parse(message, Context(account="mac", us=US, name=name, replied=replied))
+    return parse(message, Context(account="mac", us=US, name=Label.of(name), replied=replied))
 
 
 @pytest.fixture

@@ -286,7 +286,7 @@ async def test_the_check_names_the_number_or_says_what_to_do(server: Server) -> 
 async def test_a_revoked_token_is_noticed_while_the_gateway_runs(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("palaver.platforms.whatsapp.cloud._CHECK_SECONDS", 0.0)
+    monkeypatch.setattr("palaver.protocols.tokens._CHECK_SECONDS", 0.0)
     recorder = Recorder()
     adapter = adapter_of(server)
     task = asyncio.create_task(adapter.run(recorder))

@@ -8,11 +8,12 @@ from urllib.parse import quote
 from websockets.asyncio.client import connect
 from websockets.exceptions import WebSocketException
 
-from palaver.protocols import PlatformDown, parse_or_skip, value
+from palaver.protocols import ClientErrors, PlatformDown, parse_or_skip, value
 
 _TOPIC = "/v1.0/im/bot/messages/get"
 _MAX_FRAME_BYTES = 1 << 20
 _JSON = "application/json"
+_LINE = ClientErrors(title="DingTalk", raised=(OSError, WebSocketException))
 SUBSCRIPTIONS = [{"type": "CALLBACK", "topic": _TOPIC}]
 
 
@@ -40,7 +41,7 @@ async def listen(
     place: Mapping[str, Any], connected: Callable[[], Awaitable[None]], take: Callable[[str], Awaitable[None]]
 ) -> None:
     """Hand over messages until the connection is lost. Each is acknowledged when `take` has returned."""
-    try:
+    with _LINE.requests():
         url = f"{place['endpoint']}?ticket={quote(str(place['ticket']), safe='')}"
         async with connect(url, max_size=_MAX_FRAME_BYTES, proxy=None) as line:
             await connected()
@@ -54,6 +55,4 @@ async def listen(
                     await take(frame.data)
                 # A ping wants its data back, a message an answer without content.
                 await line.send(frame.answer(frame.data if frame.kind == "SYSTEM" else '{"response": null}'))
-    except (OSError, WebSocketException, TimeoutError) as error:
-        raise PlatformDown(f"There is no connection to DingTalk: {type(error).__name__}.") from error
     raise PlatformDown("DingTalk closed the connection.")

@@ -2,14 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
-from palaver.protocols import PlatformDown, PlatformRefused, one_line, parse_or_skip, value
+from palaver.protocols import ClientErrors, PlatformDown, PlatformRefused, one_line, parse_or_skip, run_together, value
 from palaver.protocols.protobuf import decode, encode, encode_field, messages_of, number_of, text_of
 from palaver.protocols.recent import remember
 
@@ -21,6 +20,7 @@ _PING_SECONDS = 120.0
 _BUSY = frozenset({1, 1000040343})
 _NO_STREAM = "Feishu gives no long connection. Check App ID and App Secret; only custom apps can have one."
 _DONE = b'{"code": 200}'
+_LINE = ClientErrors(title="Feishu", raised=(OSError, WebSocketException))
 
 
 @value
@@ -79,22 +79,19 @@ async def listen(
 ) -> None:
     """Hand over events until the connection is lost. Each is acknowledged when `take` has returned."""
     service = int((parse_qs(urlsplit(url).query).get("service_id") or ["0"])[0])
-    parts = Parts()
-    try:
+    with _LINE.requests():
         async with connect(url, max_size=_MAX_FRAME_BYTES, proxy=None) as line:
-            pinging = asyncio.create_task(_ping(line, service, ping_seconds))
-            try:
-                await connected()
-                async for raw in line:
-                    frame = parse_or_skip("feishu", lambda raw=raw: Frame.decode(_binary(raw)))
-                    if frame is not None and frame.method == _DATA:
-                        await _take(frame, parts, line, take)
-            finally:
-                pinging.cancel()
-                await asyncio.gather(pinging, return_exceptions=True)
-    except (OSError, WebSocketException, TimeoutError) as error:
-        raise PlatformDown(f"There is no connection to Feishu: {type(error).__name__}.") from error
+            await connected()
+            await run_together(_read(line, take), _ping(line, service, ping_seconds))
     raise PlatformDown("Feishu closed the connection.")
+
+
+async def _read(line: ClientConnection, take: Callable[[bytes], Awaitable[None]]) -> None:
+    parts = Parts()
+    async for raw in line:
+        frame = parse_or_skip("feishu", lambda raw=raw: Frame.decode(_binary(raw)))
+        if frame is not None and frame.method == _DATA:
+            await _take(frame, parts, line, take)
 
 
 async def _take(frame: Frame, parts: Parts, line: ClientConnection, take: Callable[[bytes], Awaitable[None]]) -> None:
@@ -113,10 +110,9 @@ async def _take(frame: Frame, parts: Parts, line: ClientConnection, take: Callab
 
 
 async def _ping(line: ClientConnection, service: int, seconds: float) -> None:
-    with suppress(WebSocketException):
-        while True:
-            await line.send(Frame(method=_CONTROL, service=service, headers={"type": "ping"}).encode())
-            await asyncio.sleep(seconds)
+    while True:
+        await line.send(Frame(method=_CONTROL, service=service, headers={"type": "ping"}).encode())
+        await asyncio.sleep(seconds)
 
 
 def _binary(raw: str | bytes) -> bytes:

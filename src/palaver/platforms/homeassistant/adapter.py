@@ -16,6 +16,7 @@ from palaver.platforms.homeassistant.options import GUIDE, HomeAssistantOptions
 from palaver.platforms.homeassistant.parse import ACTION, Json, is_chat, parse, read_frame
 from palaver.platforms.homeassistant.render import MAX_BYTES, render
 from palaver.protocols import (
+    ClientErrors,
     Limits,
     Outbound,
     PlatformDown,
@@ -39,7 +40,6 @@ _ANSWER_SECONDS = 30.0
 _STORE_SECONDS = 5.0
 """How long to wait for what was read but not stored, when we stop."""
 _MAX_FRAME_BYTES = 4 << 20
-_LOST = "The connection was lost while sending."
 
 
 class HomeAssistantAdapter:
@@ -51,6 +51,8 @@ class HomeAssistantAdapter:
     def __init__(self, account: str, options: HomeAssistantOptions) -> None:
         self.account = account
         self._options = options
+        where = f"Home Assistant at {options.url}"
+        self._errors = ClientErrors(title=where, raised=(OSError, WebSocketException), hint="Check url.")
         self._line: ClientConnection | None = None
         self._numbers = count(1)
         self._asked = PendingAnswers[int, Json]()
@@ -76,21 +78,18 @@ class HomeAssistantAdapter:
                     await read_ahead(events, lambda event: self._take(event, receiver), finish_within=_STORE_SECONDS)
             finally:
                 self._line = None
-                self._asked.fail(_LOST)
+                self._asked.fail("The connection was lost while sending.")
         raise PlatformDown("Home Assistant closed the connection.")
 
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[tuple[ClientConnection, str]]:
         """Connect and log in; yield the connection and the version of Home Assistant."""
         url = f"ws{self._options.url.removeprefix('http')}/api/websocket"
-        try:
+        with self._errors.requests():
             async with connect(url, max_size=_MAX_FRAME_BYTES, proxy=None) as line:
                 async with asyncio.timeout(_ANSWER_SECONDS):
                     version = await self._log_in(line)
                 yield line, version
-        except (OSError, WebSocketException, TimeoutError) as error:
-            where = f"Home Assistant at {self._options.url}"
-            raise PlatformDown(f"There is no connection to {where}: {type(error).__name__}. Check url.") from error
 
     async def _log_in(self, line: ClientConnection) -> str:
         token = self._options.token.get_secret_value()
@@ -153,13 +152,10 @@ class HomeAssistantAdapter:
 
     async def _call(self, line: ClientConnection, call: dict[str, Any]) -> Json:
         number = next(self._numbers)
-        try:
-            with self._asked.expect(number) as answer:
-                await line.send(json.dumps({"id": number, **call}))
-                async with asyncio.timeout(_ANSWER_SECONDS):
-                    return await answer
-        except (OSError, WebSocketException, TimeoutError) as error:
-            raise SendUnclear(_LOST) from error
+        with self._errors.sends(), self._asked.expect(number) as answer:
+            await line.send(json.dumps({"id": number, **call}))
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                return await answer
 
 
 def _explain(error: Any) -> PlatformError:  # noqa: ANN401 - JSON is anything

@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ from palaver.protocols import (
     parse_or_skip,
     take_json,
 )
+from palaver.protocols.files import send_text_of_file
+from palaver.protocols.recent import Names
 from palaver.protocols.rest import read_receipt
 
 Json = Mapping[str, Any]
@@ -65,7 +68,7 @@ class IMessageAdapter:
         self._reader: Reader | None = None
         """While this worker serves the account."""
         self._info: ServerInfo | None = None
-        self._names: dict[str, str | None] = {}
+        self._names = Names(self._fetch_name)
         """Names in the Mac's contacts, by address."""
         self._unread: set[str] = set()
         self._receipts: deque[str] = deque(maxlen=_KNOWN_RECEIPTS)
@@ -83,7 +86,6 @@ class IMessageAdapter:
     async def run(self, receiver: Receiver) -> None:
         async with self._api.opened():
             self._info = await fetch_info(self._api)
-            self._names.clear()
             reader = Reader(self._api, receiver, self._take, self._clock)
             await reader.begin()
             await self._register_webhook()
@@ -126,17 +128,13 @@ class IMessageAdapter:
         return Context(
             account=self.account,
             us=self._info.address if self._info else "",
-            name=await self._name_of(about.sender) if about.sender else None,
+            name=await self._names.get(about.sender) if about.sender else None,
             replied=await self._fetch_message(about.replied_to) if about.replied_to else None,
         )
 
-    async def _name_of(self, address: str) -> str | None:
-        if address not in self._names:
-            found: list[Json] = []
-            with suppress(PlatformError):
-                found = items_of(await self._api.call("POST", "/contact/query", json={"addresses": [address]}))
-            self._names[address] = next((str(name) for each in found if (name := each.get("displayName"))), None)
-        return self._names[address]
+    async def _fetch_name(self, address: str) -> object:
+        found = items_of(await self._api.call("POST", "/contact/query", json={"addresses": [address]}))
+        return next((name for each in found if (name := each.get("displayName"))), None)
 
     async def _fetch_message(self, guid: str) -> Json | None:
         with suppress(PlatformError):
@@ -211,11 +209,7 @@ class IMessageAdapter:
         data = {**await self._where(outbound), "tempGuid": idempotency_key, "name": name}
         files = {"attachment": (name, await asyncio.to_thread(content.read_bytes), file.media_type)}
         receipt = await self._post("/message/attachment", data=data, files=files, timeout=_UPLOAD_SECONDS)
-        if outbound.text.strip():
-            try:
-                await self.send(outbound, idempotency_key=f"{idempotency_key}:text")
-            except PlatformError as error:
-                raise SendUnclear(f"The file was sent, but its text failed: {error}") from error
+        await send_text_of_file(outbound, partial(self.send, outbound, idempotency_key=f"{idempotency_key}:text"))
         return receipt
 
     async def typing(self, outbound: Outbound) -> None:

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, cast
 
 import httpx2
@@ -21,15 +20,14 @@ _NO_CHAT = re.compile(r"chat does not exist|.*\(-1728\)\s*", re.DOTALL | re.IGNO
 
 
 def api_of(options: IMessageOptions) -> RestApi:
-    api = RestApi(
+    return RestApi(
         "the BlueBubbles server",
         f"{options.url}/api/v1",
         params={"password": options.password.get_secret_value()},
         fix=_WRONG_PASSWORD,
         explain=_explain,
+        hint="Is the Mac awake, and does it run BlueBubbles?",
     )
-    api.errors = replace(api.errors, hint="Is the Mac awake, and does it run BlueBubbles?")
-    return api
 
 
 def _explain(response: httpx2.Response) -> PlatformError | None:

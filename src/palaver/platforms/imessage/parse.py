@@ -44,7 +44,7 @@ class Context(NamedTuple):
     account: str
     us: str = ""
     """Our own address."""
-    name: str | None = None
+    name: Label | None = None
     """The sender's name in the contacts of the Mac."""
     replied: Json | None = None
     """The message that it replies to."""
@@ -136,7 +136,7 @@ def _inbound(message: Json, text: str, context: Context) -> Inbound:
         source=source,
         text=addressed or text or app,
         at=parse_milliseconds(message["dateCreated"]),
-        labels=Labels(chat=Label.of(title), user=Label.of(context.name)),
+        labels=Labels(chat=Label.of(title), user=context.name),
         mentions_us=mention is not None or bool(context.replied and context.replied.get("isFromMe")),
         reply_to=_replied_to(message),
         quote=_quote(context.replied, source) if context.replied else None,

@@ -11,6 +11,7 @@ from itertools import count
 from palaver.platforms.irc.options import IrcOptions
 from palaver.platforms.irc.wire import Line, lower, read_line, write_line
 from palaver.protocols import (
+    ClientErrors,
     PlatformBusy,
     PlatformDown,
     PlatformError,
@@ -32,6 +33,7 @@ _CAPABILITIES = frozenset({"sasl", "message-tags", "account-tag", "server-time"}
 _WRONG_PASSWORD = "The IRC server rejects the password. Check password and account, or server_password."  # noqa: S105
 _BANNED = "The IRC server does not let the bot in: it is banned. Ask the operators of the network."
 _NO_SASL = "The IRC server offers no SASL. Remove the password, or use another server."
+_ERRORS = ClientErrors(title="the IRC server", raised=(OSError,))
 _WELCOME, _NICK_TAKEN = "001", {"432", "433", "436", "437"}
 _REFUSED = {"464": _WRONG_PASSWORD, "465": _BANNED, "904": _WRONG_PASSWORD, "905": _WRONG_PASSWORD}
 _NOT_JOINED = frozenset({"403", "405", "471", "473", "474", "475", "476", "477"})
@@ -175,12 +177,11 @@ class Connection:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._asked = (lower(target), ping, future)
             try:
-                self._writer.write(write_line("PRIVMSG", target, text) + write_line("PING", ping))
-                async with asyncio.timeout(_ANSWER_SECONDS):
-                    await self._writer.drain()
-                    await future
-            except (OSError, TimeoutError) as error:
-                raise SendUnclear("The connection was lost while sending.") from error
+                with _ERRORS.sends():
+                    self._writer.write(write_line("PRIVMSG", target, text) + write_line("PING", ping))
+                    async with asyncio.timeout(_ANSWER_SECONDS):
+                        await self._writer.drain()
+                        await future
             finally:
                 self._asked = None
             return ping
@@ -205,23 +206,19 @@ def _error(line: Line) -> PlatformError:
 @asynccontextmanager
 async def connected(options: IrcOptions) -> AsyncGenerator[Connection]:
     """Connect and log in; say goodbye at the end."""
-    try:
+    with _ERRORS.requests():
         async with asyncio.timeout(_CONNECT_SECONDS):
             tls = ssl.create_default_context() if options.tls else None
             reader, writer = await asyncio.open_connection(options.server, options.port, ssl=tls, limit=_MAX_LINE_BYTES)
-    except (OSError, TimeoutError) as error:
-        raise PlatformDown(f"There is no connection to the IRC server: {type(error).__name__}.") from error
-    try:
-        connection = Connection(options, reader, writer)
-        async with asyncio.timeout(_CONNECT_SECONDS):
-            await connection.log_in()
-        yield connection
-    except (OSError, TimeoutError) as error:
-        raise PlatformDown(f"The connection to the IRC server was lost: {type(error).__name__}.") from error
-    finally:
-        with suppress(OSError):
-            writer.write(write_line("QUIT", "bye"))
-        writer.close()
-        with suppress(OSError, TimeoutError):
-            async with asyncio.timeout(1.0):
-                await writer.wait_closed()
+        try:
+            connection = Connection(options, reader, writer)
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                await connection.log_in()
+            yield connection
+        finally:
+            with suppress(OSError):
+                writer.write(write_line("QUIT", "bye"))
+            writer.close()
+            with suppress(OSError):
+                async with asyncio.timeout(1.0):
+                    await writer.wait_closed()

@@ -83,7 +83,6 @@ class MessageSender:
         self._client = client
         self._direct_chats = direct
         self._room_sender = sender
-        """Whether we sent an event, for recent ones."""
 
     async def send(self, outbound: Outbound, key: str) -> str:
         room_id = await self._room(outbound.chat_id)

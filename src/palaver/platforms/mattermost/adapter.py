@@ -39,6 +39,7 @@ from palaver.platforms.mattermost.render import MAX_TEXT, render
 from palaver.protocols import (
     DM,
     Attachment,
+    ClientErrors,
     Inbound,
     Limits,
     Outbound,
@@ -60,6 +61,7 @@ _WRONG_TOKEN = "Mattermost rejects the access token. Make another one for the bo
 _FIRST_LOOK_MS = 60_000
 """The first start also takes what was written in the last minute."""
 _MAX_FRAME_BYTES = 4 << 20
+_LINE = ClientErrors(title="Mattermost", raised=(OSError, WebSocketException))
 _ARCHIVED = "can_not_post_to_deleted"
 
 
@@ -104,10 +106,8 @@ class MattermostAdapter:
             await self.check()
             self._channels.clear()
             await self._load_position(receiver)
-            try:
+            with _LINE.requests():
                 await self._listen(receiver)
-            except (OSError, WebSocketException, TimeoutError) as error:
-                raise PlatformDown(f"There is no connection to Mattermost: {type(error).__name__}.") from error
         raise PlatformDown("Mattermost closed the connection.")
 
     async def _load_position(self, receiver: Receiver) -> None:

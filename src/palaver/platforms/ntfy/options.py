@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
-from palaver.protocols import SetupGuide, SetupQuestion, check_url
+from palaver.protocols import SetupGuide, SetupQuestion, check_url, split_names
 from palaver.protocols.options import AccountOptions
 
 GUIDE = SetupGuide(
@@ -27,12 +27,8 @@ Url = Annotated[str, AfterValidator(check_url("a URL, like https://ntfy.sh"))]
 Topic = Annotated[str, Field(pattern=r"^[-_A-Za-z0-9]{1,64}$")]
 
 
-def _split(topics: object) -> object:
-    return [topic.strip() for topic in topics.split(",")] if isinstance(topics, str) else topics
-
-
 class NtfyOptions(AccountOptions):
-    topics: Annotated[list[Topic], BeforeValidator(_split)] = Field(
+    topics: Annotated[list[Topic], BeforeValidator(split_names)] = Field(
         min_length=1, max_length=20, description="The topics; each is a chat."
     )
     token: SecretStr | None = Field(default=None, description="An access token, if the topics are protected.")

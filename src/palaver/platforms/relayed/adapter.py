@@ -9,10 +9,11 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, ConnectionClosedError, WebSocketException
+from websockets.exceptions import ConnectionClosedError, WebSocketException
 
 from palaver.protocols import (
     Attachment,
+    ClientErrors,
     Limits,
     Outbound,
     Platform,
@@ -111,18 +112,15 @@ class RelayedAdapter:
         enrolment = read_enrolment(self._file)
         try:
             line, (channel, accounts) = await open_line(enrolment, self._name)
-            async with line:
-                self._learn(accounts.get(self._name))
-                self._line, self._channel = line, channel
-                await receiver.connected()
-                async for sealed in line:
-                    await self._take(channel.open(sealed), receiver)
+            with _LINE.requests():
+                async with line:
+                    self._learn(accounts.get(self._name))
+                    self._line, self._channel = line, channel
+                    await receiver.connected()
+                    async for sealed in line:
+                        await self._take(channel.open(sealed), receiver)
         except Forged as error:
             raise PlatformDown(f"{error} The connection was closed.") from error
-        except ConnectionClosedError as error:
-            raise closed_error(error) from error
-        except (WebSocketException, OSError) as error:
-            raise PlatformDown(f"There is no connection to the connector: {type(error).__name__}.") from error
         finally:
             self._line = self._channel = None
             self._results.fail("The connection to the connector was lost.")
@@ -161,13 +159,10 @@ class RelayedAdapter:
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
         """Ask the connector and return its answer. If the connection is lost before, nobody knows what it did."""
         ref = next(self._refs)
-        try:
-            with self._results.expect(ref) as result:
-                async with asyncio.timeout(_ANSWER_SECONDS):
-                    await self._write({"type": "call", "ref": ref, "do": name, **arguments})
-                    frame = await result
-        except (ConnectionClosed, TimeoutError) as error:
-            raise SendUnclear(f"The connector did not answer: {type(error).__name__}.") from error
+        with _LINE.sends(), self._results.expect(ref) as result:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                await self._write({"type": "call", "ref": ref, "do": name, **arguments})
+                frame = await result
         if "error" in frame:
             raise read_error(frame["error"])
         return frame.get("value")
@@ -254,11 +249,10 @@ async def open_line(
     refused: PlatformRefused | None = None
     for key in enrolment.keys:
         try:
-            return await _open(enrolment, digest(key), account)
+            with _LINE.requests():
+                return await _open(enrolment, digest(key), account)
         except PlatformRefused as error:
             refused = error
-        except (WebSocketException, OSError, TimeoutError) as error:
-            raise PlatformDown(f"There is no connection to the connector: {type(error).__name__}.") from error
     raise refused or PlatformRefused(_WRONG_KEY)
 
 
@@ -274,12 +268,10 @@ async def _open(
             await line.send(json.dumps({**hello, "proof": proof(key, *facts)}))
             welcome = read_frame(await line.recv())
         _check_connector(welcome, key, nonces)
-    except ConnectionClosedError as error:
-        raise closed_error(error) from error
+        accounts = {name: RelayedAccount.model_validate(each) for name, each in welcome.get("accounts", {}).items()}
     except BaseException:
         await line.close()
         raise
-    accounts = {name: RelayedAccount.model_validate(each) for name, each in welcome.get("accounts", {}).items()}
     return line, (Channel(key, nonces, is_connector=False), accounts)
 
 
@@ -295,17 +287,20 @@ def closed_error(error: ConnectionClosedError) -> PlatformDown:
     return PlatformDown(f"The connection to the connector was lost. {reason}".strip())
 
 
+def _explain(error: Exception, *, sending: bool) -> PlatformDown | None:
+    return closed_error(error) if isinstance(error, ConnectionClosedError) and not sending else None
+
+
+_LINE = ClientErrors(title="the connector", raised=(WebSocketException, OSError), explain=_explain)
+
+
 async def join(url: str, code: str, key: str) -> Enrolment:
     """Exchange a code for an enrolment with a key of our own. Raises PlatformDown and PlatformRefused."""
-    try:
+    with _LINE.requests():
         async with asyncio.timeout(_HANDSHAKE_SECONDS), connect(url, proxy=None, max_size=MAX_FRAME_BYTES) as line:
             await line.recv()
             await line.send(json.dumps({"type": "enrol", "code": code, "digest": digest(key)}))
             answer = read_frame(await line.recv())
-    except ConnectionClosedError as error:
-        raise closed_error(error) from error
-    except (WebSocketException, OSError, TimeoutError) as error:
-        raise PlatformDown(f"There is no connection to the connector: {type(error).__name__}.") from error
     return Enrolment(url=url, tenant=str(answer["tenant"]), keys=(key,), accounts=answer.get("accounts", {}))
 
 

@@ -5,7 +5,6 @@ import logging
 import re
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from http import HTTPStatus
 from itertools import count
 from typing import Any, cast
@@ -25,7 +24,6 @@ from palaver.protocols.rest import RestApi
 
 log = logging.getLogger(__name__)
 
-_TITLE = "signal-cli"
 _HINT = "Start it: signal-cli daemon --http 127.0.0.1:8080 --receive-mode on-connection"
 _REQUEST_TIMEOUT = httpx2.Timeout(120.0, connect=10.0)
 """A message to a large group goes to each member's devices."""
@@ -53,8 +51,7 @@ class Daemon:
         self._numbers = count(1)
         self._has_one = False
         """It was started for this account alone; then some methods do not take an account."""
-        self._api = RestApi(_TITLE, url, explain=self._explain_status)
-        self._api.errors = replace(self._api.errors, hint=_HINT)
+        self._api = RestApi("signal-cli", url, explain=self._explain_status, hint=_HINT)
         self.opened = self._api.opened
 
     async def check(self) -> None:

@@ -53,10 +53,10 @@ from palaver.protocols import (
     take_json,
 )
 from palaver.protocols.recent import remember
+from palaver.protocols.tokens import keep_checking
 
 log = logging.getLogger(__name__)
 
-_CHECK_SECONDS = 300.0
 _TYPING_SECONDS = 20.0
 """WhatsApp shows it for 25 seconds."""
 _MAX_RECENT = 256
@@ -99,17 +99,12 @@ class CloudAdapter:
     # Incoming
 
     async def run(self, receiver: Receiver) -> None:
-        async with self._api.opened():
-            self._background = tasks = BackgroundTasks()
-            try:
-                await self.check()
-                await receiver.connected()
-                while True:
-                    await asyncio.sleep(_CHECK_SECONDS)
-                    await self.check()
-            finally:
-                self._background = None
-                await tasks.end()
+        self._background = tasks = BackgroundTasks()
+        try:
+            await keep_checking(self._api.opened(), self.check, receiver)
+        finally:
+            self._background = None
+            await tasks.end()
 
     async def handle_callback(self, request: HttpRequest, receiver: Receiver) -> HttpResponse:
         if request.method == "GET":

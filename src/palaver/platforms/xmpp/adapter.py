@@ -1,6 +1,5 @@
 """The adapter for XMPP. Archives bring what was written while we were away; what is stored is acknowledged."""
 
-import asyncio
 import hashlib
 import re
 from collections.abc import AsyncIterator
@@ -33,6 +32,7 @@ from palaver.protocols import (
     file_to_send,
     parse_or_skip,
     read_ahead,
+    run_together,
 )
 from palaver.protocols.files import send_text_of_file
 from palaver.protocols.recent import remember
@@ -82,7 +82,7 @@ class XmppAdapter:
             self._stream = stream
             try:
                 await receiver.connected()
-                await self._listen(stream, ["", *entered], receiver)
+                await run_together(self._read(stream, ["", *entered], receiver), stream.keep_pinging())
             finally:
                 self._stream = None
         raise PlatformDown("The XMPP server closed the connection.")
@@ -90,19 +90,6 @@ class XmppAdapter:
     async def _enter(self, room: str, stream: Stream) -> bool:
         place = self._position[room]
         return await stream.rooms.enter(room, self._options.room_nick, None if place.id else place.at)
-
-    async def _listen(self, stream: Stream, archives: list[str], receiver: Receiver) -> None:
-        pinging = asyncio.create_task(stream.keep_pinging())
-        listening = asyncio.create_task(self._read(stream, archives, receiver))
-        try:
-            await asyncio.wait({pinging, listening}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (pinging, listening):
-                task.cancel()
-            await asyncio.gather(pinging, listening, return_exceptions=True)
-        for task in (listening, pinging):
-            if not task.cancelled():
-                task.result()
 
     async def _read(self, stream: Stream, archives: list[str], receiver: Receiver) -> None:
         for archive in archives:
