@@ -40,7 +40,7 @@ def test_an_adapter_is_made_for_an_account_with_the_options_of_its_own_model(tmp
         (
             "wrong",
             BadArgument,
-            r"loads 'NoPigeon', which is not an adapter. Use a class with platform \(called wrong\)",
+            r"loads 'NoPigeon', which is not an adapter. Use a class that takes \(account, options\), with platform",
         ),
         ("broken", BadArgument, r"cannot be loaded \('AttributeError"),
     ],

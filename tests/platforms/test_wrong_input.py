@@ -7,7 +7,7 @@ from palaver.platforms.imessage.parse import Context, is_complete, related
 from palaver.platforms.imessage.parse import parse as parse_bubble
 from palaver.platforms.slack.parse import ButtonPress, NewMessage, OwnApp
 from palaver.platforms.slack.parse import parse as parse_slack
-from palaver.protocols import Inbound, parse_or_skip
+from palaver.protocols import Inbound, Label, parse_or_skip
 from tests.platforms.imessage.world import DM_GUID, GROUP_GUID, US, Mac
 from tests.platforms.mutants import Json, check_parsed, mutants
 
@@ -116,5 +116,5 @@ def test_imessage() -> None:
             about = parse_or_skip("imessage", lambda message=wrong: related(message))
             parse_or_skip("imessage", lambda message=wrong: is_complete(message))
             if about:
-                context = Context("mac", us=US, name="Ann", replied=replied)
+                context = Context("mac", us=US, name=Label("Ann"), replied=replied)
                 check_parsed("imessage", lambda message=wrong, context=context: parse_bubble(message, context))

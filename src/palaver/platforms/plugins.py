@@ -23,7 +23,10 @@ _EXAMPLE = 'an entry point pigeon = "pigeon_post:Pigeon"'
 
 
 class AdapterFactory(Protocol):
-    """What an entry point names: the adapter's class, or anything else with these members."""
+    """What an entry point names: the adapter's class, or anything else with these members.
+
+    It is called with an account and its options, an instance of its own model; or its `make`, if it has one.
+    """
 
     @property
     def platform(self) -> Platform: ...
@@ -32,8 +35,6 @@ class AdapterFactory(Protocol):
     def options(self) -> type[BaseModel]:
         """The options of an account."""
         ...
-
-    def make(self, account: str, options: Any) -> Adapter: ...  # noqa: ANN401 - an instance of its own model
 
 
 def installed_platforms() -> list[str]:
@@ -84,12 +85,12 @@ def load_factory(name: str, *, relayed: bool = False) -> AdapterFactory:
         and platform.name == name
         and isinstance(options, type)
         and issubclass(options, BaseModel)
-        and callable(getattr(found, "make", None))
+        and callable(getattr(found, "make", found))
     ):
         raise BadArgument(
             f"The adapter plugin {name} loads {{found}}, which is not an adapter",
             found=found.__name__ if isinstance(found, type) else type(found).__name__,
-            allowed=f"a class with platform (called {name}), options (a pydantic model) and make(account, options)",
+            allowed=f"a class that takes (account, options), with platform (called {name}) and options (a model)",
             example=_EXAMPLE,
         )
     return found
@@ -125,9 +126,9 @@ def _install_hint(entry: EntryPoint) -> str:
 
 def make_adapter(name: str, account: str, options: Mapping[str, object]) -> Adapter:
     """Make the adapter of an account. The options were checked with the configuration."""
-    found = load_factory(name, relayed=RELAY_OPTION in options)
+    found: Any = load_factory(name, relayed=RELAY_OPTION in options)
     try:
-        adapter = found.make(account, found.options.model_validate(options))
+        adapter: Adapter = getattr(found, "make", found)(account, found.options.model_validate(options))
         made = adapter.platform.name, adapter.account
     except PalaverError:
         raise

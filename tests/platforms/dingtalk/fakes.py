@@ -138,7 +138,7 @@ class FakeDingTalk(CalledChat):
     group = ""
 
     def adapter(self) -> Adapter:
-        return reached(DingTalkAdapter.make(ACCOUNT, options_of(self.server.url)), self.server)
+        return reached(DingTalkAdapter(ACCOUNT, options_of(self.server.url)), self.server)
 
     def _push(self, kind: str, content: Json, name: str = "alice") -> Source:
         number = next(self.server.numbers)
@@ -167,7 +167,7 @@ class FakeStream(FakeDingTalk):
     """A person whose messages come over the stream."""
 
     def adapter(self) -> Adapter:
-        adapter = DingTalkAdapter.make(ACCOUNT, options_of(self.server.url, mode="stream"))
+        adapter = DingTalkAdapter(ACCOUNT, options_of(self.server.url, mode="stream"))
         setattr(adapter, "limits", replace(adapter.limits, interval=0.0))  # noqa: B010
         return adapter
 

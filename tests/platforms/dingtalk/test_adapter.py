@@ -55,7 +55,7 @@ def test_the_signature_is_made_as_documented_and_an_hour_old_at_most() -> None:
 
 
 async def test_an_old_call_is_refused_and_an_unreadable_one_skipped() -> None:
-    adapter, recorder = DingTalkAdapter.make(ACCOUNT, options_of()), Recorder()
+    adapter, recorder = DingTalkAdapter(ACCOUNT, options_of()), Recorder()
     message = said("text", {"text": {"content": "hi"}})
     assert (await adapter.handle_callback(call(message, at=1_600_000_000.0), recorder)).status == 401
     assert (await adapter.handle_callback(call(message, "guess"), recorder)).status == 401
@@ -99,7 +99,7 @@ async def test_each_answer_means_something(tmp_path: Path) -> None:
     ]
     to = Outbound(platform="dingtalk", chat_id=ALICE, text="hi")
     async with serve(DingTalk()) as server:
-        adapter = DingTalkAdapter.make(ACCOUNT, options_of(server.url))
+        adapter = DingTalkAdapter(ACCOUNT, options_of(server.url))
         for no, error in expected:
             server.refuses.append(no)
             with pytest.raises(PlatformError) as raised:

@@ -23,7 +23,7 @@ GUILD, ROOM, THREAD = "500", "501", "502"
 def adapter_of(server: Server, **options: Any) -> DiscordAdapter:
     """Without the pace that real channels ask for."""
     given = {"token": TOKEN, "api_url": f"{server.url}/api/v10", **options}
-    adapter = DiscordAdapter.make(ACCOUNT, DiscordOptions.model_validate(given))
+    adapter = DiscordAdapter(ACCOUNT, DiscordOptions.model_validate(given))
     adapter.limits = replace(adapter.limits, interval=0.0)
     return adapter
 

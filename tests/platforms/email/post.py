@@ -117,7 +117,7 @@ class PostOffice:
 
     def adapter(self, **changed: Any) -> EmailAdapter:
         """Without the pace that real servers ask for."""
-        adapter = EmailAdapter.make(ACCOUNT, EmailOptions.model_validate({**self.options, **changed}))
+        adapter = EmailAdapter(ACCOUNT, EmailOptions.model_validate({**self.options, **changed}))
         adapter.limits = type(adapter.limits)(text=adapter.limits.text)
         return adapter
 

@@ -258,7 +258,7 @@ async def test_what_comes_in_one_packet_with_the_response_to_idle_is_noticed() -
 def _adapter_at(port: int) -> EmailAdapter:
     given = {"address": "a@example.net", "password": "p", "imap_host": "127.0.0.1", "imap_port": port}
     more = {"imap_encryption": "none", "smtp_host": "s", "auth_server": "mx"}
-    return EmailAdapter.make("helper", EmailOptions.model_validate({**given, **more}))
+    return EmailAdapter("helper", EmailOptions.model_validate({**given, **more}))
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ def server(imap_server: Dovecot) -> Generator[Exim]:
 
 
 def adapter_of(server: Exim, **changed: object) -> EmailAdapter:
-    adapter = EmailAdapter.make("helper", EmailOptions.model_validate({**server.options, **changed}))
+    adapter = EmailAdapter("helper", EmailOptions.model_validate({**server.options, **changed}))
     adapter.limits = type(adapter.limits)(text=adapter.limits.text)
     return adapter
 

@@ -198,7 +198,7 @@ class FakeFeishu(CalledChat):
     chat_id = CHAT
 
     def adapter(self) -> Adapter:
-        adapter = FeishuAdapter.make(ACCOUNT, options_of(self.server.url))
+        adapter = FeishuAdapter(ACCOUNT, options_of(self.server.url))
         forget_names(adapter, "_people")
         return reached(adapter, self.server)
 
@@ -281,7 +281,7 @@ class FakeStream(FakeFeishu):
 
     def adapter(self) -> Adapter:
         options = options_of(self.server.url, mode="stream", encrypt_key=None)
-        adapter = FeishuAdapter.make(ACCOUNT, options)
+        adapter = FeishuAdapter(ACCOUNT, options)
         forget_names(adapter, "_people")
         return reached(adapter, self.server)
 

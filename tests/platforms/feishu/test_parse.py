@@ -42,7 +42,7 @@ def test_the_documented_example_is_decrypted() -> None:
 
 
 async def test_the_question_about_the_address_is_answered_only_if_it_is_encrypted_with_our_key() -> None:
-    adapter = FeishuAdapter.make(ACCOUNT, options_of())
+    adapter = FeishuAdapter(ACCOUNT, options_of())
     question = {"challenge": "ajls384kdjx98XX", "token": "v-token", "type": "url_verification"}
     answer = await adapter.handle_callback(call(question), Recorder())
     assert (answer.status, json.loads(answer.body)) == (200, {"challenge": "ajls384kdjx98XX"})
@@ -118,7 +118,7 @@ async def test_each_error_code_means_something() -> None:
         (No("?", 502), SendUnclear),
     ]
     async with serve(Feishu()) as server:
-        adapter = FeishuAdapter.make(ACCOUNT, options_of(server.url))
+        adapter = FeishuAdapter(ACCOUNT, options_of(server.url))
         for no, error in expected:
             server.refuses.append(no)
             with pytest.raises(PlatformError) as raised:
@@ -134,7 +134,7 @@ async def test_a_press_in_a_direct_chat_is_known_to_be_there() -> None:
     }
     async with serve(Feishu()) as server:
         recorder = Recorder()
-        adapter = FeishuAdapter.make(ACCOUNT, options_of(server.url))
+        adapter = FeishuAdapter(ACCOUNT, options_of(server.url))
         events: list[Any] = [press, {**press, "action": {"tag": "button", "value": "x"}}, 7, [], None]
         for event in events:
             request = call(event_of("card.action.trigger", event))

@@ -14,7 +14,7 @@ from tests.platforms.feishu.fakes import ALICE, UNION, Feishu, call, event_of, o
 
 async def test_an_answer_is_a_reply_in_a_group_and_a_plain_message_if_the_other_is_gone() -> None:
     async with serve(Feishu()) as server:
-        adapter = FeishuAdapter.make(ACCOUNT, options_of(server.url))
+        adapter = FeishuAdapter(ACCOUNT, options_of(server.url))
         answer = Outbound(platform="feishu", chat_id="oc_group", text="yes", reply_to="om_asked")
         ways = [
             answer,
@@ -42,7 +42,7 @@ class Troubled(Feishu):
 
 async def test_a_reaction_comes_again_if_its_chat_cannot_be_asked_for() -> None:
     async with serve(Troubled()) as server:
-        adapter, receiver = FeishuAdapter.make(ACCOUNT, options_of(server.url)), Recorder()
+        adapter, receiver = FeishuAdapter(ACCOUNT, options_of(server.url)), Recorder()
         sent = await adapter.send(Outbound(platform="feishu", chat_id="oc_group", text="ok?"), idempotency_key="1")
         who = {"open_id": ALICE, "union_id": UNION}
         event = {"message_id": sent, "operator_type": "user", "user_id": who, "action_time": "1609073151345"}

@@ -106,7 +106,7 @@ class FakeGoogleChat(CalledChat):
     signs_content = False
 
     def adapter(self) -> Adapter:
-        return reached(GoogleChatAdapter.make(ACCOUNT, options_of(self.server.url)), self.server)
+        return reached(GoogleChatAdapter(ACCOUNT, options_of(self.server.url)), self.server)
 
     def event(self, kind: str, message: Json, name: str = "alice", **more: Any) -> Json:
         user = {"name": ALICE, "displayName": name, "type": "HUMAN"}

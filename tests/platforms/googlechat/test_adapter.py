@@ -29,7 +29,7 @@ TO = Outbound(platform="googlechat", chat_id="spaces/dm", text="hi")
 
 async def test_only_calls_of_google_for_this_project_are_accepted() -> None:
     async with serve(GoogleChat()) as server:
-        adapter, recorder = GoogleChatAdapter.make(ACCOUNT, options_of(server.url)), Recorder()
+        adapter, recorder = GoogleChatAdapter(ACCOUNT, options_of(server.url)), Recorder()
         event = FakeRoom(server).event("MESSAGE", {"name": "spaces/room/messages/1", "text": "hi"})
         forged = signed({"iss": "chat@system.gserviceaccount.com", "aud": "1234567890"}, key=other_key())
         for token in (token_of(aud="99"), token_of(iss="x@y.example"), f"Bearer {forged}", ""):
@@ -74,7 +74,7 @@ async def test_a_key_that_is_none_is_explained() -> None:
     with pytest.raises(ValidationError, match="JSON file"):
         options_of("https://x.example", service_account="{}")
     key = '{"client_email": "a", "private_key": "none", "private_key_id": "k"}'
-    adapter = GoogleChatAdapter.make(ACCOUNT, options_of("https://x.example", service_account=key))
+    adapter = GoogleChatAdapter(ACCOUNT, options_of("https://x.example", service_account=key))
     with pytest.raises(PlatformRefused, match="service account"):
         await adapter.check()
 
@@ -89,7 +89,7 @@ async def test_each_answer_means_something() -> None:
         (No({}), SendUnclear),
     ]
     async with serve(GoogleChat()) as server:
-        adapter = GoogleChatAdapter.make(ACCOUNT, options_of(server.url))
+        adapter = GoogleChatAdapter(ACCOUNT, options_of(server.url))
         for number, (no, kind) in enumerate(expected):
             server.refuses.append(no)
             with pytest.raises(PlatformError) as raised:

@@ -118,7 +118,7 @@ class FakeHomeAssistant(CalledChat):
     chat_id = PHONE
 
     def adapter(self) -> Adapter:
-        return reached(HomeAssistantAdapter.make(ACCOUNT, options_of(self.server.url)), self.server)
+        return reached(HomeAssistantAdapter(ACCOUNT, options_of(self.server.url)), self.server)
 
     async def say(self, text: str, *, name: str = "alice", thread_id: str | None = None) -> Source:
         assert (name, thread_id) == ("alice", None)

@@ -46,7 +46,7 @@ class TestHomeAssistant(RenderedConformance):
 
 
 async def test_check_says_what_to_do(fake: FakeHomeAssistant) -> None:
-    adapter = HomeAssistantAdapter.make(ACCOUNT, options_of(fake.server.url))
+    adapter = HomeAssistantAdapter(ACCOUNT, options_of(fake.server.url))
     assert await adapter.check() == "Home Assistant 2026.4.0"
     fake.server.is_admin = False
     with pytest.raises(PlatformRefused, match="administrator"):
@@ -55,7 +55,7 @@ async def test_check_says_what_to_do(fake: FakeHomeAssistant) -> None:
     with pytest.raises(PlatformRefused, match="rejects the access token"):
         await adapter.check()
     with pytest.raises(PlatformDown, match=r"http://127.0.0.1:1: .*Check url"):
-        await HomeAssistantAdapter.make(ACCOUNT, options_of("http://127.0.0.1:1")).check()
+        await HomeAssistantAdapter(ACCOUNT, options_of("http://127.0.0.1:1")).check()
     with pytest.raises(PlatformDown):
         await adapter.send(Outbound(platform="homeassistant", chat_id=PHONE, text="x"), idempotency_key="1")
 

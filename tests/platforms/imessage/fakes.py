@@ -31,7 +31,7 @@ class FakeAsking:
         self.server, self.mac = server, server.mac
 
     def adapter(self) -> IMessageAdapter:
-        return IMessageAdapter.make(ACCOUNT, options_of(self.server))
+        return IMessageAdapter(ACCOUNT, options_of(self.server))
 
     async def say(self, text: str, *, name: str = "alice", thread_id: str | None = None, **fields: Any) -> Source:
         del name, thread_id
@@ -129,7 +129,7 @@ class FakeCalled(FakeAsking):
         self.mac.chat(GROUP_GUID, "Family")
 
     def adapter(self) -> IMessageAdapter:
-        adapter = CalledAdapter.make(ACCOUNT, options_of(self.server, public_url=PUBLIC_URL))
+        adapter = CalledAdapter(ACCOUNT, options_of(self.server, public_url=PUBLIC_URL))
         assert isinstance(adapter, CalledAdapter)
         adapter.server = self.server
         return adapter

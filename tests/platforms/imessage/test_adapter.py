@@ -286,20 +286,20 @@ def call(secret: str, body: object) -> HttpRequest:
 
 
 async def test_a_call_without_the_secret_is_rejected_and_asks_nothing(server: Server, mac: Mac) -> None:
-    adapter = IMessageAdapter.make(ACCOUNT, options_of(server, public_url=PUBLIC_URL))
+    adapter = IMessageAdapter(ACCOUNT, options_of(server, public_url=PUBLIC_URL))
     event = {"type": "new-message", "data": mac.add(DM_GUID, "hi")}
     secret = options_of(server).shared_secret
     for wrong in ("", "guess", secret[:-1], f"{secret}é"):
         response = await adapter.handle_callback(call(wrong, event), Recorder())
         assert response.status == 401
-    asking = IMessageAdapter.make(ACCOUNT, options_of(server))
+    asking = IMessageAdapter(ACCOUNT, options_of(server))
     assert (await asking.handle_callback(call(secret, event), Recorder())).status == 401, "nobody is to call it"
     assert server.asked == []
 
 
 async def test_a_worker_that_does_not_read_asks_for_just_the_message(server: Server, mac: Mac) -> None:
     """Nothing of the call is believed but the id."""
-    adapter = IMessageAdapter.make(ACCOUNT, options_of(server, public_url=PUBLIC_URL))
+    adapter = IMessageAdapter(ACCOUNT, options_of(server, public_url=PUBLIC_URL))
     secret, recorder = options_of(server).shared_secret, Recorder()
     message = mac.add(DM_GUID, "hi")
     mac.edit(message, "hello")
@@ -363,7 +363,7 @@ async def test_without_the_private_api_it_does_none_of_that(server: Server, mac:
 async def test_read_receipts_can_be_switched_off(server: Server, mac: Mac) -> None:
     mac.has_private_api = True
     fake, recorder = FakeAsking(server), Recorder()
-    async with running(IMessageAdapter.make(ACCOUNT, options_of(server, read_receipts=False)), recorder):
+    async with running(IMessageAdapter(ACCOUNT, options_of(server, read_receipts=False)), recorder):
         await fake.say("one")
         await recorder.has(1)
         await fake.say("two")
@@ -373,7 +373,7 @@ async def test_read_receipts_can_be_switched_off(server: Server, mac: Mac) -> No
 
 async def test_a_private_api_that_has_gone_is_no_longer_used(server: Server, mac: Mac) -> None:
     mac.has_private_api = True
-    adapter = IMessageAdapter.make(ACCOUNT, options_of(server))
+    adapter = IMessageAdapter(ACCOUNT, options_of(server))
     await adapter.send(to(DM_GUID, "one"), idempotency_key="1")
     mac.has_private_api = False
     with pytest.raises(PlatformDown, match="private API"):
@@ -402,7 +402,7 @@ async def test_a_private_api_that_has_gone_is_no_longer_used(server: Server, mac
 )
 async def test_what_bluebubbles_refuses(server: Server, no: No, error: type[PlatformError]) -> None:
     server.refuses.append(no)
-    adapter = IMessageAdapter.make(ACCOUNT, options_of(server))
+    adapter = IMessageAdapter(ACCOUNT, options_of(server))
     with pytest.raises(PlatformError) as raised:
         await adapter.send(to(DM_GUID, "hi"), idempotency_key="1")
     assert type(raised.value) is error
@@ -414,7 +414,7 @@ async def test_a_send_that_is_never_confirmed_is_looked_up(
 ) -> None:
     """With AppleScript, BlueBubbles sometimes does not notice that Messages has sent it."""
     mac.start_clock(datetime.now(UTC))
-    adapter = IMessageAdapter.make(ACCOUNT, options_of(server))
+    adapter = IMessageAdapter(ACCOUNT, options_of(server))
     async with running(adapter, Recorder()):
         await adapter.send(to(DM_GUID, "ok"), idempotency_key="0")
         monkeypatch.setattr(adapter_module, "_ANSWER_SECONDS", 0.1)
@@ -434,7 +434,7 @@ def _fail(asked: Json) -> None:
 
 
 async def test_a_key_that_is_still_being_sent_is_not_sent_twice(server: Server, mac: Mac) -> None:
-    adapter = IMessageAdapter.make(ACCOUNT, options_of(server))
+    adapter = IMessageAdapter(ACCOUNT, options_of(server))
     server.goes_on.clear()
     first = asyncio.create_task(adapter.send(to(DM_GUID, "hi"), idempotency_key="1"))
     await until(lambda: len(mac.sent) == 1)
@@ -446,13 +446,13 @@ async def test_a_key_that_is_still_being_sent_is_not_sent_twice(server: Server, 
 
 
 async def test_an_address_alone_is_the_direct_chat_with_it(server: Server, mac: Mac) -> None:
-    adapter = IMessageAdapter.make(ACCOUNT, options_of(server))
+    adapter = IMessageAdapter(ACCOUNT, options_of(server))
     await adapter.send(to(ANN, "hi"), idempotency_key="1")
     assert mac.sent[0]["chats"][0]["guid"] == DM_GUID
 
 
 async def test_a_file_comes_before_its_text(server: Server, mac: Mac, tmp_path: Path) -> None:
-    adapter = IMessageAdapter.make(ACCOUNT, options_of(server))
+    adapter = IMessageAdapter(ACCOUNT, options_of(server))
     (content := tmp_path / "x").write_bytes(b"PDF")
     outbound = to(DM_GUID, "**Here**", file=Attachment(Label("plan.pdf"), "application/pdf", 3, "0" * 64))
     receipt = await adapter.send_file(outbound, content, idempotency_key="1")
@@ -464,7 +464,7 @@ async def test_a_file_comes_before_its_text(server: Server, mac: Mac, tmp_path: 
 
 
 async def test_a_file_whose_text_fails_is_not_sent_again(server: Server, tmp_path: Path) -> None:
-    adapter = IMessageAdapter.make(ACCOUNT, options_of(server))
+    adapter = IMessageAdapter(ACCOUNT, options_of(server))
     (content := tmp_path / "x").write_bytes(b"PDF")
     outbound = to(DM_GUID, "here", file=Attachment(Label("plan.pdf"), "application/pdf", 3, "0" * 64))
     send, sends = adapter.send, 0
@@ -485,7 +485,7 @@ async def test_a_file_whose_text_fails_is_not_sent_again(server: Server, tmp_pat
 
 
 async def test_the_check_says_who_we_are(server: Server, mac: Mac) -> None:
-    adapter = IMessageAdapter.make(ACCOUNT, options_of(server))
+    adapter = IMessageAdapter(ACCOUNT, options_of(server))
     assert await adapter.check() == "helper@example.org (BlueBubbles 1.9.9, macOS 15.5.0, without the private API)"
     mac.has_private_api = True
     assert (await adapter.check()).endswith("with the private API)")
@@ -502,5 +502,5 @@ async def test_the_check_says_what_to_do(server: Server) -> None:
         ),
     ):
         with pytest.raises(error, match=words) as raised:
-            await IMessageAdapter.make(ACCOUNT, options_of(server, **changed)).check()
+            await IMessageAdapter(ACCOUNT, options_of(server, **changed)).check()
         assert "sesame" not in str(raised.value)

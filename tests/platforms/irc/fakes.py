@@ -78,7 +78,7 @@ class FakeIrc:
         return []
 
     def adapter(self) -> Adapter:
-        adapter = IrcAdapter.make(ACCOUNT, options_of(self.port, self.bot, channels=self.channels))
+        adapter = IrcAdapter(ACCOUNT, options_of(self.port, self.bot, channels=self.channels))
         setattr(adapter, "limits", replace(adapter.limits, interval=0.0))  # noqa: B010 - the server has no penalties
         return adapter
 

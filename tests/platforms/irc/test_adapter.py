@@ -81,20 +81,20 @@ async def test_it_logs_in_with_sasl_and_knows_who_is_verified() -> None:
     async with scripted(welcoming(more, "sasl=PLAIN account-tag message-tags server-time echo-message")) as port:
         options = options_of(port, "helper", password="secret", account="robot", channels="#dev")  # noqa: S106
         recorder = Recorder()
-        async with running(IrcAdapter.make(ACCOUNT, options), recorder):
+        async with running(IrcAdapter(ACCOUNT, options), recorder):
             await recorder.has(2)
         first = recorder.received[0]
         assert (first.text, first.mentions_us, first.at.hour) == ("tea?", True, 10)
         source = first.source
         assert (source.chat_id, source.user_id, source.user_id_alt, source.message_id) == ("#dev", "ann", "ann", "m 1")
         assert [trust.is_bot for trust in recorder.trusts] == [True, False]
-        wrong = IrcAdapter.make(ACCOUNT, options_of(port, "helper", password="wrong"))  # noqa: S106
+        wrong = IrcAdapter(ACCOUNT, options_of(port, "helper", password="wrong"))  # noqa: S106
         with pytest.raises(PlatformRefused, match="password"):
             await wrong.check()
-        assert await IrcAdapter.make(ACCOUNT, options).check() == "helper on 127.0.0.1"
+        assert await IrcAdapter(ACCOUNT, options).check() == "helper on 127.0.0.1"
     async with scripted(welcoming(more)) as port:
         with pytest.raises(PlatformRefused, match="SASL"):
-            await IrcAdapter.make(ACCOUNT, options_of(port, "helper", password="secret")).check()  # noqa: S106
+            await IrcAdapter(ACCOUNT, options_of(port, "helper", password="secret")).check()  # noqa: S106
 
 
 async def test_what_the_server_says_against_a_message() -> None:
@@ -111,7 +111,7 @@ async def test_what_the_server_says_against_a_message() -> None:
                 writer.write(found + b"\r\n")
 
     async with scripted(welcoming(more)) as port:
-        adapter = IrcAdapter.make(ACCOUNT, options_of(port, "helper"))
+        adapter = IrcAdapter(ACCOUNT, options_of(port, "helper"))
         async with running(adapter, Recorder()):
             for kind in expected:
                 with pytest.raises(PlatformError) as raised:
@@ -128,8 +128,8 @@ async def test_a_taken_nick_gets_another_and_a_banned_bot_says_so() -> None:
 
     async with scripted(welcoming(more)) as port:
         with pytest.raises(PlatformRefused, match="banned"):
-            await IrcAdapter.make(ACCOUNT, options_of(port, "banned")).check()
-        assert await IrcAdapter.make(ACCOUNT, options_of(port, "helper")).check()
+            await IrcAdapter(ACCOUNT, options_of(port, "banned")).check()
+        assert await IrcAdapter(ACCOUNT, options_of(port, "helper")).check()
 
 
 async def test_nobody_makes_us_send_another_command() -> None:
@@ -139,7 +139,7 @@ async def test_nobody_makes_us_send_another_command() -> None:
         heard.append(words[0])
 
     async with scripted(welcoming(more)) as port:
-        adapter = IrcAdapter.make(ACCOUNT, options_of(port, "helper"))
+        adapter = IrcAdapter(ACCOUNT, options_of(port, "helper"))
         async with running(adapter, Recorder()):
             evil = Outbound(platform="irc", chat_id="#dev", text="hi\r\nQUIT\0\nJOIN #x\x01")
             await retry_until_connected(lambda: adapter.send(evil, idempotency_key="x"))

@@ -101,7 +101,7 @@ class FakeLine(CalledChat):
     group = ""
 
     def adapter(self) -> Adapter:
-        adapter = LineAdapter.make(ACCOUNT, options_of(self.server.url))
+        adapter = LineAdapter(ACCOUNT, options_of(self.server.url))
         forget_names(adapter, "_people")
         return reached(adapter, self.server)
 

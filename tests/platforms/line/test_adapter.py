@@ -30,7 +30,7 @@ async def test_the_documented_signature_is_accepted() -> None:
     """The secret, the body and the signature of LINE's own example."""
     body = b'{"destination":"U8e742f61d673b39c7fff3cecb7536ef0","events":[]}'
     signature = "GhRKmvmHys4Pi8DxkF4+EayaH0OqtJtaZxgTD9fMDLs="
-    adapter = LineAdapter.make(ACCOUNT, options_of(channel_secret=SECRET))
+    adapter = LineAdapter(ACCOUNT, options_of(channel_secret=SECRET))
     for given, status in ((signature, 200), (signature.lower(), 401), ("", 401)):
         request = HttpRequest(method="POST", headers={"x-line-signature": given}, body=body)
         assert (await adapter.handle_callback(request, Recorder())).status == status
@@ -38,7 +38,7 @@ async def test_the_documented_signature_is_accepted() -> None:
 
 async def test_several_events_come_in_one_call_and_an_unreadable_one_harms_none() -> None:
     async with serve(Line()) as server:
-        adapter, recorder = LineAdapter.make(ACCOUNT, options_of(server.url)), Recorder()
+        adapter, recorder = LineAdapter(ACCOUNT, options_of(server.url)), Recorder()
         first, last = ({"id": number, "type": "text", "text": f"number {number}"} for number in "13")
         events: list[Any] = [event_of("message", message=first), 7, {"type": "message"}, event_of("follow")]
         events += [event_of("message", message=last), event_of("message", message=last, mode="standby")]
@@ -76,7 +76,7 @@ def test_line_shows_plain_text() -> None:
 
 async def test_the_first_answer_is_a_free_reply_and_the_others_are_pushes_shown_once() -> None:
     async with serve(Line()) as server:
-        adapter = LineAdapter.make(ACCOUNT, options_of(server.url))
+        adapter = LineAdapter(ACCOUNT, options_of(server.url))
         for token in ("r1", "expired"):
             server.reply_tokens["r1"] = ALICE
             message = {"id": token, "type": "text", "text": "hi"}
@@ -92,7 +92,7 @@ async def test_the_first_answer_is_a_free_reply_and_the_others_are_pushes_shown_
 
 async def test_an_answer_quotes_the_message_in_a_group_or_where_it_is_wanted() -> None:
     async with serve(Line()) as server:
-        adapter = LineAdapter.make(ACCOUNT, options_of(server.url))
+        adapter = LineAdapter(ACCOUNT, options_of(server.url))
         for number, group in (("1", ""), ("2", GROUP_ID)):
             message = {"id": number, "type": "text", "text": "hi", "quoteToken": f"q{number}"}
             await adapter.handle_callback(call(event_of("message", group=group, message=message)), Recorder())
@@ -126,7 +126,7 @@ async def test_each_answer_means_something() -> None:
         (No({}), SendUnclear),
     ]
     async with serve(Line()) as server:
-        adapter = LineAdapter.make(ACCOUNT, options_of(server.url))
+        adapter = LineAdapter(ACCOUNT, options_of(server.url))
         for number, (no, error) in enumerate(expected):
             server.refuses.append(no)
             with pytest.raises(PlatformError) as raised:

@@ -153,7 +153,7 @@ class FakeMatrix:
         self._is_limited = self._is_closed = False
 
     def adapter(self) -> MatrixAdapter:
-        return MatrixAdapter.make(ACCOUNT, self.options)
+        return MatrixAdapter(ACCOUNT, self.options)
 
     async def say(self, text: str, *, name: str = "alice", thread_id: str | None = None) -> Source:
         await self.is_heard()

@@ -181,7 +181,7 @@ async def test_without_keys_an_encrypted_room_gets_a_notice_and_nothing_goes_the
 ) -> None:
     recorder = Recorder()
     async with fake_matrix(home, tmp_path, stage) as fake:
-        adapter = MatrixAdapter.make(ACCOUNT, fake.options.model_copy(update={"keys": None}))
+        adapter = MatrixAdapter(ACCOUNT, fake.options.model_copy(update={"keys": None}))
         async with running(adapter, recorder):
             await fake.proxy.answered("/sync")
             for text in ("one", "two"):

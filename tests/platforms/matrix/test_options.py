@@ -49,7 +49,7 @@ def test_what_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
 def test_keys_need_the_part_for_encryption(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(client, "ENCRYPTION_ENABLED", False)
     with pytest.raises(BadArgument, match="matrix-encryption"):
-        MatrixAdapter.make("helper", Options.model_validate({**GIVEN, "keys": tmp_path}))
+        MatrixAdapter("helper", Options.model_validate({**GIVEN, "keys": tmp_path}))
 
 
 @pytest.mark.parametrize(

@@ -275,19 +275,19 @@ async def test_a_replacement_that_we_are_invited_to_goes_on_with_the_conversatio
 async def test_a_wrong_token_or_password_is_reported_in_words(fake: FakeMatrix) -> None:
     given = {"homeserver": fake.home.url, "user_id": fake.options.user_id}
     for wrong in ({"access_token": "nonsense"}, {"password": "nonsense"}):
-        adapter = MatrixAdapter.make(ACCOUNT, Options.model_validate({**given, **wrong}))
+        adapter = MatrixAdapter(ACCOUNT, Options.model_validate({**given, **wrong}))
         with pytest.raises(PlatformRefused, match="configure a new one") as refused:
             await adapter.check()
         assert "nonsense" not in str(refused.value)
         assert ("configure password there instead" in str(refused.value)) == ("access_token" in wrong)
     other = {**given, "user_id": "@other:palaver.test", "access_token": fake.stage.bot.token}
     with pytest.raises(PlatformRefused, match="but user_id is @other"):
-        await MatrixAdapter.make(ACCOUNT, Options.model_validate(other)).run(Recorder())
+        await MatrixAdapter(ACCOUNT, Options.model_validate(other)).run(Recorder())
 
 
 async def test_a_password_is_used_once_and_a_check_ends_no_log_in(fake: FakeMatrix) -> None:
     given = {"homeserver": fake.options.homeserver, "user_id": fake.options.user_id, "password": PASSWORD}
-    adapter, recorder = MatrixAdapter.make(ACCOUNT, Options.model_validate(given)), Recorder()
+    adapter, recorder = MatrixAdapter(ACCOUNT, Options.model_validate(given)), Recorder()
     assert fake.options.user_id in await adapter.check()
     async with running(adapter, recorder):
         await fake.say("hi")
@@ -308,7 +308,7 @@ async def test_keys_that_cannot_be_kept_or_read_are_reported_with_what_to_do(fak
     for keys, words in (("file/keys", "Let the gateway write there"), ("keys", "Restore the folder from a backup")):
         options = {**given, "access_token": fake.stage.bot.token, "keys": str(tmp_path / keys)}
         with pytest.raises(PlatformRefused, match=words) as refused:
-            await MatrixAdapter.make(ACCOUNT, Options.model_validate(options)).run(Recorder())
+            await MatrixAdapter(ACCOUNT, Options.model_validate(options)).run(Recorder())
         assert "Error" not in str(refused.value)
 
 
@@ -318,7 +318,7 @@ async def test_a_log_in_with_a_password_is_kept_for_the_next_start(home: Homeser
         recorder = Recorder()
 
         async def is_heard(number: int) -> None:
-            async with running(MatrixAdapter.make(ACCOUNT, Options.model_validate(given)), recorder):
+            async with running(MatrixAdapter(ACCOUNT, Options.model_validate(given)), recorder):
                 await fake.say(f"hello {number}")
                 await recorder.has(number)
 
@@ -347,7 +347,7 @@ async def test_a_log_in_that_was_ended_is_refused(home: Homeserver, tmp_path: Pa
 async def test_a_log_in_with_a_password_that_was_ended_is_made_again(home: Homeserver, tmp_path: Path) -> None:
     async with fake_matrix(home, tmp_path) as fake:
         given = {"homeserver": fake.options.homeserver, "user_id": fake.options.user_id, "password": PASSWORD}
-        adapter, recorder = MatrixAdapter.make(ACCOUNT, Options.model_validate(given)), Recorder()
+        adapter, recorder = MatrixAdapter(ACCOUNT, Options.model_validate(given)), Recorder()
         running_once = asyncio.create_task(adapter.run(recorder))
         await fake.is_heard()
         home.ask("POST", "/_matrix/client/v3/logout/all", {}, fake.stage.bot.token)

@@ -186,7 +186,7 @@ class FakeMattermost(CalledChat):
         self.thread_id = server.write(US, channel_id=self.chat_id, message="root", create_at=1, update_at=1)["id"]
 
     def adapter(self) -> Adapter:
-        adapter = MattermostAdapter.make(ACCOUNT, options_of(self.server.url))
+        adapter = MattermostAdapter(ACCOUNT, options_of(self.server.url))
         forget_names(adapter, "_people")
         return reached(adapter, self.server)
 

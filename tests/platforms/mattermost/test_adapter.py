@@ -123,7 +123,7 @@ async def test_each_answer_means_something() -> None:
         (No({}), SendUnclear),
     ]
     async with serve(Mattermost()) as server:
-        adapter = MattermostAdapter.make(ACCOUNT, options_of(server.url))
+        adapter = MattermostAdapter(ACCOUNT, options_of(server.url))
         for number, (no, kind) in enumerate(expected):
             server.refuses.append(no)
             with pytest.raises(PlatformError) as raised:

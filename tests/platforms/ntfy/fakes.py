@@ -101,7 +101,7 @@ class FakeNtfy(CalledChat):
     chat_id = TOPIC
 
     def adapter(self) -> Adapter:
-        return reached(NtfyAdapter.make(ACCOUNT, options_of(self.server.url)), self.server)
+        return reached(NtfyAdapter(ACCOUNT, options_of(self.server.url)), self.server)
 
     async def say(self, text: str, *, name: str = "alice", thread_id: str | None = None, **more: Any) -> Source:
         assert (name, thread_id) == ("alice", None)

@@ -53,7 +53,7 @@ async def test_a_protected_topic_has_no_buttons() -> None:
     async with serve(Ntfy()) as server:
         for token in (None, TOKEN):
             server.token = token
-            adapter = NtfyAdapter.make(ACCOUNT, options_of(server.url, token=token))
+            adapter = NtfyAdapter(ACCOUNT, options_of(server.url, token=token))
             assert TOPIC in await adapter.check()
             await adapter.send(TO, idempotency_key="x")
             assert ("actions" in server.sent[-1].raw) is (token is None)
@@ -61,7 +61,7 @@ async def test_a_protected_topic_has_no_buttons() -> None:
 
 
 async def test_files_come_from_the_server_only() -> None:
-    adapter = NtfyAdapter.make(ACCOUNT, options_of("https://ntfy.sh"))
+    adapter = NtfyAdapter(ACCOUNT, options_of("https://ntfy.sh"))
     for handle in ("//evil.example/file/x", "/file/../v1/account", "/v1/account", None):
         with pytest.raises(SendRefused):
             adapter.fetch(Attachment(Label("x"), handle=handle))
@@ -89,7 +89,7 @@ async def test_each_answer_means_something() -> None:
         (No({}), SendUnclear),
     ]
     async with serve(Ntfy()) as server:
-        adapter = NtfyAdapter.make(ACCOUNT, options_of(server.url))
+        adapter = NtfyAdapter(ACCOUNT, options_of(server.url))
         for no, kind in expected:
             server.refuses.append(no)
             with pytest.raises(PlatformError) as raised:

@@ -96,7 +96,7 @@ class FakeQq(CalledChat):
     group = ""
 
     def adapter(self) -> Adapter:
-        adapter = QqAdapter.make(ACCOUNT, options_of(self.server.url))
+        adapter = QqAdapter(ACCOUNT, options_of(self.server.url))
         setattr(adapter, "_windows", _Talkative(1))  # noqa: B010
         return reached(adapter, self.server)
 

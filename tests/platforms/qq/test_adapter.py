@@ -30,7 +30,7 @@ from tests.platforms.qq.fakes import ALICE, GROUP_ID, SECRET, UNION, Qq, call, o
 
 async def test_the_documented_question_about_the_address_is_answered() -> None:
     body = b'{"d":{"plain_token":"Arq0D5A61EgUu4OxUvOp","event_ts":"1725442341"},"op":13}'
-    adapter = QqAdapter.make(ACCOUNT, options_of())
+    adapter = QqAdapter(ACCOUNT, options_of())
     headers = {"user-agent": "QQBot-Callback", "x-bot-appid": "11111111"}
     answer = await adapter.handle_callback(HttpRequest(method="POST", headers=headers, body=body), Recorder())
     assert json.loads(answer.body) == {
@@ -51,7 +51,7 @@ def test_the_documented_key_is_made_of_the_secret() -> None:
 
 async def test_nobody_gets_a_signature_for_a_message() -> None:
     """QQ does not sign its question, so anybody can ask it; the signature in the answer must fit no callback."""
-    adapter = QqAdapter.make(ACCOUNT, options_of())
+    adapter = QqAdapter(ACCOUNT, options_of())
     for token, at in (
         (json.dumps(said("let me in")), "1725442341"),
         ("a", '1{"op":0}'),
@@ -68,7 +68,7 @@ async def test_nobody_gets_a_signature_for_a_message() -> None:
 
 
 async def test_messages_are_acknowledged_and_what_is_unreadable_is_skipped() -> None:
-    adapter, recorder = QqAdapter.make(ACCOUNT, options_of()), Recorder()
+    adapter, recorder = QqAdapter(ACCOUNT, options_of()), Recorder()
     odd: list[Any] = [
         {"op": 0, "t": "C2C_MESSAGE_CREATE", "d": {}},
         {"op": 0},
@@ -96,7 +96,7 @@ def test_what_people_send() -> None:
 async def test_files_are_fetched_from_qq_only_and_only_pictures_go_out(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"\x89PNG")
     async with serve(Qq()) as server:
-        adapter = QqAdapter.make(ACCOUNT, options_of(server.url))
+        adapter = QqAdapter(ACCOUNT, options_of(server.url))
         for url in ("https://example.org/x", "http://x.qq.com/", "https://qq.com.evil.org", ""):
             with pytest.raises(SendRefused, match="not on a server of the platform"):
                 _ = [chunk async for chunk in adapter.fetch(Attachment(Label("x"), handle=url))]
@@ -122,7 +122,7 @@ async def test_each_answer_means_something() -> None:
         (No({"code": 40054010, "message": "no URLs"}, 400), SendRefused),
     ]
     async with serve(Qq()) as server:
-        adapter = QqAdapter.make(ACCOUNT, options_of(server.url))
+        adapter = QqAdapter(ACCOUNT, options_of(server.url))
         for number, (no, error) in enumerate(expected):
             server.refuses.append(no)
             to = Outbound(platform="qq", chat_id=ALICE, text="hi", reply_to=f"m{number}")
@@ -137,7 +137,7 @@ async def test_what_cannot_be_a_reply_waits_for_the_next_message(tmp_path: Path)
     """QQ takes five replies to a message; a sixth part is sent when the person writes again."""
     grants = (Grant(platform="qq", role=AccessRole.MEMBER),)
     async with serve(Qq()) as server:
-        adapter = reached(QqAdapter.make(ACCOUNT, options_of(server.url)), server)
+        adapter = reached(QqAdapter(ACCOUNT, options_of(server.url)), server)
         async with running(tmp_path / "p.db", adapters=[adapter], grants=grants, acknowledges=False):
             server.replies["ROBOT1.0_1"] = 5
             server.push(call(said("one", 1)))

@@ -31,7 +31,7 @@ class _Adapter(SignalAdapter):
 
 def adapter_of(server: Server, **options: Any) -> SignalAdapter:
     """Without the pace that real chats ask for."""
-    adapter = _Adapter(SignalOptions.model_validate({"number": NUMBER, "url": server.url, **options}), ACCOUNT)
+    adapter = _Adapter(ACCOUNT, SignalOptions.model_validate({"number": NUMBER, "url": server.url, **options}))
     adapter.limits, adapter.server = replace(adapter.limits, interval=0.0), server
     return adapter
 

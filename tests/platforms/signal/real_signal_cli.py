@@ -59,7 +59,7 @@ async def _started(process: asyncio.subprocess.Process, url: str, log: Path) -> 
 
 
 async def test_the_daemon_says_what_our_own_server_says(url: str) -> None:
-    adapter = SignalAdapter(SignalOptions(number=NUMBER, url=url), "helper")
+    adapter = SignalAdapter("helper", SignalOptions(number=NUMBER, url=url))
     async with httpx2.AsyncClient() as client:
         asked: dict[str, Any] = {"jsonrpc": "2.0", "method": "version", "id": 1}
         found = (await client.post(f"{url}/api/v1/rpc", json=asked)).json()

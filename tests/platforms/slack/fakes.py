@@ -25,7 +25,7 @@ def options_of(server: Server, **options: Any) -> SlackOptions:
 
 def adapter_of(server: Server, **options: Any) -> SlackAdapter:
     """Without the pace that real channels ask for."""
-    adapter = SlackAdapter.make(ACCOUNT, options_of(server, **options))
+    adapter = SlackAdapter(ACCOUNT, options_of(server, **options))
     adapter.limits = replace(adapter.limits, interval=0.0, draft_interval=0.1)
     return adapter
 

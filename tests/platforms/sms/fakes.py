@@ -77,7 +77,7 @@ class FakeSms(CalledChat):
     has_tokens = False
 
     def adapter(self) -> Adapter:
-        return reached(SmsAdapter.make(ACCOUNT, options_of(self.server.url)), self.server)
+        return reached(SmsAdapter(ACCOUNT, options_of(self.server.url)), self.server)
 
     async def say(self, text: str, *, name: str = "alice", thread_id: str | None = None, **more: Any) -> Source:
         assert thread_id is None

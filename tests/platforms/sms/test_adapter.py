@@ -32,7 +32,7 @@ def test_the_documented_signature() -> None:
 
 
 async def test_a_call_that_is_not_signed_for_this_address_is_refused() -> None:
-    adapter, recorder = SmsAdapter.make(ACCOUNT, options_of()), Recorder()
+    adapter, recorder = SmsAdapter(ACCOUNT, options_of()), Recorder()
     elsewhere = call(form_of("hi"), url="https://gateway.example.org/in/sms/other")
     for wrong in (call(form_of("hi"), token="x"), elsewhere):  # noqa: S106
         assert (await adapter.handle_callback(wrong, recorder)).status == 401
@@ -40,7 +40,7 @@ async def test_a_call_that_is_not_signed_for_this_address_is_refused() -> None:
 
 
 async def test_unreadable_messages_are_skipped_and_answered() -> None:
-    adapter, recorder = SmsAdapter.make(ACCOUNT, options_of()), Recorder()
+    adapter, recorder = SmsAdapter(ACCOUNT, options_of()), Recorder()
     odd = [{"Body": "x"}, form_of("x", From=""), form_of("x", NumMedia="many"), form_of("x", NumMedia="9")]
     for form in [*odd, form_of("fine")]:
         reply = await adapter.handle_callback(call(form), recorder)
@@ -49,7 +49,7 @@ async def test_unreadable_messages_are_skipped_and_answered() -> None:
 
 
 async def test_files_come_from_this_account_only() -> None:
-    adapter = SmsAdapter.make(ACCOUNT, options_of())
+    adapter = SmsAdapter(ACCOUNT, options_of())
     for path in ("/etc/passwd", "//evil.example/x", f"/2010-04-01/Accounts/{SID}/../x", ""):
         with pytest.raises(SendRefused):
             adapter.fetch(Attachment(Label("x"), handle=path))
@@ -76,7 +76,7 @@ async def test_each_answer_means_something() -> None:
         (No({}), SendUnclear),
     ]
     async with serve(Twilio()) as server:
-        adapter = SmsAdapter.make(ACCOUNT, options_of(server.url))
+        adapter = SmsAdapter(ACCOUNT, options_of(server.url))
         for no, kind in expected:
             server.refuses.append(no)
             with pytest.raises(PlatformError) as raised:
@@ -88,6 +88,6 @@ async def test_each_answer_means_something() -> None:
                 await adapter.send(TO, idempotency_key="x")
             assert busy.value.after == seconds, code
         for sender, field in ((OURS, "From"), ("MG" + "0" * 32, "MessagingServiceSid")):
-            adapter = SmsAdapter.make(ACCOUNT, options_of(server.url, sender=sender))
+            adapter = SmsAdapter(ACCOUNT, options_of(server.url, sender=sender))
             await adapter.send(TO, idempotency_key="x")
             assert server.sent[-1].raw[field] == sender

@@ -104,7 +104,7 @@ class FakeTeams(CalledChat):
     fix = "client secret"
 
     def adapter(self) -> Adapter:
-        return reached(TeamsAdapter.make(ACCOUNT, options_of(self.server.url)), self.server)
+        return reached(TeamsAdapter(ACCOUNT, options_of(self.server.url)), self.server)
 
     def activity(self, kind: str, number: object, name: str = "alice", **more: Any) -> Json:
         conversation: Json = {"id": self.conversation, "conversationType": self.type_of_chat, "tenantId": TENANT}

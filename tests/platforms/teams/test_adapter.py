@@ -43,12 +43,12 @@ async def test_an_unknown_tenant_is_something_that_a_person_must_correct() -> No
     async with serve(Teams()) as server:
         server.trouble = No({"error": "invalid_request", "error_description": "AADSTS90002: no such tenant"}, 400)
         with pytest.raises(PlatformRefused, match="the tenant"):
-            await TeamsAdapter.make(ACCOUNT, options_of(server.url)).check()
+            await TeamsAdapter(ACCOUNT, options_of(server.url)).check()
 
 
 async def test_only_calls_for_this_service_and_channel_are_accepted() -> None:
     async with serve(Teams()) as server:
-        adapter, recorder = TeamsAdapter.make(ACCOUNT, options_of(server.url)), Recorder()
+        adapter, recorder = TeamsAdapter(ACCOUNT, options_of(server.url)), Recorder()
         activity = FakeTeams(server).activity("message", 1, text="hi")
         service = activity["serviceUrl"]
         claims = {"iss": "https://api.botframework.com", "aud": APP, "serviceurl": service}
@@ -69,7 +69,7 @@ async def test_only_calls_for_this_service_and_channel_are_accepted() -> None:
 
 async def test_an_answer_goes_to_the_service_that_called() -> None:
     async with serve(Teams()) as server:
-        adapter = TeamsAdapter.make(ACCOUNT, options_of(server.url))
+        adapter = TeamsAdapter(ACCOUNT, options_of(server.url))
         await adapter.send(TO, idempotency_key="1")
         await adapter.handle_callback(call(FakeTeams(server).activity("message", 1, text="hi")), Recorder())
         await adapter.send(TO, idempotency_key="2")
@@ -105,7 +105,7 @@ def test_an_activity_with_anything_in_it_is_read_or_skipped() -> None:
 
 
 async def test_files_come_from_microsoft_only() -> None:
-    adapter = TeamsAdapter.make(ACCOUNT, options_of("http://127.0.0.1:1"))
+    adapter = TeamsAdapter(ACCOUNT, options_of("http://127.0.0.1:1"))
     for url in ("http://x.sharepoint.com/a", "https://sharepoint.com.evil.example/a", "http://169.254.169.254/", None):
         with pytest.raises(SendRefused):
             await anext(aiter(adapter.fetch(Attachment(Label("x"), handle=url))))
@@ -141,7 +141,7 @@ async def test_each_answer_means_something() -> None:
         (No({}), SendUnclear),
     ]
     async with serve(Teams()) as server:
-        adapter = TeamsAdapter.make(ACCOUNT, options_of(server.url))
+        adapter = TeamsAdapter(ACCOUNT, options_of(server.url))
         for no, kind in expected:
             server.refuses.append(no)
             with pytest.raises(PlatformError) as raised:

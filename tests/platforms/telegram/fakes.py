@@ -29,7 +29,7 @@ def options_of(server: Server, **options: Any) -> TelegramOptions:
 
 def adapter_of(server: Server, **options: Any) -> TelegramAdapter:
     """Without the pace that real chats ask for."""
-    adapter = TelegramAdapter.make(ACCOUNT, options_of(server, **options))
+    adapter = TelegramAdapter(ACCOUNT, options_of(server, **options))
     adapter.limits = replace(adapter.limits, interval=0.0)
     return adapter
 
@@ -184,7 +184,7 @@ class FakeCallbacks(_FakeTelegram):
         return self.world.chat(7, topics={77})
 
     def adapter(self) -> TelegramAdapter:
-        adapter = _Called(options_of(self.server, **WEBHOOK), ACCOUNT)
+        adapter = _Called(ACCOUNT, options_of(self.server, **WEBHOOK))
         adapter.limits, adapter.server = replace(adapter.limits, interval=0.0), self.server
         return adapter
 

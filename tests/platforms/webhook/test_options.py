@@ -62,9 +62,9 @@ def test_what_is_right_is_understood() -> None:
 async def test_the_installed_adapter_says_what_an_account_is_for() -> None:
     assert load_factory("webhook") is WebhookAdapter
     posts = {"secret": SECRET, "url": "https://example.org/hook?token=hush"}
-    both = WebhookAdapter.make("ci", WebhookOptions.model_validate({**posts, "called": "yes"}))
+    both = WebhookAdapter("ci", WebhookOptions.model_validate({**posts, "called": "yes"}))
     assert await both.check() == "is called at /in/webhook/ci, signed as standard, posts to example.org"
-    told = WebhookAdapter.make("audit", WebhookOptions.model_validate(posts))
+    told = WebhookAdapter("audit", WebhookOptions.model_validate(posts))
     assert (await told.check(), told.takes_callbacks) == ("posts to example.org", False)
 
 

@@ -156,7 +156,7 @@ class FakeWeChat(_Chat):
     takes_documents = False
 
     def adapter(self) -> Adapter:
-        return reached(WeChatAdapter.make(ACCOUNT, wechat_options(self.server.url)), self.server)
+        return reached(WeChatAdapter(ACCOUNT, wechat_options(self.server.url)), self.server)
 
     async def shown_files(self) -> Sequence[NewFile]:
         return [each.file for each in self.server.sent if each.file]
@@ -176,7 +176,7 @@ class FakeWeCom(_Chat):
     fix = "Secret"
 
     def adapter(self) -> Adapter:
-        adapter = WeComAdapter.make(ACCOUNT, wecom_options(self.server.url))
+        adapter = WeComAdapter(ACCOUNT, wecom_options(self.server.url))
         forget_names(adapter, "_people")
         return reached(adapter, self.server)
 

@@ -78,11 +78,11 @@ def test_the_documented_example_of_wechat_is_opened() -> None:
 
 async def test_the_question_about_the_address_is_answered() -> None:
     key = "jWmYm7qr5nMoAUwZRjGtBxmz3KA1tkAj3ykkR6q2B2C"
-    wecom = WeComAdapter.make(ACCOUNT, wecom_options(token="QDG6eK", encoding_aes_key=key))  # noqa: S106 - of the example
+    wecom = WeComAdapter(ACCOUNT, wecom_options(token="QDG6eK", encoding_aes_key=key))  # noqa: S106 - of the example
     asked = HttpRequest(method="GET", query=query_of(WECOM_EXAMPLE))
     answer = await wecom.handle_callback(asked, Recorder())
     assert (answer.status, answer.body) == (200, b"1616140317555161061"), "the documented example"
-    wechat = WeChatAdapter.make(ACCOUNT, wechat_options())
+    wechat = WeChatAdapter(ACCOUNT, wechat_options())
     signature = Envelope(token=TOKEN, encoding_key=KEY, receiver=APP_ID).sign("1", "2")
     query = {"signature": signature, "timestamp": "1", "nonce": "2", "echostr": "4375120948345356249"}
     answer = await wechat.handle_callback(HttpRequest(method="GET", query=query), Recorder())
@@ -139,8 +139,8 @@ async def test_each_error_code_means_something() -> None:
     ]
     async with serve(WeChat()) as wechat, serve(WeCom()) as wecom:
         adapters = {
-            WeChat: WeChatAdapter.make(ACCOUNT, wechat_options(wechat.url)),
-            WeCom: WeComAdapter.make(ACCOUNT, wecom_options(wecom.url)),
+            WeChat: WeChatAdapter(ACCOUNT, wechat_options(wechat.url)),
+            WeCom: WeComAdapter(ACCOUNT, wecom_options(wecom.url)),
         }
         for kind, code, error in expected:
             (wechat if kind is WeChat else wecom).refuses.append(No({"errcode": code, "errmsg": "x"}))
@@ -152,7 +152,7 @@ async def test_each_error_code_means_something() -> None:
 async def test_wechat_takes_pictures_but_no_documents(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"\x89PNG\r\n")
     async with serve(WeChat()) as server:
-        adapter = WeChatAdapter.make(ACCOUNT, wechat_options(server.url))
+        adapter = WeChatAdapter(ACCOUNT, wechat_options(server.url))
         picture = Attachment(Label("a.png"), "image/png", 6)
         await adapter.send_file(to("look", file=picture), tmp_path / "x", idempotency_key="1")
         assert [(each.raw["msgtype"], each.text) for each in server.sent] == [("image", ""), ("text", "look")]
@@ -179,7 +179,7 @@ async def test_an_unverified_account_answers_the_call_or_keeps_the_answer_for_th
         yield Final(text="done & dusted")
 
     async with serve(WeChat()) as server:
-        adapter = WeChatAdapter.make(ACCOUNT, wechat_options(server.url, passive=True))
+        adapter = WeChatAdapter(ACCOUNT, wechat_options(server.url, passive=True))
         adapter.repeat_seconds = 0.0
         reached_by: list[Any] = []
         run = adapter.run

@@ -22,7 +22,7 @@ _numbers = count(1)
 
 def bridge_adapter(bridge: Bridge, **options: Any) -> BridgeAdapter:
     given = {"bridge_url": bridge.url, "bridge_secret": SECRET, "read_receipts": False}
-    adapter = BridgeAdapter(WhatsAppOptions.model_validate({**given, **options}), ACCOUNT)
+    adapter = BridgeAdapter(ACCOUNT, WhatsAppOptions.model_validate({**given, **options}))
     adapter.limits = replace(adapter.limits, interval=0.0)
     return adapter
 

@@ -52,7 +52,7 @@ class Called(CloudAdapter):
 
 
 def adapter_of(server: Server, **options: Any) -> Called:
-    adapter = Called(options_of(server, **options), ACCOUNT)
+    adapter = Called(ACCOUNT, options_of(server, **options))
     adapter.server = server
     return adapter
 

@@ -56,7 +56,7 @@ class Linked(Recorder):
 async def call(update: Any, **headers: str) -> tuple[int, Recorder]:
     body, recorder = update if isinstance(update, bytes) else json.dumps(update).encode(), Recorder()
     request = HttpRequest(method="POST", headers=headers or signed(body), body=body)
-    response = await CloudAdapter(options_of(), "shop").handle_callback(request, recorder)
+    response = await CloudAdapter("shop", options_of()).handle_callback(request, recorder)
     return int(response.status), recorder
 
 
@@ -66,7 +66,7 @@ def update(*messages: Any, number: str = NUMBER_ID) -> dict[str, Any]:
 
 
 async def test_the_handshake_returns_the_challenge_only_to_those_who_know_the_token() -> None:
-    adapter = CloudAdapter(options_of(), "shop")
+    adapter = CloudAdapter("shop", options_of())
     query = {"hub.mode": "subscribe", "hub.challenge": "1158201444", "hub.verify_token": VERIFY_TOKEN}
     answer = await adapter.handle_callback(HttpRequest(method="GET", query=query), Recorder())
     assert (answer.status, answer.body) == (200, b"1158201444")

@@ -109,7 +109,7 @@ class FakeXmpp:
     def adapter(self) -> Adapter:
         files = [f"http://127.0.0.1:{self.server.http_port}"]
         options = options_of(self.between.port, self.bot, rooms=self.rooms, file_hosts=files)
-        adapter = XmppAdapter.make(ACCOUNT, options)
+        adapter = XmppAdapter(ACCOUNT, options)
         setattr(adapter, "limits", replace(adapter.limits, interval=0.0))  # noqa: B010 - the server has no limits
         return adapter
 

@@ -61,20 +61,20 @@ def _connect_nowhere(_: object) -> None:
 async def test_check_says_who_we_are_or_what_to_do(xmpp_server: Prosody, monkeypatch: pytest.MonkeyPatch) -> None:
     xmpp_server.register("checked", "secret")
     right, wrong = (options_of(xmpp_server.port, "checked", password=password) for password in ("secret", "wrong"))
-    assert await XmppAdapter.make(ACCOUNT, right).check() == f"checked@{DOMAIN}"
+    assert await XmppAdapter(ACCOUNT, right).check() == f"checked@{DOMAIN}"
     with pytest.raises(PlatformRefused, match="rejects the password"):
-        await XmppAdapter.make(ACCOUNT, wrong).check()
+        await XmppAdapter(ACCOUNT, wrong).check()
     # The same server, under an address that is not the loopback's.
     elsewhere = options_of(xmpp_server.port, "checked", host="0.0.0.0")  # noqa: S104
     with pytest.raises(PlatformRefused, match="offers no TLS"):
-        await XmppAdapter.make(ACCOUNT, elsewhere).check()
+        await XmppAdapter(ACCOUNT, elsewhere).check()
     with pytest.raises(PlatformDown, match=r"127.0.0.1:1: .*Check host and port"):
-        await XmppAdapter.make(ACCOUNT, options_of(1, "checked")).check()
+        await XmppAdapter(ACCOUNT, options_of(1, "checked")).check()
     monkeypatch.setattr(stream, "_CONNECT_SECONDS", 0.0)
     monkeypatch.setattr(stream.slixmpp.ClientXMPP, "connect", _connect_nowhere)
     nowhere = XmppOptions.model_validate({"jid": "bot@nowhere.invalid", "password": "x"})
     with pytest.raises(PlatformDown, match=r"nowhere.invalid: no answer. Check jid"):
-        await XmppAdapter.make(ACCOUNT, nowhere).check()
+        await XmppAdapter(ACCOUNT, nowhere).check()
 
 
 async def test_a_password_is_sent_over_tls_with_a_valid_certificate_only(
@@ -85,7 +85,7 @@ async def test_a_password_is_sent_over_tls_with_a_valid_certificate_only(
     with prosody(certificate) as server:
         server.register("bot", "secret")
         # An address of this machine that is not the loopback's.
-        adapter = XmppAdapter.make(ACCOUNT, options_of(server.port, "bot", host="0.0.0.0"))  # noqa: S104
+        adapter = XmppAdapter(ACCOUNT, options_of(server.port, "bot", host="0.0.0.0"))  # noqa: S104
         with pytest.raises(PlatformRefused, match="certificate"):
             await adapter.check()
         trusting = ssl.create_default_context(cafile=str(certificate))
@@ -114,7 +114,7 @@ def _self_signed() -> bytes:
 
 
 async def test_without_a_connection_nothing_is_sent(xmpp_server: Prosody) -> None:
-    adapter = XmppAdapter.make(ACCOUNT, options_of(xmpp_server.port, "nobody"))
+    adapter = XmppAdapter(ACCOUNT, options_of(xmpp_server.port, "nobody"))
     with pytest.raises(PlatformDown):
         await adapter.send(Outbound(platform="xmpp", chat_id=f"ann@{DOMAIN}", text="hi"), idempotency_key="1")
 
@@ -160,7 +160,7 @@ async def test_what_is_not_stored_is_not_acknowledged(fake: FakeXmpp) -> None:
 async def test_a_server_that_restarts_loses_nothing() -> None:
     with prosody() as server:
         server.register("bot", "secret")
-        adapter, recorder = XmppAdapter.make(ACCOUNT, options_of(server.port, "bot")), Recorder()
+        adapter, recorder = XmppAdapter(ACCOUNT, options_of(server.port, "bot")), Recorder()
         async with running(adapter, recorder):
             for number, hard in enumerate((False, True)):
                 async with person(server, "ann") as ann:
@@ -179,7 +179,7 @@ async def test_without_an_archive_the_server_keeps_what_is_not_stored() -> None:
         server.register("bot", "secret")
         recorder = Recorder()
         async with person(server, "ann") as ann:
-            async with running(XmppAdapter.make(ACCOUNT, options_of(server.port, "bot")), recorder):
+            async with running(XmppAdapter(ACCOUNT, options_of(server.port, "bot")), recorder):
                 await ann.say(f"bot@{DOMAIN}", "one")
                 await recorder.has(1)
                 recorder.writes.clear()
@@ -187,7 +187,7 @@ async def test_without_an_archive_the_server_keeps_what_is_not_stored() -> None:
                 await recorder.was_offered(2)
             recorder.writes.set()
             await ann.say(f"bot@{DOMAIN}", "three")
-            async with running(XmppAdapter.make(ACCOUNT, options_of(server.port, "bot")), recorder):
+            async with running(XmppAdapter(ACCOUNT, options_of(server.port, "bot")), recorder):
                 await recorder.has(3)
     assert recorder.texts == ["one", "two", "three"]
 
@@ -349,7 +349,7 @@ async def test_a_message_is_of_who_had_the_nick_as_it_came(room: FakeRoom) -> No
 async def test_a_room_that_cannot_be_entered_stops_nothing(fake: FakeXmpp, caplog: pytest.LogCaptureFixture) -> None:
     options = options_of(fake.between.port, fake.bot, rooms=[f"x@nowhere.{DOMAIN}"])
     recorder = Recorder()
-    async with running(XmppAdapter.make(ACCOUNT, options), recorder):
+    async with running(XmppAdapter(ACCOUNT, options), recorder):
         await fake.say("hi")
         await recorder.has(1)
     assert "xmpp.not_joined" in {getattr(each, "action", None) for each in caplog.records}

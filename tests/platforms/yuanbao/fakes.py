@@ -183,7 +183,7 @@ class FakeYuanbao(CalledChat):
     def adapter(self) -> Adapter:
         given = {"app_key": KEY, "app_secret": SECRET, "api_url": self.server.url, "storage_url": self.server.url}
         socket = f"ws{self.server.url.removeprefix('http')}/wss"
-        adapter = YuanbaoAdapter.make(ACCOUNT, YuanbaoOptions.model_validate({**given, "socket_url": socket}))
+        adapter = YuanbaoAdapter(ACCOUNT, YuanbaoOptions.model_validate({**given, "socket_url": socket}))
         return reached(adapter, self.server)
 
     async def _push(self, *parts: bytes, name: str = "alice", **more: Any) -> Source:

@@ -86,10 +86,6 @@ class DingTalkAdapter:
         )
         self._media = RestApi("DingTalk", options.media_url, fix=_WRONG_SECRET)
 
-    @classmethod
-    def make(cls, account: str, options: DingTalkOptions) -> "DingTalkAdapter":
-        return cls(account, options)
-
     async def _fetch_token(self) -> tuple[str, float]:
         secret = {"appKey": self._options.client_id, "appSecret": self._secret}
         found = await self._api.ask("POST", "/v1.0/oauth2/accessToken", json=secret)

@@ -29,7 +29,6 @@ from palaver.platforms.discord.parse import attachments_in
 from palaver.platforms.discord.render import MAX_TEXT, is_id, message
 from palaver.protocols import (
     Attachment,
-    Clock,
     Limits,
     MenuCommand,
     Outbound,
@@ -70,15 +69,11 @@ class DiscordAdapter:
     # The rest is for marks and what the gateway adds. Discord takes five messages in five seconds, edits apart.
     limits = Limits(text=MAX_TEXT - 100, interval=1.0, draft_interval=1.5)
 
-    def __init__(self, options: DiscordOptions, account: str, clock: Clock | None = None) -> None:
+    def __init__(self, account: str, options: DiscordOptions) -> None:
         self.account = account
         self._options = options
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._open: Connection | None = None
-
-    @classmethod
-    def make(cls, account: str, options: DiscordOptions) -> "DiscordAdapter":
-        return cls(options, account)
 
     async def run(self, receiver: Receiver) -> None:
         connection = Connection(self._options)

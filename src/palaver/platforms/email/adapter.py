@@ -22,7 +22,6 @@ from palaver.platforms.email.parse import NewMail, Skipped, files_of, parse, sub
 from palaver.platforms.email.render import attach, message_id, recipients_of, render, subject_for
 from palaver.protocols import (
     Attachment,
-    Clock,
     Limits,
     Outbound,
     PlatformError,
@@ -56,16 +55,12 @@ class EmailAdapter:
     guide = GUIDE
     limits = Limits(text=50_000, interval=1.0)
 
-    def __init__(self, options: EmailOptions, account: str, clock: Clock | None = None) -> None:
+    def __init__(self, account: str, options: EmailOptions) -> None:
         self.account = account
         self._options = options
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._subjects: dict[str, str] = {}
         """Subjects of recent threads; others are looked up."""
-
-    @classmethod
-    def make(cls, account: str, options: EmailOptions) -> "EmailAdapter":
-        return cls(options, account)
 
     async def check(self) -> str:
         async with opened(self._options):

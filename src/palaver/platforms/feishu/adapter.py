@@ -97,10 +97,6 @@ class FeishuAdapter:
         self._places: dict[str, str | None] = {}
         """The chats of our messages that somebody reacted to; None for messages of others."""
 
-    @classmethod
-    def make(cls, account: str, options: FeishuOptions) -> "FeishuAdapter":
-        return cls(account, options)
-
     async def _fetch_token(self) -> tuple[str, float]:
         secret = {"app_id": self._options.app_id, "app_secret": self._options.app_secret.get_secret_value()}
         found = await self._api.ask("POST", "/auth/v3/tenant_access_token/internal", json=secret)

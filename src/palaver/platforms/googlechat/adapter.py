@@ -76,10 +76,6 @@ class GoogleChatAdapter:
         self._open = RestApi("Google", options.keys_url)
         self._bearer = BearerTokens(self._fetch_keys, issuer=_ISSUER, audience=options.project_number)
 
-    @classmethod
-    def make(cls, account: str, options: GoogleChatOptions) -> "GoogleChatAdapter":
-        return cls(account, options)
-
     async def _fetch_token(self) -> tuple[str, float]:
         now, url = int(time.time()), self._options.token_url
         claims = {

@@ -57,10 +57,6 @@ class HomeAssistantAdapter:
         self._numbers = count(1)
         self._asked = PendingAnswers[int, Json]()
 
-    @classmethod
-    def make(cls, account: str, options: HomeAssistantOptions) -> "HomeAssistantAdapter":
-        return cls(account, options)
-
     async def check(self) -> str:
         async with self._connected() as (line, version):
             await self._subscribe(line)

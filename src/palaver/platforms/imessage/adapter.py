@@ -19,7 +19,6 @@ from palaver.platforms.imessage.render import file_name, render
 from palaver.protocols import (
     Attachment,
     BackgroundTasks,
-    Clock,
     HttpRequest,
     HttpResponse,
     Limits,
@@ -60,10 +59,10 @@ class IMessageAdapter:
     guide = GUIDE
     limits = Limits(text=4000, one_paragraph=True)
 
-    def __init__(self, options: IMessageOptions, account: str, clock: Clock | None = None) -> None:
+    def __init__(self, account: str, options: IMessageOptions) -> None:
         self.account = account
         self._options = options
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._api = api_of(options)
         self._reader: Reader | None = None
         """While this worker serves the account."""
@@ -73,10 +72,6 @@ class IMessageAdapter:
         self._unread: set[str] = set()
         self._receipts: deque[str] = deque(maxlen=_KNOWN_RECEIPTS)
         self._background = BackgroundTasks()
-
-    @classmethod
-    def make(cls, account: str, options: IMessageOptions) -> "IMessageAdapter":
-        return cls(options, account)
 
     async def check(self) -> str:
         return str(await fetch_info(self._api))

@@ -38,10 +38,6 @@ class IrcAdapter:
         self._network = options.network or options.server
         self._connection: Connection | None = None
 
-    @classmethod
-    def make(cls, account: str, options: IrcOptions) -> "IrcAdapter":
-        return cls(account, options)
-
     async def check(self) -> str:
         """Log in, next to the running gateway if there is one: then under another nick."""
         async with connected(self._options) as connection:

@@ -69,10 +69,6 @@ class LineAdapter:
         self._sent: dict[str, None] = {}
         """Our last messages: LINE does not tell the author of what somebody quotes."""
 
-    @classmethod
-    def make(cls, account: str, options: LineOptions) -> "LineAdapter":
-        return cls(account, options)
-
     async def check(self) -> str:
         found = await self._api.call("GET", "/v2/bot/info")
         return one_line(f"{found.get('displayName', '')} {found.get('basicId', '')}", 200)

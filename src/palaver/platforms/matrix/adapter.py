@@ -37,6 +37,7 @@ class MatrixAdapter:
     limits = Limits(text=MAX_TEXT_BYTES, unit=Unit.UTF8, draft_interval=2.0, repeats_safely=True)
 
     def __init__(self, account: str, options: Options) -> None:
+        check_extra(options)
         self.account: str | None = account
         self._name = account
         self._options = options
@@ -50,11 +51,6 @@ class MatrixAdapter:
         """The last ones by id. They outlive a connection: what takes one back names only its id."""
         self._client: Client | None = None
         self._sender: MessageSender | None = None
-
-    @classmethod
-    def make(cls, account: str, options: Options) -> "MatrixAdapter":
-        check_extra(options)
-        return cls(account, options)
 
     async def check(self) -> str:
         """Log in as another device, so that a running gateway keeps its login."""

@@ -90,10 +90,6 @@ class MattermostAdapter:
         self._connection, self._next = "", 0
         """To resume: the id of the last connection, and the number of the event that follows."""
 
-    @classmethod
-    def make(cls, account: str, options: MattermostOptions) -> "MattermostAdapter":
-        return cls(account, options)
-
     async def check(self) -> str:
         found = await self._api.call("GET", "/users/me")
         self._us = Us(self.account, str(found["id"]), str(found["username"]))

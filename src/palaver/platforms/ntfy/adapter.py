@@ -58,10 +58,6 @@ class NtfyAdapter:
         self._has_buttons = not token
         self._api = RestApi("ntfy", options.url, headers=headers, fix=_WRONG_TOKEN, explain=_explain)
 
-    @classmethod
-    def make(cls, account: str, options: NtfyOptions) -> "NtfyAdapter":
-        return cls(account, options)
-
     async def check(self) -> str:
         async with self._api.stream("GET", f"/{self._topics}/json", params={"poll": "1", "since": "1s"}):
             return f"{self._topics} on {self._url}"

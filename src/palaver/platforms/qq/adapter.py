@@ -86,10 +86,6 @@ class QqAdapter:
         self._files = RestApi("QQ", options.api_url)
         self._windows = ReplyWindows(_REPLIES)
 
-    @classmethod
-    def make(cls, account: str, options: QqOptions) -> "QqAdapter":
-        return cls(account, options)
-
     async def _fetch_token(self) -> tuple[str, float]:
         secret = {"appId": self._options.app_id, "clientSecret": self._options.app_secret.get_secret_value()}
         found = await self._api.ask("POST", f"{self._options.token_url}/app/getAppAccessToken", json=secret)

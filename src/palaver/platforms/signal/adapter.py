@@ -76,7 +76,7 @@ class SignalAdapter:
     # 96 bytes are reserved for what the gateway adds.
     limits = Limits(text=_MAX_TEXT - 96, unit=Unit.UTF8, interval=1.0, draft_interval=6.0)
 
-    def __init__(self, options: SignalOptions, account: str) -> None:
+    def __init__(self, account: str, options: SignalOptions) -> None:
         self.account = account
         self._options = options
         self._daemon = Daemon(options.url, options.number)
@@ -85,10 +85,6 @@ class SignalAdapter:
         self._edits: dict[str, str] = {}
         self._sent: dict[str, _Sent] = {}
         """Messages of ours, by the receipts of their versions."""
-
-    @classmethod
-    def make(cls, account: str, options: SignalOptions) -> "SignalAdapter":
-        return cls(options, account)
 
     async def check(self) -> str:
         await self._daemon.check()

@@ -23,7 +23,6 @@ from palaver.protocols import (
     DM,
     Attachment,
     BackgroundTasks,
-    Clock,
     Limits,
     Outbound,
     Receiver,
@@ -51,17 +50,13 @@ class SlackAdapter:
     guide = GUIDE
     limits = Limits(text=_MAX_TEXT, interval=1.0, draft_interval=_DRAFT_INTERVAL)
 
-    def __init__(self, options: SlackOptions, account: str, clock: Clock | None = None) -> None:
+    def __init__(self, account: str, options: SlackOptions) -> None:
         self.account = account
         self._options = options
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._session: aiohttp.ClientSession | None = None
         """While it runs."""
         self._background = BackgroundTasks(*API.raised)
-
-    @classmethod
-    def make(cls, account: str, options: SlackOptions) -> "SlackAdapter":
-        return cls(options, account)
 
     async def check(self) -> str:
         async with self._web() as web:

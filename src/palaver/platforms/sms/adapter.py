@@ -71,10 +71,6 @@ class SmsAdapter:
         self._access: dict[str, Any] = {"auth": basic}
         self._path = f"/2010-04-01/Accounts/{options.account_sid}"
 
-    @classmethod
-    def make(cls, account: str, options: SmsOptions) -> "SmsAdapter":
-        return cls(account, options)
-
     async def check(self) -> str:
         found = await self._api.call("GET", f"{self._path}.json", **self._access)
         return one_line(f"{self._options.sender} of {found.get('friendly_name', '')}", 200)

@@ -77,10 +77,6 @@ class TeamsAdapter:
         self._sent: dict[str, None] = {}
         """Our last messages: Teams does not tell the author of what somebody replies to."""
 
-    @classmethod
-    def make(cls, account: str, options: TeamsOptions) -> "TeamsAdapter":
-        return cls(account, options)
-
     async def _fetch_token(self) -> tuple[str, float]:
         form = {
             "grant_type": "client_credentials",

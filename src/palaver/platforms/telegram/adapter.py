@@ -34,7 +34,6 @@ from palaver.platforms.telegram.parse import (
 from palaver.platforms.telegram.send import MAX_TEXT, edit_text, send_text, send_upload, thread
 from palaver.protocols import (
     Attachment,
-    Clock,
     HttpRequest,
     HttpResponse,
     Inbound,
@@ -91,10 +90,10 @@ class TelegramAdapter:
         group_draft_interval=_GROUP_DRAFT_INTERVAL,
     )
 
-    def __init__(self, options: TelegramOptions, account: str, clock: Clock | None = None) -> None:
+    def __init__(self, account: str, options: TelegramOptions) -> None:
         self.account = account
         self._options = options
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._open: BotConnection | None = None
         self._serving: Receiver | None = None
         """While this worker serves the account."""
@@ -103,10 +102,6 @@ class TelegramAdapter:
         """As far as updates told them; None before they are loaded. They are stored: nothing else tells them."""
         self._webhook_failing = False
         """At the last check, Telegram had updates for us and could not deliver them."""
-
-    @classmethod
-    def make(cls, account: str, options: TelegramOptions) -> "TelegramAdapter":
-        return cls(options, account)
 
     async def check(self) -> str:
         async with self._bot() as bot:

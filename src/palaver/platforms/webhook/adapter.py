@@ -13,7 +13,6 @@ from palaver.platforms.webhook.signature import SignatureError, decode_secret
 from palaver.protocols import (
     AnswerStatus,
     BadArgument,
-    Clock,
     EventSubscription,
     HttpRequest,
     HttpResponse,
@@ -37,16 +36,12 @@ class WebhookAdapter:
     options: ClassVar = WebhookOptions
     guide = GUIDE
 
-    def __init__(self, account: str, options: WebhookOptions, clock: Clock | None = None) -> None:
+    def __init__(self, account: str, options: WebhookOptions) -> None:
         self.account = account
         self._options = options
         self.limits = Limits(text=_MAX_TEXT, repeats_safely=True, accepts_messages=options.takes_messages)
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._poster = _poster(options)
-
-    @classmethod
-    def make(cls, account: str, options: WebhookOptions) -> "WebhookAdapter":
-        return cls(account, options)
 
     async def run(self, receiver: Receiver) -> None:
         if self._poster is not None:

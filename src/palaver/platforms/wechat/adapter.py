@@ -86,10 +86,6 @@ class WeChatAdapter:
         """The calls that an answer can still go into, by person."""
         self._calls: Counter[str] = Counter()
 
-    @classmethod
-    def make(cls, account: str, options: WeChatOptions) -> "WeChatAdapter":
-        return cls(account, options)
-
     async def _fetch_token(self) -> tuple[str, float]:
         """Every gateway gets the same token, and a new one leaves the old one valid for five minutes."""
         secret = {"appid": self._options.app_id, "secret": self._options.app_secret.get_secret_value()}

@@ -68,10 +68,6 @@ class WeComAdapter:
         self._api = TokenApi("WeCom", options.api_url, fetch=self._fetch_token, place=in_query(), codes=_CODES)
         self._people = Names(self._fetch_name)
 
-    @classmethod
-    def make(cls, account: str, options: WeComOptions) -> "WeComAdapter":
-        return cls(account, options)
-
     async def _fetch_token(self) -> tuple[str, float]:
         secret = {"corpid": self._options.corp_id, "corpsecret": self._options.secret.get_secret_value()}
         found = await self._api.ask("GET", "/cgi-bin/gettoken", params=secret)

@@ -13,4 +13,4 @@ class WhatsAppAdapter:
 
     @staticmethod
     def make(account: str, options: WhatsAppOptions) -> BridgeAdapter | CloudAdapter:
-        return BridgeAdapter(options, account) if options.bridge_url else CloudAdapter(options, account)
+        return BridgeAdapter(account, options) if options.bridge_url else CloudAdapter(account, options)

@@ -51,7 +51,7 @@ class BridgeAdapter:
     # 96 characters are reserved for what the gateway adds.
     limits = Limits(text=MAX_TEXT - 96, unit=Unit.UTF16, interval=1.0, repeats_safely=True)
 
-    def __init__(self, options: WhatsAppOptions, account: str) -> None:
+    def __init__(self, account: str, options: WhatsAppOptions) -> None:
         self.account = account
         self._options = options
         self._url = options.bridge_url or ""

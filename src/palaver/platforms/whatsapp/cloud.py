@@ -69,7 +69,7 @@ class CloudAdapter:
     limits = Limits(text=MAX_TEXT - 96, unit=Unit.UTF16, interval=1.0)
     takes_callbacks = True
 
-    def __init__(self, options: WhatsAppOptions, account: str) -> None:
+    def __init__(self, account: str, options: WhatsAppOptions) -> None:
         self.account = account
         self._options = options
         self._us = OwnNumber(account=account, id=options.phone_number_id)

@@ -63,10 +63,6 @@ class XmppAdapter:
         """What was stored a short while ago."""
         self._api = RestApi("the file server", "")
 
-    @classmethod
-    def make(cls, account: str, options: XmppOptions) -> "XmppAdapter":
-        return cls(account, options)
-
     async def check(self) -> str:
         """Log in, next to the running gateway if there is one."""
         async with connected(self._options):

@@ -100,10 +100,6 @@ class YuanbaoAdapter:
         self._met: dict[str, str] = {}
         """The group in which we met somebody: a private message goes through it."""
 
-    @classmethod
-    def make(cls, account: str, options: YuanbaoOptions) -> "YuanbaoAdapter":
-        return cls(account, options)
-
     async def _sign(self) -> tuple[str, float]:
         key, secret = self._options.app_key, self._options.app_secret.get_secret_value()
         nonce = secrets.token_hex(16)
