@@ -84,17 +84,14 @@ async def find_room(request: WebRequest) -> Room:
     name = chat_name(request)
     source, store, engine = source_of_chat(request, name), request.store, request.services.engine
     place, key = await engine.place_of(source), await engine.key_of(source)
+    room = Room(path=path_of_chat(name), source=source, place=place)
 
     @transaction
-    def read() -> Statements[Room]:
-        # As the person themselves: even the owner reads only their own chats here.
-        principal = yield from store.people.principal_of(request.caller.identity)
-        status = yield from store.turn_control.get_status(key, principal)
-        return (
-            yield from _described(request, Room(path=path_of_chat(name), source=source, place=place), status.session)
-        )
+    def read(person: Principal) -> Statements[Room]:
+        status = yield from store.turn_control.get_status(key, person)
+        return (yield from _described(request, room, status.session))
 
-    return await store.read(read())
+    return await request.read_as_person(read)
 
 
 @transaction
@@ -186,9 +183,8 @@ async def read_window(request: WebRequest, room: Room, *, before: int | None = N
     store, session, hub = request.store, room.session, request.services.hub
 
     @transaction
-    def read() -> Statements[Window]:
+    def read(person: Principal) -> Statements[Window]:
         # What is listed as the reader's own is read as them; only a conversation of others needs the owner's sight.
-        person = yield from store.people.principal_of(request.caller.identity)
         if session is None:
             asides = yield from _asides(request, room, person, _FIRST_TIME, None)
             waiting = sum(aside.waits for aside in asides)
@@ -225,7 +221,7 @@ async def read_window(request: WebRequest, room: Room, *, before: int | None = N
             waiting=sum(aside.waits for aside in asides),
         )
 
-    return await store.read(read())
+    return await request.read_as_person(read)
 
 
 def _asides(

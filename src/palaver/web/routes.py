@@ -13,10 +13,11 @@ from starlette.routing import Route
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine.intake.roles import RoleInSession, role_in_session
 from palaver.model.command import Invocation
-from palaver.model.errors import NotAllowed, StoreError
+from palaver.model.errors import InvalidInput, NotAllowed, StoreError
 from palaver.model.session import Principal, Session
 from palaver.store.conversations.deletion import Removed, delete
 from palaver.store.people.api_tokens import Right
+from palaver.store.search.search import Hit
 from palaver.web.auth_middleware import caller_of
 from palaver.web.caller import principal_of
 from palaver.web.services import Services
@@ -62,6 +63,15 @@ class WebRequest:
         """Read on behalf of the caller: `await request.read(lambda who: request.store.sessions.find(name, who))`."""
         return await self.store.read(self._on_behalf(query))
 
+    async def read_as_person(self, query: Callable[[Principal], Transaction[T]]) -> T:
+        """Read as the person themselves: even the owner reads only their own chats so."""
+
+        @transaction
+        def read() -> Statements[T]:
+            return (yield from query((yield from self.store.people.principal_of(self.caller.identity))))
+
+        return await self.store.read(read())
+
     async def browse(self, query: Callable[[Principal], Transaction[T]]) -> T:
         """Read what can be a moment old, such as a list: from a replica, if there is one."""
         return await self.store.browse(self._on_behalf(query))
@@ -79,6 +89,14 @@ class WebRequest:
         """For work that takes several transactions; `read` and `write` pass it on themselves."""
         return await self.store.read(principal_of(self.caller, self.store))
 
+    async def search_beginnings(self, principal: Principal, query: str, limit: int) -> list[Hit]:
+        """Find titles and messages with words that begin like these."""
+        words = " ".join(f"{word}*" for word in query.replace('"', " ").replace("*", " ").split())
+        try:
+            return await self.store.search.find(words, principal, limit=limit)
+        except InvalidInput:
+            return []
+
     async def run_command(self, session: str, given: str | Invocation) -> str:
         """Run a chat command in a session with the caller's role there; return its answer."""
         answer = await self.services.engine.run_command(given, session, await self.principal())
@@ -94,6 +112,16 @@ class WebRequest:
         renamed = await self.write(rename)
         self.services.hub.hint("sessions")
         return renamed
+
+    async def current_session(self, session: str) -> Session:
+        """Return the session in which the conversation of this one goes on."""
+
+        @transaction
+        def find(principal: Principal) -> Statements[Session]:
+            left = yield from self.store.sessions.get_visible(session, principal)
+            return (yield from self.store.turn_control.get_status(left.key, principal)).session or left
+
+        return await self.read(find)
 
     async def delete_session(self, session: str) -> Removed:
         removed = await self.write(lambda principal: delete(session, principal, self.now))

@@ -83,14 +83,14 @@ def _allowed(request: WebRequest, who: Principal, found: list[Process]) -> State
 
 async def find_process(request: WebRequest) -> Process:
     """Return the process that the path names, if the caller can see it and use the command there."""
+    return await request.read(lambda who: _find(request, who))
 
-    @transaction
-    def find(who: Principal) -> Statements[Process]:
-        process = yield from request.store.processes.find(request.path["name"], who)
-        yield from request.check_command(who, process.session, _COMMAND)
-        return process
 
-    return await request.read(find)
+@transaction
+def _find(request: WebRequest, who: Principal) -> Statements[Process]:
+    process = yield from request.store.processes.find(request.path["name"], who)
+    yield from request.check_command(who, process.session, _COMMAND)
+    return process
 
 
 @endpoint("GET", "/processes/{name}", summary="Show a background process")
@@ -134,8 +134,7 @@ async def kill_process(request: WebRequest) -> KilledSchema:
 
     @transaction
     def kill(who: Principal) -> Statements[int]:
-        process = yield from store.processes.find(request.path["name"], who)
-        yield from request.check_command(who, process.session, _COMMAND)
+        process = yield from _find(request, who)
         return (yield from store.processes.ask_stop([process.number], now, by=who.name))
 
     return KilledSchema(done=await request.write(kill) > 0)

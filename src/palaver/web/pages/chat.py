@@ -17,7 +17,6 @@ from palaver.model.source import Source
 from palaver.model.text import escape_invisible, one_line
 from palaver.protocols.agent import Choosing
 from palaver.store.people.api_tokens import Right
-from palaver.store.status.webchat_log import WebchatMessage
 from palaver.web.auth_middleware import CSRF_HEADER
 from palaver.web.caller import OWNER, principal_of
 from palaver.web.chat_rooms import (
@@ -200,14 +199,10 @@ async def _store_file(services: Services, upload: UploadFile) -> Attachment:
 @page("/chat/{name}/files/{message}/{place:int}", needs=Right.CHAT)
 async def show_file(request: WebRequest) -> Response:
     """Serve a file of a message that is in no transcript yet."""
-    chat, store = source_of_chat(request, chat_name(request)).chat_id or "", request.store
-
-    @transaction
-    def read() -> Statements[WebchatMessage]:
-        principal = yield from store.people.principal_of(request.caller.identity)
-        return (yield from store.webchat_log.get_message(request.path["message"], chat, principal))
-
-    files, place = (await store.read(read())).files, int(request.path["place"])
+    chat = source_of_chat(request, chat_name(request)).chat_id or ""
+    find, name = request.store.webchat_log.get_message, request.path["message"]
+    files = (await request.read_as_person(lambda person: find(name, chat, person))).files
+    place = int(request.path["place"])
     if place >= len(files):
         raise HTTPException(404, "There is no such file.")
     return download(files[place], request.services.shelf)

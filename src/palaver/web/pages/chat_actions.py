@@ -129,16 +129,8 @@ async def show_version(request: WebRequest) -> Response:
 
 async def _answer(request: WebRequest, notice: str) -> Response:
     """Return what a command says, and the session in which the conversation goes on."""
-    store = request.store
-
-    @transaction
-    def find(principal: Principal) -> Statements[Session]:
-        left = yield from store.sessions.get_visible(request.path["id"], principal)
-        status = yield from store.turn_control.get_status(left.key, principal)
-        return status.session or left
-
     request.services.hub.hint_chat(request.caller.identity)
-    current = await request.read(find)
+    current = await request.current_session(request.path["id"])
     return JSONResponse({"notice": notice, "session": current.id})
 
 

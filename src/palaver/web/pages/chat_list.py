@@ -8,12 +8,11 @@ from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response
 
 from palaver.db.transaction import Statements, transaction
-from palaver.model.errors import InvalidInput, SessionBusy
+from palaver.model.errors import SessionBusy
 from palaver.model.session import Principal, Session
 from palaver.model.value import value
 from palaver.store.conversations.deletion import ProcessRuns
 from palaver.store.people.api_tokens import Right
-from palaver.store.results import Preview
 from palaver.store.status.chat_list import ChatPage, ListedChat
 from palaver.web.chat_rooms import MAIN_CHAT, OTHER_CHATS, name_of_chat, path_of_chat, platform_title, source_of_chat
 from palaver.web.pages.common import parse_number, query_value, read_form, show_page
@@ -50,16 +49,14 @@ class ChatList:
 async def read_list(request: WebRequest) -> ChatList:
     """Read the conversations of the caller, or those in which their words are found."""
     query, archived = query_value(request, "q")[:_MAX_QUERY], bool(query_value(request, "archived"))
-    store, identity = request.store, request.caller.identity
 
     @transaction
-    def read() -> Statements[tuple[Principal, ChatPage]]:
-        # As the person themselves: the owner's list has their own conversations.
-        principal = yield from store.people.principal_of(identity)
-        after = query_value(request, "after") or None
-        return principal, (yield from store.chat_list.list_chats(principal, identity, archived=archived, after=after))
+    def read(person: Principal) -> Statements[tuple[Principal, ChatPage]]:
+        after, identity = query_value(request, "after") or None, request.caller.identity
+        found = yield from request.store.chat_list.list_chats(person, identity, archived=archived, after=after)
+        return person, found
 
-    principal, found = await store.read(read())
+    principal, found = await request.read_as_person(read)
     if query:
         return ChatList(groups=await _search(request, principal, query), query=query)
     rows = [await _row(request, chat) for chat in found.chats]
@@ -68,25 +65,14 @@ async def read_list(request: WebRequest) -> ChatList:
 
 async def newest_path(request: WebRequest) -> str | None:
     """Return the page of the conversation that the caller used last, if there is one that they can open."""
-    store, identity = request.store, request.caller.identity
     source_of_chat(request, MAIN_CHAT)
-
-    @transaction
-    def read() -> Statements[list[Preview]]:
-        principal = yield from store.people.principal_of(identity)
-        return (yield from store.session_list.recent_sessions(principal, 1))
-
-    path = await _path(request, found[0].session) if (found := await store.read(read())) else None
+    found = await request.read_as_person(lambda person: request.store.session_list.recent_sessions(person, 1))
+    path = await _path(request, found[0].session) if found else None
     return path if request.caller.has(Right.READ) or not (path and path.startswith(OTHER_CHATS)) else None
 
 
 async def _search(request: WebRequest, principal: Principal, query: str) -> tuple[ChatGroup, ...]:
-    """Find titles and messages with words that begin like these."""
-    words = " ".join(f"{word}*" for word in query.replace('"', " ").replace("*", " ").split())
-    try:
-        hits = await request.store.search.find(words, principal, limit=_MAX_HITS)
-    except InvalidInput:
-        hits = []
+    hits = await request.search_beginnings(principal, query, _MAX_HITS)
     snippets: dict[str, str] = {}
     for hit in hits:
         snippets.setdefault(hit.session.id, hit.snippet if hit.entry else "")

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from starlette.responses import JSONResponse, Response
 
 from palaver.db.transaction import Statements, transaction
-from palaver.model.errors import InvalidInput
 from palaver.model.session import Principal, Session
 from palaver.model.text import escape_invisible, one_line
 from palaver.store.people.api_tokens import Right
@@ -38,11 +37,7 @@ async def find(request: WebRequest) -> Response:
 
 
 async def _search(request: WebRequest, query: str) -> Iterable[Session]:
-    words = " ".join(f"{word}*" for word in query.replace('"', " ").replace("*", " ").split())
-    try:
-        hits = await request.store.search.find(words, await request.principal(), limit=_MAX_HITS)
-    except InvalidInput:
-        return []
+    hits = await request.search_beginnings(await request.principal(), query, _MAX_HITS)
     return {hit.session.id: hit.session for hit in hits}.values()
 
 

@@ -151,20 +151,8 @@ async def run_command(request: WebRequest) -> Response:
         options = (one_line(form.get("title", ""), 200), f"--at {steps_back}" if steps_back else "")
         text = " ".join(filter(None, (text, *options)))
     notice = await request.run_command(session, text)
-    current = await _current_session(request) if name in {"back", "branch"} else session
+    current = (await request.current_session(session)).id if name in {"back", "branch"} else session
     return answer_action(request, notice, f"/sessions/{current}", moved=current != session)
-
-
-async def _current_session(request: WebRequest) -> str:
-    """Return the session in which the conversation continues."""
-
-    @transaction
-    def find(principal: Principal) -> Statements[str]:
-        left = yield from request.store.sessions.get_visible(request.path["id"], principal)
-        status = yield from request.store.turn_control.get_status(left.key, principal)
-        return (status.session or left).id
-
-    return await request.read(find)
 
 
 @action("/sessions/{id}/rename")
