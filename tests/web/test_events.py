@@ -16,10 +16,11 @@ import pytest
 from palaver.config.agents import EchoAgentConfig
 from palaver.config.model import Config
 from palaver.config.quotas import GrantConfig
-from palaver.db.transaction import Statements, transaction
+from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine.hooks import PartialAnswer
 from palaver.gateway.terminal import terminal_socket
-from palaver.model.session import Principal
+from palaver.model.errors import StoreUnavailable
+from palaver.model.session import Principal, Session
 from palaver.protocols.clock import SystemClock
 from palaver.protocols.hooks import EventKind, GatewayEvent
 from palaver.store.conversations.transcript import write_journal
@@ -32,6 +33,7 @@ from palaver.web.caller import Caller
 from palaver.web.event_hub import Hub
 from palaver.web.feeds import Event, Feed
 from palaver.web.tokens import issue_token
+from tests.engine.gateway import until
 from tests.platforms.terminal.people import Person
 from tests.store.conftest import fresh_store
 from tests.store.world import NOON, World, dm
@@ -264,6 +266,26 @@ async def test_of_what_grows_only_the_last_state_waits(store: Store) -> None:
         async with asyncio.timeout(60):
             grown = [event async for event in _until_long(stream)]
     assert len(grown) < 10
+
+
+async def test_an_answer_grows_on_after_the_store_was_away(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = (await World(store).exchange("hello")).turn.session
+    find, outages = store.sessions.get_visible, [1]
+
+    def fail_once(name: str, principal: Principal) -> Transaction[Session]:
+        if outages:
+            outages.pop()
+            raise StoreUnavailable("The store is away.")
+        return find(name, principal)
+
+    async with humming(store) as hub:
+        stream = hub.events(owner(), None)
+        await anext(stream)
+        monkeypatch.setattr(store.sessions, "get_visible", fail_once)
+        hub.grow(PartialAnswer(session=session, turn=7, text="first"))
+        await until(lambda: not outages)
+        hub.grow(PartialAnswer(session=session, turn=7, text="first words"))
+        assert (await next_named(stream, "draft")).body["text"] == "first words"
 
 
 async def next_named(stream: AsyncIterator[Event | None], *names: str) -> Event:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from palaver.db.transaction import JOURNAL, Statements, transaction
 from palaver.engine.hooks import PartialAnswer
-from palaver.model.errors import StoreError
+from palaver.model.errors import NotFound, StoreError, StoreUnavailable
 from palaver.model.value import value
 from palaver.protocols.recent import remember
 from palaver.store.status.journal_feed import JournalPage
@@ -138,8 +138,9 @@ class Feed:
         if not watching and all(reader.watches for reader in self.readers):
             return
         if growth.turn not in self.visible_turns:
-            remember(self.visible_turns, growth.turn, await self._can_read(growth.session), _MAX_CACHED_TURNS)
-        if self.visible_turns[growth.turn]:
+            with suppress(StoreUnavailable):  # asked again with the next words
+                remember(self.visible_turns, growth.turn, await self._can_read(growth.session), _MAX_CACHED_TURNS)
+        if self.visible_turns.get(growth.turn):
             body = {"session": growth.session, "turn": growth.turn, "text": growth.text}
             self.push_text(Event(name="draft", body=body, merges=f"draft {growth.turn}"))
             if watching:
@@ -153,7 +154,7 @@ class Feed:
 
         try:
             await self.store.read(find())
-        except StoreError:
+        except NotFound:
             return False
         return True
 
