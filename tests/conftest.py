@@ -4,15 +4,18 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 from collections.abc import Callable, Generator, Mapping
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import uvloop
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
+from palaver.cli import versions
 from palaver.db.postgres import PostgresDatabase
 from palaver.db.sqlite import SqliteDatabase
 from palaver.db.transaction import Transaction
@@ -57,6 +60,17 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "drops_transactions: the test replaces what runs transactions")
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Make once what every worker would make for itself: they are forked next."""
+    if not session.config.getoption("workers"):
+        return
+    if any(item.get_closest_marker("hypothesis") for item in session.items):
+        generator: Any = providers
+        generator._get_local_constants()  # reads all of our source: 4 s of the processor in a fresh checkout
+    if forkserver := sys.modules.get("tests.forkserver"):
+        forkserver.start_server()
+
+
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Run what starts no programs on the loop of a gateway. It takes a sixth less of the processor."""
     folder, *_ = item.path.relative_to(Path(__file__).parent).parts
@@ -66,6 +80,14 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[]
 @pytest.fixture(scope="session", autouse=True)
 def _copied_stores() -> Generator[None]:
     with copied_stores():
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _versions_read_once() -> Generator[None]:
+    """To read the metadata of every library takes a third of each `palaver doctor`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(versions, "version", cache(versions.version))
         yield
 
 

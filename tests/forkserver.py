@@ -24,7 +24,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-__all__ = ["start_module"]
+__all__ = ["start_module", "start_server"]
 
 ROOT = Path(__file__).parents[1]
 IMPORTED = (
@@ -132,8 +132,8 @@ def _for_interpreter(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 @cache
-def _server() -> "tuple[socket.socket, subprocess.Popen[Any]]":
-    """The server of this process, which ends with it."""
+def start_server() -> socket.socket:
+    """Where orders go to: to one server for this process and all that are forked from it, which ends with them."""
     orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         number = theirs.fileno()
@@ -141,7 +141,7 @@ def _server() -> "tuple[socket.socket, subprocess.Popen[Any]]":
         options: dict[str, Any] = {"cwd": ROOT, "env": _ENVIRONMENT, "stdin": subprocess.DEVNULL}
         process = subprocess.Popen(command, pass_fds=[number], **options)
     atexit.register(_end, orders, process)
-    return orders, process
+    return orders
 
 
 def _end(orders: socket.socket, process: "subprocess.Popen[Any]") -> None:
@@ -166,7 +166,7 @@ class _Forked(subprocess.Popen[str]):
         )
         streams = [number if pipe < 0 else pipe for number, pipe in enumerate((pipes[0], pipes[3], pipes[5]))]
         self._reports, report = os.pipe()
-        socket.send_fds(_server()[0], [json.dumps(asdict(order)).encode()], [*streams, report])
+        socket.send_fds(start_server(), [json.dumps(asdict(order)).encode()], [*streams, report])
         os.close(report)
         self.pid = self._read_report()
         popen: Any = self
