@@ -80,9 +80,9 @@ def _shares(item: pytest.Item) -> bool:
 class _Worker:
     pid: int
     part: deque[int] = field(default_factory=deque[int])
-    """What it has yet to finish."""
-    at: tuple[str, Any] = ("", ("", None, ""))
-    """The test that it has begun last."""
+    """What it has yet to finish. It is at the first of them."""
+    last: int = 0
+    """What it has finished last."""
 
 
 class _Workers:
@@ -124,23 +124,27 @@ class _Workers:
     def _hear(self, jobs: Jobs) -> None:
         worker = self._workers[jobs]
         try:
-            name, told = jobs.recv()
+            reports = jobs.recv()
         except EOFError:
             self._end(jobs)
             return
-        match name:
-            case "ready":
-                worker.part = deque(self._parts.popleft() if self._parts else ())
-                jobs.send(list(worker.part))
-                return
-            case "pytest_runtest_logstart":
-                worker.at = told["nodeid"], told["location"]
-            case "pytest_runtest_logfinish":
-                worker.part.popleft()
-            case _:
-                report = self._hook.pytest_report_from_serializable(config=self._session.config, data=told["report"])
-                told = {"report": report}
-        getattr(self._hook, name)(**told)
+        if reports is None:
+            worker.part = deque(self._parts.popleft() if self._parts else ())
+            jobs.send(list(worker.part))
+            return
+        if not worker.part:  # what came after the last test
+            self._show(reports)
+            return
+        worker.last = worker.part.popleft()
+        item = self._session.items[worker.last]
+        self._hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        self._show(reports)
+        self._hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+
+    def _show(self, reports: Sequence[Any]) -> None:
+        for data in reports:
+            report = self._hook.pytest_report_from_serializable(config=self._session.config, data=data)
+            self._hook.pytest_runtest_logreport(report=report)
 
     def _end(self, jobs: Jobs) -> None:
         """A worker that was killed fails the test that it ran; another one goes on with the rest."""
@@ -150,11 +154,11 @@ class _Workers:
         code = os.waitstatus_to_exitcode(status)
         if not code:
             return
-        name, location = worker.at
+        at = self._session.items[worker.part.popleft() if worker.part else worker.last]
         problem = f"the process that ran it ended with {code}"
-        self._hook.pytest_runtest_logreport(report=pytest.TestReport(name, location, {}, "failed", problem, "call"))
+        report = pytest.TestReport(at.nodeid, at.location, {}, "failed", problem, "call")
+        self._hook.pytest_runtest_logreport(report=report)
         if worker.part:
-            worker.part.popleft()
             self._parts.appendleft(worker.part)
         if self._parts:
             self._fork()
@@ -164,21 +168,20 @@ class _Workers:
 
 
 class _Reporter:
-    """Tell the other process what it shows of a test."""
+    """Tell the other process what it shows of a test: all at once, each message takes 0.2 ms of the processor."""
 
     def __init__(self, config: pytest.Config, jobs: Jobs) -> None:
         self._config = config
         self._jobs = jobs
-
-    def pytest_runtest_logstart(self, nodeid: str, location: object) -> None:
-        self._jobs.send(("pytest_runtest_logstart", {"nodeid": nodeid, "location": location}))
+        self._reports: list[object] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
-        self._jobs.send(("pytest_runtest_logreport", {"report": data}))
+        self._reports.append(data)
 
-    def pytest_runtest_logfinish(self, nodeid: str, location: object) -> None:
-        self._jobs.send(("pytest_runtest_logfinish", {"nodeid": nodeid, "location": location}))
+    def pytest_runtest_logfinish(self) -> None:
+        self._jobs.send(self._reports)
+        self._reports = []
 
 
 _left_open: list[object] = []
@@ -221,7 +224,7 @@ def _run_parts(session: pytest.Session, jobs: Jobs) -> None:
 
 
 def _ask(jobs: Jobs) -> list[int]:
-    jobs.send(("ready", {}))
+    jobs.send(None)
     return jobs.recv()
 
 
@@ -231,3 +234,4 @@ def _tear_down(session: pytest.Session, last: Any) -> None:
     if call.excinfo:
         hook = session.config.hook
         hook.pytest_runtest_logreport(report=hook.pytest_runtest_makereport(item=last, call=call))
+        hook.pytest_runtest_logfinish(nodeid=last.nodeid, location=last.location)
