@@ -14,7 +14,7 @@ import httpx
 from playwright.async_api import async_playwright
 
 from bench.measure import Bare, Figure, at_most, median_of, ratio_at_most
-from bench.pages import free_port, served
+from bench.pages import served
 from bench.workshop import Workshop
 from palaver.agents.echo import EchoAgent
 from palaver.config.agents import EchoAgentConfig
@@ -28,6 +28,7 @@ from palaver.model.transcript import Entry, Role
 from palaver.protocols.agent import Event, Request, TextDelta
 from palaver.protocols.clock import SystemClock
 from palaver.store.opening import open_store
+from tests.ports import free_port
 
 __all__ = ["first_token", "open_10k"]
 

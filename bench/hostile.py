@@ -34,6 +34,7 @@ from pathlib import Path
 
 from palaver.store.opening import open_store
 from palaver.web.tokens import issue_token
+from tests.ports import free_port
 
 __all__ = ["KINDS", "Attack", "Gateway", "Probe", "head", "message"]
 
@@ -326,9 +327,7 @@ def main(args: Sequence[str]) -> None:
     options = parser.parse_args(args)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 2 * options.connections + 500), hard))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     with tempfile.TemporaryDirectory(prefix="palaver-hostile-") as folder:
         gateway = Gateway(Path(folder), options.files, port)
         process = gateway.start()

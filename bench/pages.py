@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import socket
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,8 +19,9 @@ from palaver.protocols.clock import SystemClock
 from palaver.store.opening import open_store
 from palaver.store.status import session_list
 from palaver.web.tokens import issue_token
+from tests.ports import free_port
 
-__all__ = ["free_port", "page_100k", "served"]
+__all__ = ["page_100k", "served"]
 
 _ROUNDS = 60
 _PAGE = 50
@@ -66,9 +66,3 @@ async def served(config: Config) -> AsyncGenerator[httpx.AsyncClient]:
     finally:
         gateway.stop()
         await serving
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

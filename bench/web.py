@@ -2,7 +2,6 @@
 
 import asyncio
 import resource
-import socket
 import statistics
 import time
 from collections.abc import AsyncGenerator, Iterator
@@ -28,6 +27,7 @@ from palaver.store.store import Store
 from palaver.web.event_hub import Hub
 from palaver.web.sse import event_stream
 from palaver.web.tokens import Authenticator, issue_token
+from tests.ports import free_port
 
 __all__ = ["push"]
 
@@ -106,7 +106,7 @@ async def _window(file: Path) -> AsyncGenerator[tuple[Store, int, str]]:
             return event_stream(request, caller, hub, auth)
 
         app = Starlette(routes=[Route("/events", events)])
-        port = _free_port()
+        port = free_port()
         server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error", lifespan="off"))
         tasks = [asyncio.create_task(each) for each in (hub.serve(), server.serve())]
         while not server.started:  # noqa: ASYNC110 - it says so by a flag
@@ -119,9 +119,3 @@ async def _window(file: Path) -> AsyncGenerator[tuple[Store, int, str]]:
             await tasks[1]
             tasks[0].cancel()
             await asyncio.wait({tasks[0]})
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

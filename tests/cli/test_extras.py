@@ -14,8 +14,8 @@ import pytest
 from hatchling.builders.wheel import WheelBuilder
 from packaging.requirements import Requirement
 
+from tests.ports import free_port
 from tests.project.test_dependencies import EXTRAS
-from tests.web.conftest import free_port
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 500.0

@@ -4,7 +4,6 @@ import asyncio
 import os
 import random
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -33,6 +32,7 @@ from palaver.testkit.platform import FakePlatform
 from palaver.testkit.socket import SocketClient, serve
 from palaver.web.relay import RelayServer
 from tests.crash.square import FAULTS, FakeSquare
+from tests.ports import free_port
 
 __all__ = ["relay_square"]
 
@@ -66,7 +66,7 @@ async def relay_square(seed: int = 1) -> AsyncGenerator[RelaySquare]:
     with tempfile.TemporaryDirectory(prefix="palaver-relay-") as name:
         folder = Path(name)
         async with serve(world, folder / "world"):
-            port, code, spoken = _free_port(), await _invite(folder), asyncio.Event()
+            port, code, spoken = free_port(), await _invite(folder), asyncio.Event()
             chance = random.Random(seed)  # noqa: S311 - it only chooses when to kill
             killing = asyncio.create_task(_kill_again_and_again(folder, port, chance, spoken))
             try:
@@ -78,12 +78,6 @@ async def relay_square(seed: int = 1) -> AsyncGenerator[RelaySquare]:
                 killing.cancel()
                 with suppress(asyncio.CancelledError):
                     await killing
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 async def _invite(folder: Path) -> str:

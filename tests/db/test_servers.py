@@ -3,7 +3,6 @@
 import asyncio
 import os
 import shutil
-import socket
 import tempfile
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
@@ -19,6 +18,7 @@ from palaver.store.opening import open_store
 from palaver.store.status.invariants import violations
 from tests.db.pooler import pooling
 from tests.db.test_in_step import insert, names
+from tests.ports import free_port
 from tests.store.conftest import fresh_store
 from tests.store.test_in_step import all_at_once, talk
 
@@ -86,9 +86,7 @@ def _pgbouncer_command(folder: Path, url: str, port: int) -> list[str]:
 async def pgbouncer(url: str) -> AsyncGenerator[str]:
     """PgBouncer itself, with fewer connections than the gateway has."""
     parts = urlsplit(url)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     with tempfile.TemporaryDirectory(prefix="palaver-pgbouncer-") as folder:
         command = _pgbouncer_command(Path(folder), url, port)
         process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.debian.machine import PYTHON, Debian, bootstrap
 from tests.debian.versions import build_wheel, collect_wheels, previous_version
 from tests.debian.walk import Step, Walk
-from tests.web.conftest import free_port
+from tests.ports import free_port
 
 _PROGRAMS = {"debootstrap": "debootstrap", "systemd-nspawn": "systemd-container", "nsenter": "util-linux"}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.debian.folder import Folder
 from tests.debian.walk import Walk
-from tests.web.conftest import free_port
+from tests.ports import free_port
 
 
 async def test_a_conversation_outlives_an_upgrade_and_the_loss_of_its_disk(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.gateway import until
+from tests.ports import free_port
 
 __all__ = ["Sshd", "sshd"]
 
@@ -50,9 +51,7 @@ async def sshd(folder: Path) -> AsyncGenerator[Sshd]:
     folder.mkdir(mode=0o700)  # noqa: ASYNC240 - quick
     for name in ("host", "user"):
         await _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
+    port = free_port()
     (folder / "config").write_text(CONFIG.format(port=port, folder=folder))
     public = (folder / "host.pub").read_text()
     (folder / "known").write_text(f"[127.0.0.1]:{port} {public}")

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import random
-import socket
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -16,6 +15,7 @@ from palaver.store.opening import open_store
 from palaver.store.people.api_tokens import Right
 from palaver.web.tokens import issue_token
 from tests.crash.square import FakeSquare, fake_square
+from tests.ports import free_port
 from tests.soak import gateway
 from tests.soak.clients import ApiTalk, SlowClients
 from tests.soak.control import Control, control
@@ -134,12 +134,6 @@ class Site:
         return f"http://{host}:{port}"
 
 
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
 @asynccontextmanager
 async def site(name: str, folder: Path, seed: int, *, server: str | None = None) -> AsyncGenerator[Site]:
     """A site on SQLite with one gateway, or on a database of a PostgreSQL server with two."""
@@ -152,7 +146,7 @@ async def site(name: str, folder: Path, seed: int, *, server: str | None = None)
         async with await open_store(store) as opened:
             token, _ = await issue_token(opened, SystemClock().now(), name="soak", rights=[Right.CHAT, Right.READ])
         places = [
-            Place(name=f"{name}{number}", folder=folder / str(number), port=_free_port())
+            Place(name=f"{name}{number}", folder=folder / str(number), port=free_port())
             for number in range(1 if server is None else 2)
         ]
         for place in places:

@@ -1,7 +1,6 @@
 """MCP servers in processes of their own, for tests."""
 
 import asyncio
-import socket
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from palaver.tools.mcp import McpServer
 from palaver.tools.mcp_transport import HttpServer, StdioServer
+from tests.ports import free_port
 
 HERE = Path(__file__).parent
 
@@ -30,9 +30,7 @@ async def serving(name: str, place: StdioServer | HttpServer, limit: float = 30.
 @asynccontextmanager
 async def over_http(*options: str, **env: str) -> AsyncGenerator[tuple[str, asyncio.subprocess.Process]]:
     """Run the good server over HTTP; yield its address and its process."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     program = (sys.executable, str(HERE / "good_server.py"), str(port), *options)
     process = await asyncio.create_subprocess_exec(*program, stderr=asyncio.subprocess.DEVNULL, env=env or None)
     try:

@@ -5,7 +5,6 @@ Other rooms may use `opened` for a window over any configuration.
 
 import asyncio
 import re
-import socket
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -26,10 +25,11 @@ from palaver.protocols.clock import SystemClock
 from palaver.store.opening import open_store
 from palaver.store.store import Store
 from palaver.web.tokens import issue_link
+from tests.ports import free_port
 from tests.store.conftest import store
 from tests.store.ready import store_url_on_each
 
-__all__ = ["Opened", "becomes", "config_file", "free_port", "opened", "store", "store_url_on_each"]
+__all__ = ["Opened", "becomes", "config_file", "opened", "store", "store_url_on_each"]
 
 expect.set_options(timeout=60_000)
 
@@ -46,12 +46,6 @@ ARGS = (
     "--disable-sync",
 )
 _CSRF = re.compile(r'name="csrf" content="([0-9a-f]+)"')
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @dataclass(kw_only=True)

@@ -22,7 +22,8 @@ from palaver.web import bodies
 from palaver.web.tokens import issue_token
 from tests.cli.processes import PATIENCE, Place
 from tests.platforms.webhook.loopback import SECRET
-from tests.web.conftest import Opened, free_port, opened
+from tests.ports import free_port
+from tests.web.conftest import Opened, opened
 from tests.web.test_api import PEOPLE, program, say, token
 
 

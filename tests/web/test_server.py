@@ -23,8 +23,9 @@ from palaver.web import server
 from palaver.web.tokens import issue_link
 from tests.cli.processes import Place
 from tests.platforms.terminal.people import Person
+from tests.ports import free_port
 from tests.store.conftest import fresh_store
-from tests.web.conftest import Opened, free_port, opened
+from tests.web.conftest import Opened, opened
 
 
 async def test_anybody_can_ask_whether_it_is_alive_and_ready_and_learns_nothing_else(window: Opened) -> None:

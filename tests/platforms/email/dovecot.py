@@ -17,7 +17,9 @@ from imaplib import IMAP4, Time2Internaldate
 from itertools import count
 from pathlib import Path
 
-__all__ = ["PASSWORD", "Dovecot", "Inbox", "dovecot", "free_port"]
+from tests.ports import free_port
+
+__all__ = ["PASSWORD", "Dovecot", "Inbox", "dovecot"]
 
 PASSWORD = "a-password-of-everybody"  # noqa: S105
 _PATIENCE = 30.0
@@ -175,12 +177,6 @@ def _configure(folder: Path, port: int, tls_port: int, *, tls: bool) -> int:
     lines = text.splitlines() if tls else [line for line in text.splitlines() if not line.startswith("ssl_")]
     (folder / "dovecot.conf").write_text("\n".join(lines) + "\n")
     return user.pw_uid
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def _wait(folder: Path, port: int, server: "subprocess.Popen[bytes]") -> None:

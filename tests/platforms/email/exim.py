@@ -14,7 +14,8 @@ from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
 
-from tests.platforms.email.dovecot import PASSWORD, Dovecot, Inbox, free_port
+from tests.platforms.email.dovecot import PASSWORD, Dovecot, Inbox
+from tests.ports import free_port
 
 __all__ = ["SERVER", "Exim", "exim"]
 

@@ -10,6 +10,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.ports import free_port
+
 __all__ = ["OPERATOR", "ngircd"]
 
 OPERATOR = "operator-password"
@@ -43,9 +45,7 @@ def ngircd() -> Generator[int]:
     program = shutil.which("ngircd", path=_PATH)
     assert program, "install the package ngircd"
     folder = Path(tempfile.mkdtemp(prefix="palaver-ngircd-"))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
+    port = free_port()
     (folder / "conf").write_text(_CONFIGURATION.format(port=port, password=OPERATOR))
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen([program, "-n", "-f", str(folder / "conf")], stdout=log, stderr=log, cwd=folder)

@@ -8,7 +8,6 @@ import hashlib
 import hmac
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,8 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
+
+from tests.ports import free_port
 
 __all__ = ["PASSWORD", "SERVER_NAME", "Account", "Homeserver", "Stage", "shared"]
 
@@ -111,14 +112,12 @@ def shared(folder: Path) -> Generator[Homeserver]:
 
 
 def _start(folder: Path) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     _configure(folder, port)
     # It outlives the process that has started it, so nobody keeps it.
     output = (os.POSIX_SPAWN_OPEN, 1, str(folder / "output"), os.O_WRONLY | os.O_CREAT, 0o600)
     actions = [output, (os.POSIX_SPAWN_DUP2, 1, 2)]
-    os.posix_spawn(sys.executable, [sys.executable, __file__, str(folder)], os.environ, file_actions=actions)
+    os.posix_spawn(sys.executable, [sys.executable, "-m", __name__, str(folder)], os.environ, file_actions=actions)
     until = time.monotonic() + _PATIENCE
     while not _answers(port):
         if time.monotonic() > until:

@@ -6,7 +6,6 @@ It needs a signal-cli of version 0.13 or later with its Java: set SIGNAL_CLI to 
 import asyncio
 import os
 import shutil
-import socket
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from palaver.platforms.signal.options import SignalOptions
 from palaver.protocols.adapter import PlatformRefused
 from palaver.testkit.recorder import Recorder
 from tests.platforms.signal.server import ALICE, NUMBER
+from tests.ports import free_port
 
 _START_SECONDS = 90
 
@@ -30,9 +30,7 @@ async def url(tmp_path: Path) -> AsyncGenerator[str]:
     program = shutil.which(os.environ.get("SIGNAL_CLI", "signal-cli"))
     if program is None:
         pytest.fail("There is no signal-cli. Install it and its Java, and set SIGNAL_CLI to the program.")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     arguments = ("--config", str(tmp_path), "daemon", "--http", f"127.0.0.1:{port}", "--receive-mode", "on-connection")
     with (tmp_path / "log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(program, *arguments, stdout=log, stderr=log)

@@ -9,6 +9,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.ports import free_port
+
 __all__ = ["DOMAIN", "ROOMS", "Prosody", "prosody"]
 
 DOMAIN = "localhost"
@@ -55,7 +57,7 @@ _TLS = 'modules_disabled = {{ "s2s" }} ssl = {{ certificate = "{certificate}", k
 class Prosody:
     def __init__(self, folder: Path, certificate: Path | None, *, has_archive: bool) -> None:
         self.folder = folder
-        self.port, self.http_port = _free_port(), _free_port()
+        self.port, self.http_port = free_port(), free_port()
         self._process: subprocess.Popen[bytes] | None = None
         (folder / "data").mkdir()
         tls = _TLS.format(certificate=certificate) if certificate else _NO_TLS
@@ -108,9 +110,3 @@ def prosody(certificate: Path | None = None, *, has_archive: bool = True) -> Gen
     finally:
         server.stop()
         shutil.rmtree(folder)
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
