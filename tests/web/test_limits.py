@@ -79,7 +79,7 @@ async def test_half_sent_bodies_of_one_caller_leave_room_for_the_others(config: 
         async with connected(window, *[half_upload(port, alice)] * 3) as halves:
             assert await next(asyncio.as_completed(map(status, halves))) == 503
             async with connected(window, message(port, alice, b'{"text": "a short one"}')) as [short]:
-                assert await status(short) == 202, "short messages always have room"
+                assert await status(short) in {200, 202}, "short messages always have room, answered already or not"
             file = {"name": "x", "content": base64.b64encode(bytes(900_000)).decode()}
             assert (await say(bob, "look", files=[file]))["answer"]
 
