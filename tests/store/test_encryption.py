@@ -57,6 +57,12 @@ async def fill(folder: Path, vault: Vault | None) -> None:
         await say(store, blobs_of(folder, vault))
 
 
+def damage_last_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
 async def say(store: Store, blobs: BlobStore) -> None:
     async def chunks() -> AsyncIterator[bytes]:
         yield CONTENT[:100_000]
@@ -116,7 +122,7 @@ async def test_damaged_content_is_noticed(vault: Vault) -> None:
     folder = vault.path.parent
     await fill(folder, vault)
     (path,) = (folder / "files").glob("??/*")
-    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    damage_last_byte(path)
     blobs, sha256 = blobs_of(folder, vault), hashlib.sha256(CONTENT).hexdigest()
     assert await blobs.examine(sha256) is Condition.DAMAGED
     await blobs.set_aside(sha256)
@@ -252,7 +258,7 @@ async def test_a_damaged_file_is_set_aside_and_stops_no_conversion(vault: Vault)
     database, files = folder / "palaver.db", folder / "files"
     await fill(folder, vault)
     (path,) = files.glob("??/*")
-    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    damage_last_byte(path)
     damaged = path.read_bytes()
     renewed = vault.add_data_key()
     for sources, target in ((renewed.data[1:], renewed.current), (renewed.data[:1], None)):
