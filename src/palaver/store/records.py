@@ -73,7 +73,7 @@ def json_text(value: object) -> str:
 _compact = json.JSONEncoder(separators=(",", ":"))
 
 
-def json_bytes(value: object) -> bytes:
+def _json_bytes(value: object) -> bytes:
     """Encode for a blob. Only lone surrogates are escaped."""
     try:
         return _encoder.encode(value)
@@ -88,22 +88,22 @@ def from_json(text: str | bytes) -> Any:  # noqa: ANN401 - the caller knows its 
         return json.loads(text)  # half a surrogate, which only the standard library reads
 
 
-def encode_label(value: object) -> object:
+def _encode_label(value: object) -> object:
     """Write a label as text that UTF-8 can encode: a hook of msgspec."""
     if isinstance(value, Label):
-        return replace_surrogates(value.stored())
+        return _replace_surrogates(value.stored())
     raise NotImplementedError(type(value))
 
 
-def replace_surrogates(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
     """Replace lone surrogates, which UTF-8 cannot encode."""
     return text.encode("utf-8", "replace").decode()
 
 
-_encoder = msgspec.json.Encoder(enc_hook=encode_label)
+_encoder = msgspec.json.Encoder(enc_hook=_encode_label)
 
 
-def decode_json(body: bytes, form: msgspec.json.Decoder[T]) -> T:
+def _decode_json(body: bytes, form: msgspec.json.Decoder[T]) -> T:
     try:
         return form.decode(body)
     except (msgspec.DecodeError, UnicodeEncodeError):
@@ -198,7 +198,7 @@ def _encodable(value: object) -> object:
     """Replace lone surrogates in the values of a body."""
     match value:
         case str():
-            return replace_surrogates(value)
+            return _replace_surrogates(value)
         case tuple():
             return tuple(map(_encodable, cast("tuple[object, ...]", value)))
         case _:
@@ -375,7 +375,7 @@ def inbound_body(
         "heard": inbound.heard,
         "is_unheard": inbound.is_unheard,
     }
-    return json_bytes(
+    return _json_bytes(
         {
             "source": inbound.source.to_json(),
             "labels": inbound.labels.to_json(),
@@ -465,20 +465,20 @@ def basis_of(body: bytes) -> Basis | None:
     That of one that was emptied is the usual one, that of one that cannot be read is unknown.
     """
     try:
-        return decode_json(body, _inbound_form).basis if body else Basis.IDENTITY
+        return _decode_json(body, _inbound_form).basis if body else Basis.IDENTITY
     except UNREADABLE:
         return None
 
 
 def inbound_of(body: bytes) -> tuple[Inbound, AccessRole | None, Basis | None]:
     """Return what `inbound_body` wrote."""
-    written = decode_json(body, _inbound_form)
+    written = _decode_json(body, _inbound_form)
     return written.inbound, written.role, written.basis
 
 
 def received_of(row: Row) -> Received:
     no, key, state, received, turn, reason, body, place, turn_state, turn_error = row
-    written = decode_json(body, _inbound_form)
+    written = _decode_json(body, _inbound_form)
     return Received(
         number=no,
         key=SessionKey.parse(key),
@@ -542,7 +542,7 @@ def outbound_body(outbound: Outbound) -> bytes:
     try:
         return _encoder.encode(outbound)
     except UnicodeEncodeError:
-        return json_text(msgspec.to_builtins(outbound, enc_hook=encode_label)).encode()
+        return json_text(msgspec.to_builtins(outbound, enc_hook=_encode_label)).encode()
 
 
 def chat_columns(outbound: Outbound) -> tuple[str, str, str]:
@@ -561,7 +561,7 @@ _outbound_form = msgspec.json.Decoder(Outbound, dec_hook=read_label)
 
 def outbound_of(body: bytes) -> Outbound:
     """Return a message as it was written, no matter what its chat is called now."""
-    return decode_json(body, _outbound_form)
+    return _decode_json(body, _outbound_form)
 
 
 def delivery_of(row: Row, outbound: Outbound | None = None) -> Delivery:
