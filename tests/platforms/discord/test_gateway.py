@@ -256,6 +256,22 @@ async def test_a_server_that_is_away_delays_nobody(server: Server, world: World)
     assert server.ops().count(RESUME) == 2, "once to find the session lost, once to resume it"
 
 
+async def test_a_channel_that_was_forgotten_among_many_threads_is_asked_for(
+    server: Server, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listen, "_MAX_CHANNELS", 3)
+    recorder = Recorder()
+    async with running(adapter_of(server), recorder):
+        await world.begun.wait()
+        for number in range(3):
+            world.emit("THREAD_CREATE", world.channel(world.new_id(), GUILD, 11, name=f"{number}", parent_id=ROOM))
+        world.says(THREAD, ALICE, "hi")
+        await recorder.has(1)
+    (heard,) = recorder.received
+    assert (heard.source.chat_id, heard.source.thread_id) == (ROOM, THREAD)
+    assert [call for call in world.calls if call == ("GET", f"/channels/{THREAD}")]
+
+
 # Trust and roles
 
 

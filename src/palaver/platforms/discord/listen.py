@@ -41,6 +41,7 @@ from palaver.protocols import (
     Trust,
     parse_or_skip,
 )
+from palaver.protocols.recent import remember
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,8 @@ _PAGE = 100
 _OVERLAP = 10_000 << 22
 """Ten seconds of ids: those of different channels are not quite in order."""
 _MAX_DIRECT_CHATS = 200
+_MAX_CHANNELS = 10_000
+"""How many channels and threads we remember; Discord is asked about any other."""
 _SHORT_SECONDS = 5.0
 """A connection that ends sooner is a failure: the gateway waits before the next one."""
 _KEPT_STARTS = 50
@@ -174,7 +177,7 @@ class Listener:
                 await self._learn_server(data)
             case "CHANNEL_CREATE" | "CHANNEL_UPDATE" | "THREAD_CREATE" | "THREAD_UPDATE":
                 is_news = False
-                parse_or_skip(PLATFORM, lambda: self._channels.update({str(data["id"]): dict(data)}))
+                parse_or_skip(PLATFORM, lambda: self._learn_channel(str(data["id"]), dict(data)))
             case "GUILD_DELETE" if not data.get("unavailable"):
                 self._awaited.discard(str(data.get("id")))
                 self._finish()
@@ -217,7 +220,8 @@ class Listener:
         channels, number = read[0], str(server["id"])
         self._awaited.add(number)
         self._own_roles[number] = read[1]
-        self._channels |= {str(each["id"]): each for each in channels}
+        for channel in channels:
+            self._learn_channel(str(channel["id"]), channel)
         for channel in channels:
             last = channel["last_message_id"]
             if last > self._since - _OVERLAP:
@@ -274,8 +278,11 @@ class Listener:
     async def _channel(self, channel: str) -> Payload:
         """A resumed session does not list channels again."""
         if channel not in self._channels:
-            self._channels[channel] = await self._ask("/channels/{channel_id}", channel_id=channel) or {}
+            self._learn_channel(channel, await self._ask("/channels/{channel_id}", channel_id=channel) or {})
         return self._channels[channel]
+
+    def _learn_channel(self, channel: str, about: Payload) -> None:
+        remember(self._channels, channel, about, _MAX_CHANNELS)
 
     async def _roles(self, data: Payload) -> list[str]:
         server = str(data.get("guild_id"))
