@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -69,9 +69,7 @@ class Mattermost(Loopback):
             case ["channels", channel]:
                 found = CHANNELS.get(channel)
             case ["channels", channel, "posts"]:
-                since = int(request.query["since"])
-                posts = {post["id"]: post for post in self._of(channel) if post["update_at"] > since}
-                found = {"order": [*posts], "posts": posts}
+                found = self._list(channel, request.query)
             case ["posts", post]:
                 found = self.posts.get(post)
             case ["files", file]:
@@ -99,6 +97,18 @@ class Mattermost(Loopback):
 
     def _of(self, channel: str) -> list[Json]:
         return [post for post in self.posts.values() if post["channel_id"] == channel]
+
+    def _list(self, channel: str, asked: Mapping[str, str]) -> Json:
+        """The newest first. Of the changed ones there are at most a thousand, no matter which."""
+        newest = sorted(self._of(channel), key=lambda post: -post["create_at"])
+        if "since" in asked:
+            listed = [post for post in newest if post["update_at"] > int(asked["since"])][:1000]
+        else:
+            before = self.posts[asked["before"]]["create_at"] if asked.get("before") else self.last + 1
+            there = [post for post in newest if post["create_at"] < before and not post["delete_at"]]
+            listed = there[: min(int(asked["per_page"]), 200)]
+        roots = [self.posts[post["root_id"]] for post in listed if post["root_id"]]
+        return {"order": [post["id"] for post in listed], "posts": {post["id"]: post for post in (*listed, *roots)}}
 
     async def _post(self, request: web.Request) -> Json:
         asked = await request.json()

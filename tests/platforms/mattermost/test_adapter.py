@@ -110,6 +110,22 @@ async def test_events_that_were_left_out_are_read_again_and_unreadable_ones_harm
     assert not any(trust.is_bot for trust in recorder.trusts)
 
 
+async def test_a_long_absence_loses_no_post() -> None:
+    """The server lists a thousand changed posts, and says nothing of the others."""
+    async with serve(Mattermost()) as server:
+        fake = FakeChannel(server)
+        async with run_adapter(fake) as (_, recorder):
+            await fake.say("before")
+            await recorder.has(1)
+            at = server.now()
+            for number in range(1234):  # several in a millisecond, across the ends of pages, too
+                at = at if number % 3 else server.now()
+                server.write(ALICE, channel_id=OPEN, message=f"{number}", create_at=at, update_at=at)
+            await server.forget()
+            await recorder.has(1235)
+    assert recorder.texts == ["before", *(f"{number}" for number in range(1234))]
+
+
 async def test_each_answer_means_something() -> None:
     expected: list[tuple[No, type[PlatformError]]] = [
         (error("x", 429), PlatformBusy),

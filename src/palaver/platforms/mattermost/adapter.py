@@ -27,6 +27,7 @@ from palaver.platforms.mattermost.parse import (
     Us,
     change_since,
     changed_at,
+    find_page_start,
     is_by_bot,
     parse,
     parse_reaction,
@@ -34,6 +35,7 @@ from palaver.platforms.mattermost.parse import (
     read_post,
     read_posts,
     read_reaction,
+    sort_posts,
 )
 from palaver.platforms.mattermost.render import MAX_TEXT, render
 from palaver.protocols import (
@@ -61,6 +63,9 @@ _WRONG_TOKEN = "Mattermost rejects the access token. Make another one for the bo
 _FIRST_LOOK_MS = 60_000
 """The first start also takes what was written in the last minute."""
 _MAX_FRAME_BYTES = 4 << 20
+_PAGE = 200
+_MANY = 500
+"""The server lists at most 1,000 changed posts, in no order, and leaves out some that we cannot see."""
 _LINE = ClientErrors(title="Mattermost", raised=(OSError, WebSocketException))
 _ARCHIVED = "can_not_post_to_deleted"
 
@@ -149,13 +154,36 @@ class MattermostAdapter:
             if not where:
                 continue
             self._channels[where] = channel
-            found = await self._api.call("GET", f"/channels/{quote(where, safe='')}/posts", params={"since": since})
-            for post in parse_or_skip(self.platform.name, lambda found=found: read_posts(found)) or ():
+            for post in await self._changed_posts(where, since):
                 change = parse_or_skip(self.platform.name, lambda post=post: change_since(post, since))
                 if change:
                     await self._take_post(post, change, receiver)
                 newest = max(newest, parse_or_skip(self.platform.name, lambda post=post: changed_at(post)) or 0)
         await self._save(newest, receiver)
+
+    async def _changed_posts(self, channel: str, since: int) -> list[Json]:
+        """Return the posts that were written, changed or deleted after a time, the oldest first.
+
+        If they are too many for the server's list, some changes of older posts can be missing, but no new post.
+        """
+        found = await self._posts(channel, since=since)
+        if len(found) >= _MANY:
+            found += await self._new_posts(channel, since)
+        return sort_posts(found)
+
+    async def _new_posts(self, channel: str, since: int) -> list[Json]:
+        found: list[Json] = []
+        before, start = None, ""
+        while start != before:
+            before = start
+            page = await self._posts(channel, before=before, per_page=_PAGE)
+            found += page
+            start = find_page_start(page, since) or before
+        return found
+
+    async def _posts(self, channel: str, **asked: str | int) -> list[Json]:
+        found = await self._api.call("GET", f"/channels/{quote(channel, safe='')}/posts", params=asked)
+        return parse_or_skip(self.platform.name, lambda: read_posts(found)) or []
 
     async def _take_event(self, frame: Frame, receiver: Receiver) -> None:
         if frame.event in REACTIONS:

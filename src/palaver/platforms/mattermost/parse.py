@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple, cast
@@ -26,6 +26,7 @@ from palaver.protocols import (
 )
 
 Json = Mapping[str, Any]
+_NEVER = 1 << 62
 _KINDS = {"D": DM, "G": GROUP, "O": CHANNEL, "P": CHANNEL}
 
 
@@ -77,8 +78,31 @@ def read_post(data: Json) -> Json:
 
 
 def read_posts(found: Json) -> list[Json]:
-    """Return the posts of a page, the oldest first."""
-    return sorted(found["posts"].values(), key=lambda post: int(post["create_at"]))
+    """Return the posts that an answer lists; it also has the beginnings of their threads."""
+    return [found["posts"][post] for post in found["order"]]
+
+
+def sort_posts(posts: Iterable[Json]) -> list[Json]:
+    """Return each post once, the oldest first."""
+    return sorted({str(post.get("id")): post for post in posts}.values(), key=_created_at)
+
+
+def find_page_start(page: Sequence[Json], since: int) -> str:
+    """Return the post before which the next page ends; empty if a page has everything since a time.
+
+    It has the posts of the oldest millisecond again, as some of them can be missing on this one.
+    """
+    times = sorted({_created_at(post) for post in page})
+    if not times or times[0] <= since:
+        return ""
+    start = times[1] if len(times) > 1 else times[0]
+    return next(str(post["id"]) for post in page if _created_at(post) == start)
+
+
+def _created_at(post: Json) -> int:
+    """An unreadable time is a time to come: such a post is skipped later, and hides no other."""
+    at = post.get("create_at")
+    return at if isinstance(at, int) else _NEVER
 
 
 def changed_at(post: Json) -> int:
