@@ -10,6 +10,7 @@ from palaver.engine.relay import RelayedMessage, RelayLink
 from palaver.model.attachment import Attachment, NewFile
 from palaver.model.errors import StoreUnavailable
 from palaver.model.key import ProfileRule
+from palaver.model.turn import Outbound
 from palaver.platforms.relayed.adapter import DownloadingPart
 from palaver.protocols.adapter import (
     PlatformDown,
@@ -89,6 +90,25 @@ async def test_nothing_is_lost_or_doubled_while_both_sides_are_dropped_in_turn(t
         await here.settled()
         await there.here.settled()
     assert [message.text for message in chat.shown] == [f"You said: {number}" for number in range(count)]
+
+
+async def test_a_send_is_settled_while_messages_before_its_result_are_being_stored(tmp_path: Path) -> None:
+    async with connector(tmp_path) as there:
+        adapter, recorder = await there.adapter("acme"), Recorder()
+        alice = there.world.person("alice")
+        chat = there.world.dm(alice)
+        async with running(adapter, recorder):
+            recorder.writes.clear()
+            await chat.say(alice, "one")
+            await chat.say(alice, "two")
+            await recorder.was_offered(1)
+            source = recorder.offered[0].source
+            answer = Outbound(platform="fake", chat_id=source.chat or "", text="hi")
+            assert await adapter.send(answer, idempotency_key="k")
+            assert await there.waiting("acme") == 2, "nothing is acknowledged before it is stored"
+            recorder.writes.set()
+            await recorder.has(2)
+            await handed_over(there)
 
 
 async def test_files_cross_in_both_directions(tmp_path: Path) -> None:

@@ -107,6 +107,24 @@ async def test_somebody_met_in_a_group_gets_a_private_message_through_it_and_can
         assert len(messages_of(public.raw, 6)) == 3
 
 
+async def test_a_send_is_settled_while_messages_before_its_result_are_being_stored() -> None:
+    async with serve(Yuanbao()) as server:
+        fake, recorder = FakeYuanbao(server), Recorder()
+        adapter = fake.adapter()
+        async with running(adapter, recorder):
+            recorder.writes.clear()
+            await fake.say("one")
+            await fake.say("two")
+            await recorder.was_offered(1)
+            answer = Outbound(platform="yuanbao", chat_id=ALICE, text="hi")
+            async with asyncio.timeout(60):
+                assert await retry_until_connected(partial(adapter.send, answer, idempotency_key="k"))
+            assert len(server.pushes) == 2, "nothing is acknowledged before it is stored"
+            recorder.writes.set()
+            await recorder.has(2)
+            await until(lambda: not server.pushes)
+
+
 async def test_unreadable_frames_harm_nothing() -> None:
     async with serve(Yuanbao()) as server:
         fake, recorder = FakeYuanbao(server), Recorder()

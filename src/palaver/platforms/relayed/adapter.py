@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,6 +25,7 @@ from palaver.protocols import (
     Trust,
     file_to_send,
     parse_or_skip,
+    read_ahead,
 )
 from palaver.protocols.pending import PendingAnswers
 from palaver.protocols.relay import (
@@ -117,8 +119,7 @@ class RelayedAdapter:
                     self._learn(accounts.get(self._name))
                     self._line, self._channel = line, channel
                     await receiver.connected()
-                    async for sealed in line:
-                        await self._take(channel.open(sealed), receiver)
+                    await read_ahead(self._messages(line, channel), partial(self._take, receiver=receiver))
         except Forged as error:
             raise PlatformDown(f"{error} The connection was closed.") from error
         finally:
@@ -126,15 +127,22 @@ class RelayedAdapter:
             self._results.fail("The connection to the connector was lost.")
         raise PlatformDown("The connector closed the connection.")
 
-    async def _take(self, frame: Frame, receiver: Receiver) -> None:
-        match frame:
-            case {"type": "message", "no": int() as number}:
-                await self._receive(frame, receiver)
-                await self._write({"type": "ack", "no": number})
-            case {"type": "result", "ref": int() as ref}:
-                self._results.settle(ref, frame)
-            case _:
-                pass  # A newer connector can say more than we know.
+    async def _messages(self, line: ClientConnection, channel: Channel) -> AsyncIterator[tuple[int, Frame]]:
+        """Yield messages, but settle results at once: a send does not wait until messages are stored."""
+        async for sealed in line:
+            frame = channel.open(sealed)
+            match frame:
+                case {"type": "message", "no": int() as number}:
+                    yield number, frame
+                case {"type": "result", "ref": int() as ref}:
+                    self._results.settle(ref, frame)
+                case _:
+                    pass  # A newer connector can say more than we know.
+
+    async def _take(self, numbered: tuple[int, Frame], receiver: Receiver) -> None:
+        number, frame = numbered
+        await self._receive(frame, receiver)
+        await self._write({"type": "ack", "no": number})
 
     async def _receive(self, frame: Frame, receiver: Receiver) -> None:
         """Store a message with the other ids of its sender and chat. The connector repeats it until we acknowledge."""

@@ -6,6 +6,7 @@ import hmac
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime, timedelta, timezone
+from functools import partial
 from itertools import count
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -36,6 +37,7 @@ from palaver.protocols import (
     Trust,
     file_to_send,
     parse_or_skip,
+    read_ahead,
     run_together,
     value,
 )
@@ -155,6 +157,11 @@ class YuanbaoAdapter:
             raise PlatformRefused(f"{_WRONG_SECRET} ({code})")
 
     async def _read(self, line: ClientConnection, receiver: Receiver) -> None:
+        await read_ahead(self._pushes(line), partial(self._take, line=line, receiver=receiver))
+        raise PlatformDown("Yuanbao closed the connection.")
+
+    async def _pushes(self, line: ClientConnection) -> AsyncIterator[Frame]:
+        """Yield what is pushed, but settle results at once: a send does not wait until messages are stored."""
         async for raw in line:
             frame = parse_or_skip(self.platform.name, lambda raw=raw: Frame.decode(_bytes(raw)))
             if frame is None:
@@ -162,8 +169,7 @@ class YuanbaoAdapter:
             if frame.kind is Kind.RESPONSE:
                 self._results.settle(frame.id, frame)
             elif frame.kind is Kind.PUSH:
-                await self._take(frame, line, receiver)
-        raise PlatformDown("Yuanbao closed the connection.")
+                yield frame
 
     async def _take(self, frame: Frame, line: ClientConnection, receiver: Receiver) -> None:
         if frame.command == "kickout":
