@@ -8,6 +8,7 @@ import pytest
 
 from palaver.protocols import PlatformDown
 from palaver.protocols.bearer import BearerTokens
+from tests.engine.gateway import until
 from tests.platforms.jwts import other_key, public_keys, signed
 
 CLAIMS = {"iss": "platform", "aud": "us"}
@@ -16,10 +17,15 @@ CLAIMS = {"iss": "platform", "aud": "us"}
 class Keys:
     def __init__(self) -> None:
         self.name, self.fetched, self.now = "k1", 0, 0.0
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.problem: Exception | None = None
 
     async def fetch(self) -> list[dict[str, object]]:
         self.fetched += 1
-        await asyncio.sleep(0)
+        await self.answers.wait()
+        if self.problem:
+            raise self.problem
         return public_keys(self.name)
 
     def tokens(self) -> BearerTokens:
@@ -71,32 +77,61 @@ async def test_keys_are_fetched_once_a_day_and_for_unknown_ones_not_too_often() 
     assert keys.fetched == 2
     keys.now += 86_401.0
     assert await tokens.read(f"Bearer {signed(CLAIMS, name='k2')}")
+    await until(lambda: keys.fetched == 3)
+
+
+async def test_a_known_key_waits_neither_for_an_unknown_one_nor_for_its_successor() -> None:
+    keys = Keys()
+    tokens = keys.tokens()
+    assert await tokens.read(f"Bearer {signed(CLAIMS)}")
+    for keys.now in (301.0, 86_401.0):
+        fetched = keys.fetched
+        keys.answers.clear()
+        forged = asyncio.create_task(tokens.read(f"Bearer {signed(CLAIMS, name='k2')}"))
+        await until(lambda: keys.fetched > fetched)  # noqa: B023 - it is called at once
+        assert await asyncio.wait_for(tokens.read(f"Bearer {signed(CLAIMS)}"), 60)
+        keys.answers.set()
+        assert await forged is None
+
+
+async def test_an_outage_is_asked_once_in_a_while_and_known_keys_stay_valid() -> None:
+    keys = Keys()
+    keys.problem = PlatformDown("no")
+    tokens, valid = keys.tokens(), f"Bearer {signed(CLAIMS)}"
+    keys.answers.clear()
+    asked = [asyncio.create_task(tokens.read(valid)) for _ in range(5)]
+    await until(lambda: keys.fetched == 1)
+    asked[0].cancel()
+    keys.answers.set()
+    results = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(each) for each in results] == [asyncio.CancelledError, *[PlatformDown] * 4]
+    with pytest.raises(PlatformDown):
+        await tokens.read(valid)
+    assert keys.fetched == 1
+    keys.now, keys.problem = 5.0, None
+    assert await tokens.read(valid)
+    keys.now, keys.problem = 90_000.0, PlatformDown("no")
+    for _ in range(3):
+        assert await tokens.read(valid), "its key is known"
+        await until(lambda: keys.fetched == 3)
+    with pytest.raises(PlatformDown):
+        await tokens.read(f"Bearer {signed(CLAIMS, name='k2')}")
     assert keys.fetched == 3
 
 
-async def test_a_known_key_does_not_wait_for_an_unknown_one() -> None:
-    keys, asked, slow = Keys(), asyncio.Event(), asyncio.Event()
-
-    async def fetch() -> list[dict[str, object]]:
-        found = await keys.fetch()
-        if keys.fetched > 1:
-            asked.set()
-            await slow.wait()
-        return found
-
-    tokens = BearerTokens(fetch, issuer="platform", audience="us", clock=lambda: keys.now)
-    assert await tokens.read(f"Bearer {signed(CLAIMS)}")
-    keys.now = 301.0
-    forged = asyncio.create_task(tokens.read(f"Bearer {signed(CLAIMS, name='k2')}"))
-    await asked.wait()
-    assert await asyncio.wait_for(tokens.read(f"Bearer {signed(CLAIMS)}"), 60)
-    slow.set()
-    assert await forged is None
-
-
-async def test_without_keys_nothing_is_decided() -> None:
-    async def fail() -> list[dict[str, object]]:
-        raise PlatformDown("no")
-
+@pytest.mark.parametrize("problem", [PlatformDown("no"), KeyError("keys"), TypeError(), ValueError()])
+async def test_without_keys_nothing_is_decided(problem: Exception) -> None:
+    keys = Keys()
+    keys.problem = problem
     with pytest.raises(PlatformDown):
-        await BearerTokens(fail, issuer="platform", audience="us").read(f"Bearer {signed(CLAIMS)}")
+        await keys.tokens().read(f"Bearer {signed(CLAIMS)}")
+
+
+async def test_an_answer_without_keys_takes_none_away() -> None:
+    keys = Keys()
+    tokens, valid = keys.tokens(), f"Bearer {signed(CLAIMS)}"
+    assert await tokens.read(valid)
+    keys.now, keys.name = 301.0, ""
+    with pytest.raises(PlatformDown):
+        await tokens.read(f"Bearer {signed(CLAIMS, name='k2')}")
+    assert await tokens.read(valid)

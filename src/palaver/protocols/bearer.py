@@ -7,12 +7,16 @@ from typing import Any, NamedTuple
 
 import jwt
 
+from palaver.protocols.adapter import PlatformDown, PlatformError
+
 __all__ = ["BearerToken", "BearerTokens"]
 
 Json = Mapping[str, Any]
 _KEYS_SECONDS = 86_400.0
 _AGAIN_SECONDS = 300.0
 """A token with an unknown key makes us look for new keys, but anybody can send one."""
+_RETRY_SECONDS = 5.0
+"""How long to wait after keys could not be fetched. Meanwhile those that we have stay valid."""
 _LEEWAY_SECONDS = 300
 _MAX_CHARACTERS = 16_384
 _PREFIX = "bearer "
@@ -35,11 +39,14 @@ class BearerTokens:
         audience: str,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`fetch_keys` returns JSON Web Keys. What it raises, `read` raises."""
+        """`fetch_keys` returns JSON Web Keys. If it fails, `read` raises a PlatformError unless it knows the key."""
         self._fetch, self._issuer, self._audience, self._clock = fetch_keys, issuer, audience, clock
         self._keys: dict[str, Json] = {}
         self._fetched: float | None = None
-        self._lock = asyncio.Lock()
+        self._fetching: asyncio.Task[None] | None = None
+        self._problem: PlatformError | None = None
+        """Why the last fetch failed."""
+        self._failed = 0.0
 
     async def read(self, authorization: str) -> BearerToken | None:
         """Return the token of an Authorization header; None unless it is valid now."""
@@ -64,15 +71,38 @@ class BearerTokens:
         )
 
     async def _key(self, name: str) -> Json | None:
-        # A known key does not wait while an unknown one, which anybody can name, is looked for.
         if self._is_due(name):
-            async with self._lock:
-                if self._is_due(name):
-                    found = await self._fetch()
-                    self._keys = {str(key["kid"]): key for key in found if key.get("kid")}
-                    self._fetched = self._clock()
-        return self._keys.get(name)
+            self._fetching = self._fetching or asyncio.create_task(self._refresh())
+            # A known key does not wait: not for an unknown one, which anybody can name, and not for its successor.
+            if name not in self._keys:
+                await asyncio.shield(self._fetching)
+        key = self._keys.get(name)
+        if key is None and self._problem is not None:
+            raise self._problem.with_traceback(None)
+        return key
 
     def _is_due(self, name: str) -> bool:
+        now = self._clock()
+        if self._problem is not None and now - self._failed < _RETRY_SECONDS:
+            return False
         seconds = _KEYS_SECONDS if name in self._keys else _AGAIN_SECONDS
-        return self._fetched is None or self._clock() - self._fetched > seconds
+        return self._fetched is None or now - self._fetched > seconds
+
+    async def _refresh(self) -> None:
+        try:
+            self._keys = _by_name(await self._fetch())
+            self._fetched, self._problem = self._clock(), None
+        except PlatformError as error:
+            self._failed, self._problem = self._clock(), error
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            problem = PlatformDown(f"The platform's keys are unreadable: {type(error).__name__}.")
+            self._failed, self._problem = self._clock(), problem
+        finally:
+            self._fetching = None
+
+
+def _by_name(keys: Iterable[Json]) -> dict[str, Json]:
+    found = {str(key["kid"]): key for key in keys if key.get("kid")}
+    if not found:
+        raise ValueError("no keys")
+    return found
