@@ -1,3 +1,4 @@
+import re
 import unicodedata
 from itertools import chain, pairwise
 
@@ -5,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.model.text import can_cut, escape_invisible, last_cut, one_line, quoted, strip_markdown
+from palaver.model.label import Label
+from palaver.model.session import clean_title
+from palaver.model.text import can_cut, escape_invisible, last_cut, one_line, quoted, strip_markdown, without_invisible
 from tests.strategies import THOROUGH, ids, texts
 
 # Unicode's Default_Ignorable_Code_Point, assigned characters only: what shows as nothing at all.
@@ -24,8 +27,18 @@ IGNORABLE = tuple(
         ),
     )
 )
-hostile = st.one_of(texts, ids, st.text(st.sampled_from(("a", " ", "\n", "\u2028", "\x85", *IGNORABLE))))
+JOINED = ("👨‍👩‍👧‍👦", "❤‍🔥", "👩🏽‍🚀", "می‌خواهم", "ക്‌ഷ", "ක්‍ෂ", "র‍্যাব", "അവന്‍")
+"""What looks different without its joiners."""
+SIGNS = ("a", " ", "\n", "\u2028", "\x85", "👨", "ی", "ا", "്", "ന", "\u200c", "\u200d", *IGNORABLE)
+hostile = st.one_of(texts, ids, st.text(st.sampled_from(SIGNS)), st.lists(st.sampled_from(JOINED)).map("".join))
 limits = st.integers(1, 60)
+
+
+def assert_visible(line: str) -> None:
+    """A joiner is next to something that it changes; nothing else is invisible."""
+    rest = re.sub("(?<=[^\\x00-\\x7f\u200c\u200d])[\u200c\u200d]", "", line)
+    assert not {unicodedata.category(c) for c in rest} & {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+    assert not set(rest) & set(IGNORABLE)
 
 
 @THOROUGH
@@ -34,8 +47,7 @@ def test_the_result_is_one_visible_bounded_line(text: str, limit: int) -> None:
     line = one_line(text, limit)
     assert len(line) <= limit
     assert len(line.splitlines()) <= 1
-    assert not {unicodedata.category(c) for c in line} & {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
-    assert not set(line) & set(IGNORABLE)
+    assert_visible(line)
     assert line == line.strip()
 
 
@@ -65,6 +77,26 @@ def test_letters_of_every_script_stay() -> None:
         assert one_line(text, 20) == text
 
 
+@pytest.mark.parametrize("text", JOINED, ids=ascii)
+def test_joiners_stay_where_they_change_what_is_seen(text: str) -> None:
+    for kept in (one_line, quoted):
+        assert text in kept(f"{text} a", 30)
+    assert without_invisible(f"{text}\n") == f"{text}\n"
+    assert clean_title(text) == Label(text).plain() == text
+
+
+@pytest.mark.parametrize("joiner", ["\u200c", "\u200d"])
+def test_joiners_that_nobody_sees_go(joiner: str) -> None:
+    for text in ("ab", "👨a", "a👩", "👨", "", "日本", "دا", "+=", " "):
+        assert one_line(f"x{joiner.join(text)}{joiner}x", 20) == one_line(f"x{text}x", 20)
+    assert one_line(f"👨{joiner}{joiner}👩", 20) == "👨👩"
+    assert one_line(f"{joiner}👨{joiner}", 20) == "👨"
+
+
+def test_a_cut_leaves_no_joiner_behind() -> None:
+    assert one_line("👨‍👩‍👧‍👦", 3) == "👨…"
+
+
 def test_shown_is_quoted_and_short() -> None:
     assert quoted("a\nb") == r"'a\nb'"
     assert quoted(" 4 ") == "' 4 '"
@@ -75,8 +107,7 @@ def test_shown_is_quoted_and_short() -> None:
 @given(hostile)
 def test_anything_that_cannot_be_seen_is_written(text: str) -> None:
     line = escape_invisible(text)
-    assert not {unicodedata.category(c) for c in line} & {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
-    assert not set(line) & set(IGNORABLE)
+    assert_visible(line)
     assert escape_invisible(line) == line
 
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from palaver.model.errors import BadArgument
 from palaver.model.key import SessionKey
 from palaver.model.source import Source, identity_of
-from palaver.model.text import one_line, strip_markdown
+from palaver.model.text import cut_line, one_line, strip_markdown
 from palaver.model.value import value
 
 
@@ -206,7 +206,7 @@ def lineage(title: str) -> tuple[str, int]:
 
 def lineage_prefix(base: str) -> str:
     """Return how every numbered title of a lineage begins; some of other lineages begin so too."""
-    return f"{base} #" if len(base) + _LONGEST_SUFFIX <= TITLE_LIMIT else base[: TITLE_LIMIT - _LONGEST_SUFFIX - 2]
+    return f"{base} #" if len(base) + _LONGEST_SUFFIX <= TITLE_LIMIT else base[: TITLE_LIMIT - _LONGEST_SUFFIX - 3]
 
 
 def is_in_lineage(title: str, base: str) -> bool:
@@ -236,8 +236,7 @@ def newest_of_lineage(title: str, taken: Iterable[str]) -> str | None:
 def _numbered(base: str, number: int) -> str:
     """Return the title with a number behind it, cut as far as the number needs."""
     suffix = f" #{number}"
-    room = TITLE_LIMIT - len(suffix)
-    return f"{base if len(base) <= room else f'{base[: room - 1].rstrip()}…'}{suffix}"
+    return cut_line(base, TITLE_LIMIT - len(suffix)) + suffix
 
 
 def _numbers(base: str, taken: AbstractSet[str]) -> list[int]:

@@ -12,16 +12,22 @@ _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0") | {
     chr(c) for c in (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))
 }
+_NON_JOINER = "\u200c"
+_JOINER = "\u200d"
+_JOINERS = frozenset({_NON_JOINER, _JOINER})
 _ELLIPSIS = "…"
 
 
 def one_line(text: str, limit: int) -> str:
     """Fold `text` into one visible line of at most `limit` characters."""
     if not _is_plain(text):
-        text = _BREAKS.sub(" ", text)
-        text = "".join(c for c in text if not _is_invisible(c))
-    text = " ".join(text.split())
-    return text if len(text) <= limit else text[: limit - 1].rstrip() + _ELLIPSIS
+        text = without_invisible(_BREAKS.sub(" ", text))
+    return cut_line(" ".join(text.split()), limit)
+
+
+def cut_line(line: str, limit: int) -> str:
+    """Cut a line to at most `limit` characters, the ellipsis included."""
+    return line if len(line) <= limit else line[: limit - 1].rstrip(f" {_NON_JOINER}{_JOINER}") + _ELLIPSIS
 
 
 _LINK = re.compile(r"!?\[([^\[\]\n]{1,200})\]\([^()\s]{0,500}\)")
@@ -39,8 +45,13 @@ def strip_markdown(text: str) -> str:
 
 
 def without_invisible(text: str) -> str:
-    """Return `text` with its line breaks and without invisible characters."""
-    return text if _is_plain(text) else "".join(c for c in text if c == "\n" or not _is_invisible(c))
+    """Return `text` with its line breaks and without invisible characters. A joiner that changes what is seen stays."""
+    if _is_plain(text):
+        return text
+    seen = "".join(c for c in text if c == "\n" or c in _JOINERS or not _is_invisible(c))
+    if _JOINERS.isdisjoint(seen):
+        return seen
+    return "".join(c for index, c in enumerate(seen) if c == "\n" or _is_seen(seen, index))
 
 
 def escape_invisible(text: str) -> str:
@@ -48,7 +59,8 @@ def escape_invisible(text: str) -> str:
     if _is_plain(text):
         return text
     return "".join(
-        c.encode("unicode_escape").decode() if _is_invisible(c) or (c != " " and c.isspace()) else c for c in text
+        c if _is_seen(text, index) and (c == " " or not c.isspace()) else c.encode("unicode_escape").decode()
+        for index, c in enumerate(text)
     )
 
 
@@ -85,9 +97,38 @@ def _is_invisible(character: str) -> bool:
     return unicodedata.category(character) in _INVISIBLE or character in _BLANK
 
 
-_REGIONAL = "".join(map(chr, range(0x1F1E6, 0x1F200)))
-_JOINER = "\u200d"
+def _is_seen(text: str, index: int) -> bool:
+    """Return whether a character is visible, or a joiner that changes what is seen around it."""
+    if text[index] not in _JOINERS:
+        return not _is_invisible(text[index])
+    before, after = text[max(index - 1, 0) : index], text[index + 1 : index + 2]
+    if _is_virama(before):
+        return True
+    if text[index] == _NON_JOINER:
+        return _CONNECTING.match(before) is not None and _ARABIC.match(after) is not None
+    return (_is_symbol(before) and _is_symbol(after)) or (before.isalpha() and _is_virama(after))
+
+
+# Arabic letters that connect to the next one, and the marks on them.
+_CONNECTING = re.compile(
+    "[\u0620\u0626\u0628\u062a-\u062e\u0633-\u0647\u0649-\u065f\u066e\u066f\u0670\u0678-\u0687\u069a-\u06bf\u06c1\u06c2\u06cc"
+    "\u06ce\u06d0\u06d1\u06fa-\u06fc\u06ff]"
+)
+_ARABIC = re.compile("[\u0620-\u064a\u066e-\u06d3\u06d5\u06ee\u06ef\u06fa-\u06ff]")
 _VIRAMA = 9
+
+
+def _is_virama(character: str) -> bool:
+    """Return whether it takes the vowel from an Indic consonant, so that a joiner next to it chooses a form."""
+    return character != "" and unicodedata.combining(character) == _VIRAMA
+
+
+def _is_symbol(character: str) -> bool:
+    """Return whether emoji are made of it: symbols, arrows and skin tones."""
+    return character != "" and not character.isascii() and unicodedata.category(character) in {"So", "Sm", "Sk"}
+
+
+_REGIONAL = "".join(map(chr, range(0x1F1E6, 0x1F200)))
 _SYMBOLS = frozenset({"So", "Sm", "Sk", "Cn"})
 _MARKS = frozenset({"Mn", "Me", "Mc"})
 _CONTROLS = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -146,5 +187,5 @@ def _extends(char: str) -> bool:
 
 def _is_conjunct(before: str, after: str) -> bool:
     """Return whether a joiner or a virama ties an emoji or an Indic consonant to the one before."""
-    tied = before == _JOINER or unicodedata.combining(before) == _VIRAMA
+    tied = before == _JOINER or _is_virama(before)
     return tied and (unicodedata.category(after) in _SYMBOLS or unicodedata.category(after) == "Lo")
