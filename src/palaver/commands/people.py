@@ -246,7 +246,8 @@ def forget(store: Store, _invocation: Invocation, context: CommandContext) -> St
     command = str(context.received.number)
     yield from store.erasures.request(context.principal.name, context.now, by="the person", answer=command)
     return (
-        "Everything stored about you is being deleted, including this conversation. This is the last message about it."
+        "Everything stored about you is being deleted, including this conversation and what you send in the next "
+        "moments. This is the last message about it."
     )
 
 
