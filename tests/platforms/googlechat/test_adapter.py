@@ -10,10 +10,12 @@ from palaver.platforms.googlechat.parse import parse
 from palaver.platforms.googlechat.render import render_text
 from palaver.protocols import (
     Inbound,
+    Label,
     Outbound,
     PlatformBusy,
     PlatformError,
     PlatformRefused,
+    Quote,
     SendRefused,
     SendUnclear,
     TargetGone,
@@ -24,6 +26,12 @@ from tests.platforms.googlechat.fakes import FakeRoom, GoogleChat, call, error, 
 from tests.platforms.jwts import other_key, signed
 from tests.platforms.mutants import check_parsed, mutants
 
+QUOTED: dict[str, Any] = {
+    "name": "spaces/room/messages/0",
+    "lastUpdateTime": "2026-05-01T10:00:00Z",
+    "quoteType": "REPLY",
+    "quotedMessageSnapshot": {"sender": "Bob", "text": "tea?"},
+}
 TO = Outbound(platform="googlechat", chat_id="spaces/dm", text="hi")
 
 
@@ -49,7 +57,13 @@ def test_an_event_with_anything_in_it_is_read_or_skipped() -> None:
 
     fake = FakeRoom(GoogleChat())
     file = {"contentName": "a", "contentType": "text/plain", "attachmentDataRef": {"resourceName": "r"}}
-    message = {"name": "spaces/room/messages/1", "text": "@Helper hi", "argumentText": " hi", "attachment": [file]}
+    message: dict[str, Any] = {
+        "name": "spaces/room/messages/1",
+        "text": "@Helper hi",
+        "argumentText": " hi",
+        "attachment": [file],
+    }
+    message["quotedMessageMetadata"] = QUOTED
     pressed = {"parameters": [{"key": "says", "value": "/approve 1"}]}
     for event in (fake.event("MESSAGE", message), fake.event("CARD_CLICKED", message, action=pressed)):
         for wrong in mutants(event):
@@ -59,6 +73,39 @@ def test_an_event_with_anything_in_it_is_read_or_skipped() -> None:
         {**fake.event("MESSAGE", message), "space": {**fake.space, "spaceThreadingState": "UNTHREADED_MESSAGES"}}
     )
     assert quiet.source.thread_id is None
+
+
+def test_what_a_message_quotes() -> None:
+    fake = FakeRoom(GoogleChat())
+
+    def read(quoted: dict[str, Any], text: str = "yes") -> Inbound:
+        found = parse(
+            fake.event("MESSAGE", {"name": "spaces/room/messages/1", "text": text, "quotedMessageMetadata": quoted}),
+            ACCOUNT,
+        )
+        assert found
+        return found.inbound
+
+    inbound = read(QUOTED)
+    assert (inbound.text, inbound.reply_to) == ("yes", QUOTED["name"])
+    assert inbound.quote == Quote(text="tea?", name=Label("Bob"))
+    by_id = read({**QUOTED, "quotedMessageSnapshot": {"sender": "users/8", "text": "tea?"}})
+    assert by_id.quote == Quote(text="tea?", author="googlechat:users%2F8")
+    assert read({"name": QUOTED["name"], "lastUpdateTime": "2026-05-01T10:00:00Z"}).quote is None
+    forwarded = read({**QUOTED, "quoteType": "FORWARD", "quotedMessageSnapshot": {"text": "/new"}}, text="")
+    assert (forwarded.text, forwarded.quote, forwarded.reply_to) == ("[forwarded]\n/new", None, None)
+
+
+async def test_a_quote_of_our_answer_is_ours() -> None:
+    async with serve(GoogleChat()) as server:
+        fake, recorder = FakeRoom(server), Recorder()
+        adapter = GoogleChatAdapter(ACCOUNT, options_of(server.url))
+        receipt = await adapter.send(TO, idempotency_key="1")
+        for name in (receipt, "spaces/dm/messages/x"):
+            message = {"name": f"spaces/room/messages/{name[-3:]}", "text": "yes"}
+            quoted = {"quotedMessageMetadata": {**QUOTED, "name": name}}
+            await adapter.handle_callback(call(fake.event("MESSAGE", {**message, **quoted})), recorder)
+    assert [each.quote and each.quote.is_ours for each in recorder.received] == [True, False]
 
 
 def test_what_google_chat_shows() -> None:

@@ -14,7 +14,7 @@ from palaver.platforms.xmpp.options import XmppOptions
 from palaver.platforms.xmpp.parse import Stored, Us, parse, read_live, read_result
 from palaver.platforms.xmpp.rooms import Rooms
 from palaver.platforms.xmpp.stream import Refusal, Stream
-from palaver.protocols import Inbound, Label, Outbound, PlatformDown, Revision, parse_or_skip
+from palaver.protocols import Inbound, Label, Outbound, PlatformDown, Quote, Revision, parse_or_skip
 
 # ruff: noqa: S314 - our own texts
 
@@ -112,7 +112,16 @@ def test_a_reply_loses_the_quote_in_front_of_it() -> None:
     inbound = sure(read(said(inside), ids={"s1": "bob/m0"}))
     assert (inbound.text, inbound.reply_to) == ("Noon.", "bob/m0")
     assert inbound.quote
-    assert inbound.quote.text == "What time?\nNow?"
+    assert (inbound.quote.text, inbound.quote.is_ours) == ("What time?\nNow?", False)
+
+
+def test_a_reply_to_our_message_in_a_direct_chat_quotes_us() -> None:
+    fallback = "<fallback xmlns='urn:xmpp:fallback:0' for='urn:xmpp:reply:0'><body start='0' end='7'/></fallback>"
+    for to, is_ours in (("bot@example.org", True), ("bot@example.org/laptop", True), ("ann@example.org", False)):
+        reply = f"<reply xmlns='urn:xmpp:reply:0' id='m0' to='{to}'/>"
+        inbound = sure(read(chat(f"<body>&gt; tea?\nyes</body>{reply}{fallback}")))
+        assert (inbound.text, inbound.mentions_us) == ("yes", False)
+        assert inbound.quote == Quote(text="tea?", is_ours=is_ours)
 
 
 def test_changes_are_those_of_their_author() -> None:

@@ -4,6 +4,7 @@ import hashlib
 import re
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import replace
 from functools import cache
 from http import HTTPStatus
 from typing import Any
@@ -30,6 +31,7 @@ from palaver.protocols import (
     take_json,
 )
 from palaver.protocols.bearer import BearerTokens
+from palaver.protocols.recent import remember
 from palaver.protocols.rest import RestApi, read_receipt
 from palaver.protocols.tokens import ApiCodes, TokenApi, in_header
 
@@ -75,6 +77,8 @@ class GoogleChatAdapter:
         )
         self._open = RestApi("Google", options.keys_url)
         self._bearer = BearerTokens(self._fetch_keys, issuer=_ISSUER, audience=options.project_number)
+        self._sent: dict[str, None] = {}
+        """Our last messages: Google does not say that a quoted message is ours."""
 
     async def _fetch_token(self) -> tuple[str, float]:
         now, url = int(time.time()), self._options.token_url
@@ -110,7 +114,10 @@ class GoogleChatAdapter:
         async def take(event: Json) -> None:
             found = parse_or_skip(self.platform.name, lambda: parse(event, self.account))
             if found is not None:
-                await receiver.receive(found.inbound, found.trust)
+                inbound = found.inbound
+                if inbound.quote and inbound.reply_to in self._sent:
+                    inbound = replace(inbound, quote=replace(inbound.quote, is_ours=True))
+                await receiver.receive(inbound, found.trust)
 
         token = await self._bearer.read(request.headers.get("authorization", ""))
         response = await take_json(request, take, is_authentic=token is not None)
@@ -131,7 +138,9 @@ class GoogleChatAdapter:
             how["messageReplyOption"] = "REPLY_MESSAGE_FALLBACK_TO_NEW_THREAD"
         path = f"/v1/{quote(outbound.chat_id)}/messages"
         sent = await self._api.call("POST", path, sending=True, params=how, json=message)
-        return read_receipt("Google Chat", sent, "name")
+        receipt = read_receipt("Google Chat", sent, "name")
+        remember(self._sent, receipt, None)
+        return receipt
 
     async def edit(self, receipt: str, outbound: Outbound) -> None:
         if not _MESSAGE.fullmatch(receipt):

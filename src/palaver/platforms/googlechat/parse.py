@@ -1,14 +1,29 @@
 """Parse Google Chat's interaction events: messages and pressed buttons."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
-from palaver.protocols import DM, GROUP, UNKNOWN_TYPE, Attachment, Inbound, Label, Labels, Source, Trust, checked
+from palaver.protocols import (
+    DM,
+    GROUP,
+    UNKNOWN_TYPE,
+    Attachment,
+    Inbound,
+    Label,
+    Labels,
+    Quote,
+    Source,
+    Trust,
+    checked,
+    identity_of,
+)
 
 Json = Mapping[str, Any]
 PRESSED = "palaver"
 """The function of our buttons."""
+_PERSON = "users/"
 
 
 class Event(NamedTuple):
@@ -30,15 +45,33 @@ def parse(event: Json, account: str) -> Event | None:
 def _message(event: Json, account: str) -> Event:
     said, sender = event["message"], event["message"]["sender"]
     text = said.get("argumentText")
+    words = str(said.get("text") or "") if text is None else str(text).lstrip()
+    source = _source(event, account, user=str(sender["name"]), message=str(said["name"]))
+    quoted: Json = said.get("quotedMessageMetadata") or {}
+    quote, is_forwarded = _quote(quoted, source), quoted.get("quoteType") == "FORWARD"
     inbound = Inbound(
-        source=_source(event, account, user=str(sender["name"]), message=str(said["name"])),
-        text=str(said.get("text") or "") if text is None else str(text).lstrip(),
+        source=source,
+        # The line in front also keeps a forwarded command from being run.
+        text="\n".join(filter(None, (words, "[forwarded]", quote.text))) if is_forwarded and quote else words,
         at=datetime.fromisoformat(said["createTime"]),
         labels=_labels(event, sender),
         mentions_us=True,
+        reply_to=None if is_forwarded else quoted.get("name"),
+        quote=None if is_forwarded else quote,
         files=tuple(_files(said)),
     )
     return Event(checked(inbound), Trust(is_bot=sender.get("type") == "BOT"))
+
+
+def _quote(quoted: Json, source: Source) -> Quote | None:
+    """Return what a message quotes; older answers of Google name only the message. The sender is an id or a name."""
+    snapshot: Json = quoted.get("quotedMessageSnapshot") or {}
+    text, sender = str(snapshot.get("text") or ""), str(snapshot.get("sender") or "")
+    if not text:
+        return None
+    if sender.startswith(_PERSON):
+        return Quote(text=text, author=identity_of(replace(source, user_id=sender)))
+    return Quote(text=text, name=Label.of(sender))
 
 
 def _pressed(event: Json, account: str) -> Event:

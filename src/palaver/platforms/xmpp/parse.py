@@ -155,7 +155,7 @@ def parse(stored: Stored, us: Us, id_of: Callable[[str], str], now: datetime) ->
     target, revision = _revision(message, own_id, body, id_of)
     files = () if revision else tuple(file for file in _files(message) if _is_allowed(file.handle or "", user, us))
     reply = message.find(f"{{{REPLY}}}reply")
-    is_reply = reply is not None and bool(room) and reply.get("to", "").lower() == f"{room}/{us.nicks[room]}".lower()
+    is_reply = reply is not None and _is_us(reply.get("to", ""), us, room)
     text = body if rest is None else rest
     inbound = Inbound(
         source=_source(message, us, room, user, target or own_id),
@@ -169,6 +169,10 @@ def parse(stored: Stored, us: Us, id_of: Callable[[str], str], now: datetime) ->
         revision=revision,
     )
     return checked(inbound)
+
+
+def _is_us(jid: str, us: Us, room: str) -> bool:
+    return jid.lower() == f"{room}/{us.nicks[room]}".lower() if room else bare(jid) == us.jid
 
 
 def wants_receipt(message: Element) -> str | None:
@@ -219,7 +223,7 @@ def _body_and_quote(message: Element) -> tuple[str, str]:
     for fallback in message.findall(f"{{{FALLBACK}}}fallback"):
         part = fallback.find(f"{{{FALLBACK}}}body")
         if fallback.get("for") == REPLY and part is not None:
-            start, end = int(part.get("start", "0")), int(part.get("end", "0"))
+            start, end = int(part.get("start", "0")), int(part.get("end", len(body)))
             quote = "\n".join(line.removeprefix(">").strip() for line in body[start:end].splitlines()).strip()
             body = body[:start] + body[end:]
     return (f"* {body.removeprefix(_ACTION)}" if body.startswith(_ACTION) else body), quote
