@@ -149,7 +149,7 @@ class FakeTeams(CalledChat):
         return self._push(next(self.server.numbers), value=data, replyToId=self.server.sent[-1].id)
 
     async def react(self, receipt: str, sign: str, *, removed: bool = False) -> Source:
-        kind = {"👍": "like"}.get(sign, "1f44e_no-tone2")
+        kind = {"👍": "like", "👎": "no-tone2"}[sign]
         given: Json = {"reactionsRemoved" if removed else "reactionsAdded": [{"type": kind}]}
         return self._push(f"f:{next(self.server.numbers)}", kind="messageReaction", replyToId=receipt, **given)
 

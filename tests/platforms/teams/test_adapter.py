@@ -104,6 +104,25 @@ def test_an_activity_with_anything_in_it_is_read_or_skipped() -> None:
     assert not read({**said, "type": "conversationUpdate"})
 
 
+@pytest.mark.parametrize(
+    ("kind", "emoji"),
+    [
+        ("like", "👍"),
+        ("yes", "👍"),
+        ("yes-tone5", "👍"),
+        ("no", "👎"),
+        ("no-tone1", "👎"),
+        ("👎", "👎"),
+        ("heart", None),
+    ],
+)
+def test_reactions_are_known_by_their_names_in_teams(kind: str, emoji: str | None) -> None:
+    activity = FakeTeams(Teams()).activity("messageReaction", "f:1", replyToId="b1", reactionsAdded=[{"type": kind}])
+    del activity["from"]["name"]  # Teams does not tell it here.
+    found = parse(activity, ACCOUNT)
+    assert (found and found.inbound.reaction and found.inbound.reaction.emoji) == emoji
+
+
 async def test_files_come_from_microsoft_only() -> None:
     adapter = TeamsAdapter(ACCOUNT, options_of("http://127.0.0.1:1"))
     for url in ("http://x.sharepoint.com/a", "https://sharepoint.com.evil.example/a", "http://169.254.169.254/", None):

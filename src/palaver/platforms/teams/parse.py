@@ -36,6 +36,9 @@ _CHANGES = {
 }
 _BOT = "28:"
 _EMOJI_NUMBER = re.compile(r"(1f[0-9a-f]{3})(?:_|$)")
+_SKIN_TONE = re.compile(r"-tone[1-5]$")
+_EMOJI_NAMES = {"like": "👍", "yes": "👍", "no": "👎"}
+"""In the reactions reference of Teams, 👍 and 👎 of its list of emoji are called `yes` and `no`."""
 _DOWNLOAD = "application/vnd.microsoft.teams.file.download.info"
 
 
@@ -89,9 +92,9 @@ def _reaction(activity: Json, account: str) -> Activity | None:
 
 
 def _emoji(kind: str) -> str:
-    """Return the character: `like` is the oldest name, and newer ones begin with its number, as `1f44e_thumbsdown`."""
+    """Return the character: some names begin with its number, as `1f44b_wavinghand-tone2`."""
     number = _EMOJI_NUMBER.match(kind)
-    return chr(int(number[1], 16)) if number else {"like": "👍", "dislike": "👎"}.get(kind, kind)
+    return chr(int(number[1], 16)) if number else _EMOJI_NAMES.get(_SKIN_TONE.sub("", kind), kind)
 
 
 def _source(activity: Json, account: str) -> Source:
