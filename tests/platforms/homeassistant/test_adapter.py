@@ -65,13 +65,15 @@ async def test_events_say_where_the_answer_goes(fake: FakeHomeAssistant) -> None
         await fake.server.fire("palaver_message", {"text": "one"})
         await fake.server.fire("palaver_message", {"text": "two", "notify": "persistent_notification"}, user=None)
         await fake.server.fire(PUSHED, {"action": "ALARM"})
-        await fake.server.fire("palaver_message", {"text": 7})
+        await fake.server.fire("palaver_message", {"text": 21.5})
+        await fake.server.fire("palaver_message", {"text": ["x"]})
         await fake.server.fire("palaver_message", {})
         await fake.server.fire(PUSHED, {"action": f"PALAVER|{PHONE}|", "reply_text": "three"})
-        await recorder.has(3)
+        await recorder.has(4)
     assert [(each.text, each.source.chat_id, each.source.user_id) for each in recorder.received] == [
         ("one", PHONE, ANN),
         ("two", "persistent_notification", "automation/persistent_notification"),
+        ("21.5", PHONE, ANN),
         ("three", PHONE, ANN),
     ]
 

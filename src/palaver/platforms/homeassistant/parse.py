@@ -46,6 +46,8 @@ def parse(event: Json, account: str, default_chat: str) -> Inbound | None:
             return None
     else:
         text, chat = data["text"], str(data.get("notify") or "")
+        if isinstance(text, int | float):  # A template that makes a number is a number.
+            text = str(text)
     context: Json = event.get("context") or {}
     fired = str(event["time_fired"])
     chat = chat or default_chat
