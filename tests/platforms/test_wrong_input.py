@@ -1,13 +1,21 @@
-"""A payload of Discord, Slack or BlueBubbles with anything in it: it is read or skipped and stops nothing."""
+"""A payload of a platform with anything in it: it is read or skipped, and stops nothing."""
 
+import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 
+from palaver.platforms.dingtalk.parse import parse as parse_dingtalk
 from palaver.platforms.discord.parse import OwnBot, Place, parse_event
+from palaver.platforms.feishu.parse import parse as parse_feishu
 from palaver.platforms.imessage.parse import Context, is_complete, related
 from palaver.platforms.imessage.parse import parse as parse_bubble
+from palaver.platforms.line.parse import parse as parse_line
+from palaver.platforms.qq.parse import parse as parse_qq
 from palaver.platforms.slack.parse import ButtonPress, NewMessage, OwnApp
 from palaver.platforms.slack.parse import parse as parse_slack
-from palaver.protocols import Inbound, Label, parse_or_skip
+from palaver.platforms.whatsapp.frames import parse_frame
+from palaver.platforms.whatsapp.parse import OwnNumber, list_changes, parse_change, parse_message
+from palaver.protocols import Inbound, Label, checked, parse_or_skip
 from tests.platforms.imessage.world import DM_GUID, GROUP_GUID, US, Mac
 from tests.platforms.mutants import Json, check_parsed, mutants
 
@@ -118,3 +126,125 @@ def test_imessage() -> None:
             if about:
                 context = Context("mac", us=US, name=Label("Ann"), replied=replied)
                 check_parsed("imessage", lambda message=wrong, context=context: parse_bubble(message, context))
+
+
+def check_mutants(platform: str, read: Callable[[Json], list[Inbound]], *samples: Json) -> None:
+    """Each sample is read, and what is read of it with something else in it can be stored."""
+    for sample in samples:
+        assert read(sample), sample
+        for wrong in mutants(sample):
+            for inbound in check_parsed(platform, lambda wrong=wrong: read(wrong)):
+                checked(inbound)
+
+
+def test_feishu() -> None:
+    ids = {"open_id": "ou_1", "union_id": "on_1", "user_id": "e33"}
+    mention = {"key": "@_user_1", "id": {"open_id": "ou_us"}, "name": "Helper"}
+    said = {"message_id": "om_1", "root_id": "om_0", "parent_id": "om_0", "thread_id": "omt_1", "chat_id": "oc_1"}
+    said |= {"create_time": "1609073151345", "chat_type": "group", "message_type": "text"}
+    text: Json = {**said, "content": json.dumps({"text": "@_user_1 hi"}), "mentions": [mention]}
+    picture = [[{"tag": "text", "text": "x"}, {"tag": "img", "image_key": "k"}]]
+    post: Json = {**said, "message_type": "post", "content": json.dumps({"title": "t", "content": picture})}
+    reaction = {"message_id": "om_1", "reaction_type": {"emoji_type": "THUMBSUP"}, "operator_type": "user"}
+    pressed = {"action": {"value": {"says": "/approve 1", "thread": "om_0"}}, "context": {"open_chat_id": "oc_1"}}
+    events: dict[str, list[Json]] = {
+        "im.message.receive_v1": [
+            {"sender": {"sender_id": ids, "sender_type": "user"}, "message": message} for message in (text, post)
+        ],
+        "im.message.reaction.created_v1": [{**reaction, "user_id": ids, "action_time": "1609073151345"}],
+        "im.message.recalled_v1": [{"message_id": "om_1", "chat_id": "oc_1", "recall_time": "1609073151345"}],
+        "card.action.trigger": [{**pressed, "operator": ids}],
+    }
+
+    def read(event: Json) -> list[Inbound]:
+        found = parse_feishu(event, "helper", "ou_us")
+        return [found.inbound] if found else []
+
+    for kind, samples in events.items():
+        header = {"event_id": "e1", "event_type": kind, "create_time": "1603977298000000"}
+        check_mutants("feishu", read, *({"header": header, "event": event} for event in samples))
+
+
+def test_line() -> None:
+    def read(event: Json) -> list[Inbound]:
+        found = parse_line(event, "helper")
+        return [found.inbound] if found else []
+
+    where = {"type": "group", "groupId": "C1", "userId": "U1"}
+    event: Json = {"type": "message", "timestamp": 1625665242211, "source": where, "webhookEventId": "01"}
+    mention = {"mentionees": [{"index": 0, "length": 2, "isSelf": True}]}
+    text = {"id": "1", "type": "text", "text": "@h hi", "quoteToken": "q", "quotedMessageId": "7", "mention": mention}
+    album = {"id": "2", "type": "image", "contentProvider": {"type": "line"}, "imageSet": {"id": "x"}}
+    file = {"id": "3", "type": "file", "fileName": "a.txt", "fileSize": 3}
+    check_mutants(
+        "line",
+        read,
+        *({**event, "replyToken": "r", "message": message} for message in (text, album, file)),
+        {**event, "type": "postback", "postback": {"data": "/approve 1"}},
+        {**event, "type": "unsend", "unsend": {"messageId": "1"}},
+    )
+
+
+def test_qq_and_dingtalk() -> None:
+    def read_qq(event: Json) -> list[Inbound]:
+        found = parse_qq(event, "helper")
+        return [found] if found else []
+
+    author = {"member_openid": "u1", "union_openid": "x1"}
+    file = {"url": "https://x.qq.com/1", "filename": "a.png", "content_type": "image/png"}
+    said: Json = {"id": "m1", "author": author, "group_openid": "g1", "content": " hi", "attachments": [file]}
+    group: Json = {"t": "GROUP_AT_MESSAGE_CREATE", "d": {**said, "timestamp": "2026-05-01T00:00:00+08:00"}}
+    check_mutants("qq", read_qq, group)
+    about: Json = {"conversationType": "2", "conversationId": "cid1", "conversationTitle": "Dev", "msgId": "m1"}
+    about |= {"senderStaffId": "s1", "senderId": "x1", "senderNick": "Ann", "createAt": 1609073151345}
+    check_mutants(
+        "dingtalk",
+        lambda message: [parse_dingtalk(message, "helper")],
+        {**about, "msgtype": "text", "text": {"content": " hi"}},
+        {**about, "msgtype": "file", "content": {"downloadCode": "d1", "fileName": "a.txt"}},
+        {**about, "msgtype": "richText", "content": {"richText": [{"text": "a"}, {"downloadCode": "d1"}]}},
+    )
+
+
+def test_whatsapp() -> None:
+    def read(update: Json) -> list[Inbound]:
+        changes = [change for raw in list_changes(update) if (change := parse_change(raw))]
+        us = OwnNumber(account="shop", id="1")
+        found = [parse_message(message, change, us) for change in changes for message in change.messages]
+        return [message.inbound for message in found if message]
+
+    def update(kind: str, content: Json) -> Json:
+        sender = {"from": "49170", "from_user_id": "US.1", "id": "w1", "timestamp": "1609073151"}
+        context = {"id": "w0", "from": "1", "forwarded": True}
+        contact = {"wa_id": "49170", "user_id": "US.1", "profile": {"name": "Ann"}}
+        metadata = {"display_phone_number": "1", "phone_number_id": "1"}
+        message = {**sender, "context": context, "type": kind, kind: content}
+        value = {"metadata": metadata, "contacts": [contact], "messages": [message]}
+        return {"entry": [{"changes": [{"field": "messages", "value": value}]}]}
+
+    edited = {"original_message_id": "w0", "message": {"type": "text", "text": {"body": "b"}}}
+    samples = {
+        "text": {"body": "hi"},
+        "image": {"id": "i1", "mime_type": "image/png", "caption": "c"},
+        "reaction": {"message_id": "w0", "emoji": "x"},
+        "edit": edited,
+    }
+    check_mutants("whatsapp", read, *(update(kind, content) for kind, content in samples.items()))
+
+
+def test_whatsapp_bridge() -> None:
+    def read(frame: Json) -> list[Inbound]:
+        found = parse_frame(frame, "mine", frozenset({"1"}))
+        return [found.inbound] if found else []
+
+    frame: Json = {"type": "message", "from": "49170@s.whatsapp.net", "from_alt": "9@lid", "id": "3A", "at": 1609073151}
+    frame |= {"group": "g@g.us", "group_name": "Dev", "name": "Ann", "text": "@1 hi", "mentions": ["1@s.whatsapp.net"]}
+    frame |= {"reply_to": "3B", "quote": {"from": "1", "text": "tea?", "name": "Helper"}, "forwarded": True}
+    frame |= {"files": [{"handle": "h1", "name": "a.png", "type": "image/png", "size": 3}]}
+    check_mutants(
+        "whatsapp",
+        read,
+        frame,
+        {**frame, "type": "change", "version": "v1"},
+        {**frame, "type": "reaction", "emoji": "x"},
+    )

@@ -101,6 +101,16 @@ async def test_several_messages_in_one_call_are_stored_and_an_unreadable_one_har
     assert (status, recorder.offered) == (200, []), "it is for another number of the app"
 
 
+async def test_a_part_of_a_call_that_is_unreadable_harms_no_other() -> None:
+    found = update(said("text", {"body": "hi"}))
+    value = found["entry"][0]["changes"][0]["value"]
+    odd: list[Any] = [7, {}, {"field": "messages", "value": {}}]
+    odd += [{"field": "messages", "value": {**value, "messages": 7}}]
+    value["contacts"] = None
+    status, recorder = await call({**found, "entry": [{"changes": odd}, *found["entry"]]})
+    assert (status, recorder.texts) == (200, ["hi"])
+
+
 async def test_what_is_not_stored_comes_again_and_twice_is_once(server: Server) -> None:
     recorder = Recorder()
     recorder.failures = 1

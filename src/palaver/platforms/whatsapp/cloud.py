@@ -17,7 +17,8 @@ from palaver.platforms.whatsapp.parse import (
     FailedSend,
     NewMessage,
     OwnNumber,
-    parse_changes,
+    list_changes,
+    parse_change,
     parse_failure,
     parse_message,
 )
@@ -112,8 +113,10 @@ class CloudAdapter:
         secret, signature = self._options.app_secret.get_secret_value(), request.headers.get("x-hub-signature-256", "")
 
         async def take(update: Mapping[str, Any]) -> None:
-            for change in parse_or_skip(self.platform.name, lambda: list(parse_changes(update))) or ():
-                await self._process(change, receiver)
+            for raw in parse_or_skip(self.platform.name, lambda: list_changes(update)) or ():
+                change = parse_or_skip(self.platform.name, lambda raw=raw: parse_change(raw))
+                if change is not None:
+                    await self._process(change, receiver)
 
         return await take_json(request, take, is_authentic=is_signed(request.body, secret, signature))
 

@@ -1,7 +1,7 @@
 """Parse the webhooks of the Cloud API. One call can bring several messages and statuses."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -18,6 +18,7 @@ from palaver.protocols import (
     Revision,
     Source,
     after_name,
+    checked,
     value,
 )
 
@@ -69,17 +70,19 @@ class FailedSend:
     code: int
 
 
-def parse_changes(update: Json) -> Iterator[Change]:
-    for entry in update["entry"]:
-        for change in entry["changes"]:
-            if change["field"] == "messages":
-                yield _change(change["value"])
+def list_changes(update: Json) -> list[Json]:
+    """Return the parts of a webhook, each as it came: one that is unreadable spoils no other."""
+    return [change for entry in update["entry"] for change in entry["changes"]]
 
 
-def _change(found: Json) -> Change:
+def parse_change(change: Json) -> Change | None:
+    """Return None for what is not about messages."""
+    if change["field"] != "messages":
+        return None
+    found: Json = change["value"]
     number = str(found["metadata"].get("display_phone_number", ""))
     names: dict[str, str] = {}
-    for contact in found.get("contacts", ()):
+    for contact in found.get("contacts") or ():
         profile: Json = contact.get("profile") or {}
         if name := profile.get("name") or profile.get("username"):
             names |= {str(contact[key]): str(name) for key in ("wa_id", "user_id") if contact.get(key)}
@@ -87,8 +90,8 @@ def _change(found: Json) -> Change:
         number_id=str(found["metadata"]["phone_number_id"]),
         display_number="".join(filter(str.isdecimal, number)),
         names=names,
-        messages=found.get("messages", ()),
-        statuses=found.get("statuses", ()),
+        messages=list(found.get("messages") or ()),
+        statuses=list(found.get("statuses") or ()),
     )
 
 
@@ -120,7 +123,7 @@ def parse_message(message: Json, change: Change, us: OwnNumber) -> NewMessage | 
         reply_to=_context(message).get("id") or None,
         files=(_attachment(kind, message[kind]),) if kind in _MEDIA else (),
     )
-    return NewMessage(inbound=inbound, aliases=aliases)
+    return NewMessage(inbound=checked(inbound), aliases=aliases)
 
 
 def _reaction(message: Json, change: Change, us: OwnNumber) -> NewMessage:
