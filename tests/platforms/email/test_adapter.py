@@ -135,14 +135,15 @@ async def test_only_accepted_mail_is_marked_as_read(office: PostOffice) -> None:
     async with running(office.adapter(), recorder):
         await office.post(office.compose("spam", headers={"List-Id": "<x.example.org>"}))
         await office.post(b"no headers at all")
+        await office.post(b'From: "=\\?utf-8?b?A?=" <ann@example.org>\r\n\r\nno encoding at all')
         office.results = None
         await office.post(office.compose("spoofed"))
         office.results = "dmarc=pass header.from=example.org"
         await office.post(office.compose("good"))
         await recorder.has(1)
-        await until(lambda: office.inbox.unread() == 3)
+        await until(lambda: office.inbox.unread() == 4)
     assert recorder.texts == ["good"]
-    assert office.inbox.unread() == 3
+    assert office.inbox.unread() == 4
 
 
 async def test_mail_that_somebody_else_has_read_is_not_missed(office: PostOffice) -> None:

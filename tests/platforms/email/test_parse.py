@@ -65,6 +65,27 @@ def test_a_mail_to_us_alone_is_a_direct_chat_with_a_thread() -> None:
     assert (inbound.text, inbound.mentions_us, inbound.quote) == ("Hello", True, None)
 
 
+WRONG = "=?utf-8?b?A?="
+"""It is not base64."""
+
+
+def test_what_is_encoded_wrongly_is_shown_as_it_is() -> None:
+    mail = raw(Subject=f"Re: {WRONG}", From=f"{WRONG} <ann@example.org>", To=f"{WRONG} <helper@example.net>")
+    inbound = read(mail)
+    assert (inbound.source.user_id, inbound.mentions_us, inbound.text) == ("ann@example.org", True, "Hello")
+    assert inbound.labels.topic == Label(WRONG)
+    (file,) = read(raw(Content_Type=f'application/x-tea; name="{WRONG}"')).files
+    assert file.name == Label("file")
+    for charset in ("undefined", "idna", '"a\x00b"', "nobody-8"):
+        assert read(raw(Content_Type=f"text/plain; charset={charset}")).text == "Hello", charset
+    for date in ("Thu, 01 Jan 99999999999 00:00:00 +0000", f"Thu, 01 Jan 1970 00:00:00 +{'9' * 20}", "soon"):
+        assert read(raw(Date=date)).at == NOW, date
+
+
+def test_a_mail_that_hides_a_wrong_encoding_is_skipped() -> None:
+    assert parsed(raw(From='"=\\?utf-8?b?A?=" <ann@example.org>')) is None
+
+
 def test_answers_belong_to_the_thread_of_the_first_mail() -> None:
     for headers in (
         {"References": f"<1@example.org> <{OWN}>", "In_Reply_To": f"<{OWN}>"},

@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from email import message_from_bytes
-from email.header import decode_header
+from email.errors import HeaderParseError, MessageError
+from email.header import Header, decode_header
 from email.message import Message
 from email.utils import parsedate_to_datetime
 from typing import NamedTuple, cast
@@ -22,6 +23,8 @@ from palaver.protocols import DM, GROUP, Attachment, Inbound, Label, Labels, Quo
 PLATFORM = "email"
 UNVERIFIED = "unverified:"
 """In front of the ids of a sender whom nobody vouches for: they share nothing with the real one."""
+_ENCODED = "=?"
+"""How an encoded word of a header begins."""
 _IDS = re.compile(r"<([^<>\s]+)>")
 _OWN_ID = re.compile(r"palaver\.[0-9a-f]{40}@.+")
 _MAX_FILES = 100
@@ -43,7 +46,14 @@ class Skipped(NamedTuple):
 
 
 def parse(raw: RawMail, options: EmailOptions, account: str, handle: str, now: datetime) -> NewMail | Skipped:
-    """Parse a mail; `handle` identifies it to `fetch`."""
+    """Parse a mail; `handle` identifies it to `fetch`. Raise ValueError if it is no mail."""
+    try:
+        return _parse(raw, options, account, handle, now)
+    except MessageError as error:
+        raise ValueError("not a mail") from error
+
+
+def _parse(raw: RawMail, options: EmailOptions, account: str, handle: str, now: datetime) -> NewMail | Skipped:
     mail = message_from_bytes(raw.content)
     sender = _sender(mail)
     address = sender.email.lower()
@@ -87,15 +97,26 @@ def parse(raw: RawMail, options: EmailOptions, account: str, handle: str, now: d
 
 def _sender(mail: Message) -> EmailAddress:
     """Return the only sender. Two could be taken for one another."""
-    found = [each for header in mail.get_all("From", []) for each in parse_email_addresses(header)]
+    found = _addresses(mail, "From")
     if len(found) != 1 or not ADDRESS.fullmatch(found[0].email.lower()):
         raise ValueError("not one readable sender")
     return found[0]
 
 
 def _recipients(mail: Message, name: str) -> set[str]:
-    found = [each.email.lower() for header in mail.get_all(name, []) for each in parse_email_addresses(header)]
+    found = {each.email.lower() for each in _addresses(mail, name)}
     return {address for address in found if ADDRESS.fullmatch(address)}
+
+
+def _addresses(mail: Message, name: str) -> Sequence[EmailAddress]:
+    return [each for header in mail.get_all(name, []) for each in _read_addresses(header)]
+
+
+def _read_addresses(header: str | Header) -> Sequence[EmailAddress]:
+    try:
+        return parse_email_addresses(header)
+    except HeaderParseError:  # A name that is encoded wrongly is shown as it is.
+        return parse_email_addresses(str(header).replace(_ENCODED, "="))
 
 
 def message_ids(mail: Message, name: str) -> Sequence[str]:
@@ -104,7 +125,11 @@ def message_ids(mail: Message, name: str) -> Sequence[str]:
 
 def subject_of(mail: Message) -> str:
     """Return the subject without `Re:`."""
-    decoded = "".join(decode_value(*part) for part in decode_header(mail.get("Subject", "")))
+    raw = mail.get("Subject", "")
+    try:
+        decoded = "".join(decode_value(*part) for part in decode_header(raw))
+    except (HeaderParseError, ValueError):
+        decoded = str(raw)
     return _REPLY.sub("", " ".join(decoded.split()))
 
 
@@ -112,7 +137,7 @@ def _date(mail: Message, now: datetime) -> datetime:
     """Return when it was sent; a date that is unreadable or in the future counts as now."""
     try:
         found = parsedate_to_datetime(str(mail.get("Date", "")))
-    except ValueError:
+    except (ValueError, OverflowError):
         return now
     found = found if found.tzinfo else found.replace(tzinfo=UTC)
     return min(found, now)
@@ -137,7 +162,11 @@ def files_of(mail: Message) -> Sequence[MailAttachment]:
 
 
 def _name(file: MailAttachment) -> str:
-    return file.filename or ("mail.eml" if file.content_type == "message/rfc822" else "file")
+    try:
+        name = file.filename
+    except (HeaderParseError, ValueError):
+        name = ""
+    return name or ("mail.eml" if file.content_type == "message/rfc822" else "file")
 
 
 def _words(mail: Message) -> Words:
@@ -165,5 +194,8 @@ def _plain_text(part: Message) -> str:
 
 def _content(part: Message) -> str:
     payload = part.get_payload(decode=True)
-    text = decode_value(payload, part.get_content_charset()) if isinstance(payload, bytes) else ""
+    try:
+        text = decode_value(payload, part.get_content_charset()) if isinstance(payload, bytes) else ""
+    except ValueError:  # The name of the character set is none, or it cannot be decoded.
+        text = decode_value(payload) if isinstance(payload, bytes) else ""
     return text.replace("\r\n", "\n").replace("\r", "\n")
