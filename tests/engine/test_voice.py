@@ -5,7 +5,7 @@ import os
 import sys
 import threading
 from collections.abc import AsyncGenerator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -24,8 +24,9 @@ from palaver.model.label import Label
 from palaver.model.quotas import Quota, QuotaKind, QuotaRules
 from palaver.model.revision import RevisionPolicy
 from palaver.model.source import Source, Trust
-from palaver.model.transcript import Role
+from palaver.model.transcript import Role, ToolCall
 from palaver.model.turn import Inbound, Revision
+from palaver.protocols.agent import Agent, ApprovalNeeded, Event, Final, Request
 from palaver.protocols.voice import Voice, VoiceFailed, VoiceFormat
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.testkit.adapter import FakeAdapter
@@ -33,8 +34,8 @@ from palaver.testkit.platform import FakePlatform
 from palaver.testkit.updates import File, Update
 from palaver.tools.voice import VoiceTools
 from tests.agents.fake_voice import VoiceService, opus, voicing, wave
-from tests.engine.agents import Slow
-from tests.engine.gateway import running, until
+from tests.engine.agents import Condensing, Scripted, Slow
+from tests.engine.gateway import Bench, running, until
 from tests.engine.test_tools import use
 
 HEARD = "[Transcribed from a voice message] buy milk"
@@ -99,6 +100,69 @@ async def test_a_crash_does_not_transcribe_twice_and_waiting_blocks_nobody(tmp_p
             await chat.hears(f"You said: {HEARD}", times=2)
             await here.settled()
             assert len(service.transcribed) == asked == 2
+
+
+@asynccontextmanager
+async def transcribing(folder: Path, agent: Agent, **changed: Any) -> AsyncGenerator[Bench]:
+    """A gateway at which half a minute costs 3,000 millionths."""
+    async with voicing() as service:
+        voice = Voice(transcriber=server(service), minute_price=0.006)
+        shelf = BlobStore(folder / "files")
+        async with running(folder / "p.db", agent=agent, shelf=shelf, voice=voice, **changed) as here:
+            yield here
+
+
+async def charged(here: Bench) -> tuple[int, int]:
+    await here.settled()
+    return (await here.rows("SELECT sum(cost_micros), (SELECT sum(cost_micros) FROM sessions) FROM turns"))[0]
+
+
+async def test_a_transcription_is_charged_once_if_the_turn_asks_and_goes_on(tmp_path: Path) -> None:
+    async def asks(request: Request) -> AsyncGenerator[Event]:
+        if request.approvals:
+            yield Final(text="thank you")
+        else:
+            yield ApprovalNeeded(call=ToolCall(id="c", name="look"), question="May I?")
+
+    async with transcribing(tmp_path, Scripted(asks)) as here:
+        chat = here.world.dm(alice := here.world.person("alice"))
+        await chat.say(alice, "listen", files=(recording(opus(30)),))
+        await chat.hears("Reply /approve or /deny.")
+        await chat.say(alice, "/approve")
+        await chat.hears("thank you")
+        assert await charged(here) == (3_000, 3_000)
+
+
+async def test_a_transcription_is_charged_once_if_a_summary_follows(tmp_path: Path) -> None:
+    agent = Condensing()
+    agent.go.set()
+    async with transcribing(tmp_path, agent, message_limit=4) as here:
+        chat = here.world.dm(alice := here.world.person("alice"))
+        for topic in ("one", "two"):
+            await chat.say(alice, f"{topic} {'and so on ' * 20}")
+            await chat.hears(f"answer to: {topic}")
+        await chat.say(alice, "listen", files=(recording(opus(30)),))
+        await until(lambda: len(agent.passages) == 1)
+        assert await charged(here) == (3_000, 3_000)
+
+
+async def test_what_joins_a_running_turn_is_charged_with_its_transcription(tmp_path: Path) -> None:
+    agent = Slow(tool=True)
+    async with transcribing(tmp_path, agent) as here:
+        chat = here.world.dm(alice := here.world.person("alice"))
+        await chat.say(alice, "wait")
+        await until(lambda: len(agent.requests) == 1)
+        for caption in ("listen", "/steer and this"):
+            await chat.say(alice, caption, files=(recording(opus(30)),))
+        await until(partial(_waits, here, 2))
+        agent.go.set()
+        await chat.hears("answer to: listen")
+        assert [HEARD in text for text in agent.meanwhile] == [True]
+        assert await charged(here) == (6_000, 6_000)
+
+
+async def _waits(here: Bench, count: int) -> bool:
+    return await here.rows("SELECT count(*) FROM inbox WHERE state = 'waiting'") == [(count,)]
 
 
 async def test_nothing_is_transcribed_over_a_limit(tmp_path: Path) -> None:

@@ -60,6 +60,14 @@ async def test_a_trace_leads_from_the_message_to_the_receipt(tmp_path: Path) -> 
         assert {dict(span.attributes or {}).keys() == {"palaver.turn"} for span in found} == {True}
 
 
+async def test_a_turn_that_asked_and_goes_on_has_one_message(tmp_path: Path) -> None:
+    spans = InMemorySpanExporter()
+    meter = TracingMeter(NoMeter(), make_provider(SimpleSpanProcessor(spans)), "a store")
+    await talk(tmp_path, meter, "!approve it", "/approve")
+    names = [span.name for span in spans.get_finished_spans()]
+    assert (names.count("message"), names.count("turn")) == (1, 2)
+
+
 async def test_what_is_said_is_in_no_trace(tmp_path: Path) -> None:
     spans = InMemorySpanExporter()
     meter = TracingMeter(NoMeter(), make_provider(SimpleSpanProcessor(spans)), f"postgresql://{CANARY}@host/x")

@@ -32,7 +32,7 @@ from palaver.model.command import runs_alone
 from palaver.model.errors import StaleFence
 from palaver.model.key import SessionKey
 from palaver.model.transcript import Entry
-from palaver.model.turn import BusyMode, Received, Turn, TurnState, Usage
+from palaver.model.turn import BusyMode, Received, Turn, TurnState
 from palaver.model.view import answer_texts, with_files
 from palaver.protocols.agent import Failure, FailureKind, Final
 from palaver.protocols.hooks import EventKind, EventSubscription, GatewayEvent
@@ -170,6 +170,8 @@ class TurnRunner:
         log.info("turn began", extra={"action": "turn.started", "turn": turn.number, "key": turn.key.text})
         with self._registered(turn, messages, signals) as running, self._measured(turn, messages):
             running.next_snapshot = snapshot
+            if turn.fence == 1:  # a turn that goes on has been charged with it
+                running.charge_transcriptions(messages)
             await self._answer(running)
         self.titles.consider(running)
         request = self.compaction.due(running)
@@ -180,7 +182,7 @@ class TurnRunner:
                 await self._compact(compacting, messages, signals, request)
 
     def _measured(self, turn: Turn, messages: Sequence[Received]) -> AbstractContextManager[None]:
-        received = messages[0].received if messages and turn.attempt == 1 else None
+        received = messages[0].received if messages and turn.fence == 1 else None
         return self.ctx.meter.step("turn", turn.number, received)
 
     async def _compact(
@@ -194,8 +196,6 @@ class TurnRunner:
     def _registered(self, turn: Turn, messages: Sequence[Received], signals: TurnSignals) -> Generator[RunningTurn]:
         """Extend the turn's lease and handle its signals meanwhile. Leave it alone if another worker took it over."""
         running = RunningTurn(turn=turn, messages=messages, stop=asyncio.get_running_loop().create_future())
-        if turn.attempt == 1 and (spent := sum(each.inbound.transcription_micros for each in messages)):
-            running.summary_usage = Usage(cost_micros=spent)
         self._running[turn.number] = running
         signals.attach(partial(self._handle_signals, running, signals))
         try:

@@ -209,7 +209,13 @@ class RunningTurn:
 
     def add_steered(self, messages: Sequence[Received]) -> None:
         known = {received.number for received in (*self.messages, *self.steered)}
-        self.steered += [received for received in messages if received.number not in known]
+        joined = [received for received in messages if received.number not in known]
+        self.steered += joined
+        self.charge_transcriptions(joined)
+
+    def charge_transcriptions(self, messages: Sequence[Received]) -> None:
+        if spent := sum(received.inbound.transcription_micros for received in messages):
+            self.summary_usage = self.summary_usage.plus(Usage(cost_micros=spent))
 
     def end(self, why: StopReason) -> None:
         if not self.stop.done():
