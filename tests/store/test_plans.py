@@ -39,6 +39,7 @@ ASKED = {
     "finalise": expiry.list_unfinalised(100),
     "let go": attachments.drop_sent(),
     "held": attachments.list_referenced("", 100),
+    "awaited": attachments.awaited_handles(),
     "wipe sent codes": pairing.wipe_sent_codes(),
     "reclaim": turns.reclaim("w1", NOON, LEASE),
     "reclaim sends": outbox.reclaim_sends("w1", NOON, safe=RepeatSafety()),
@@ -51,6 +52,7 @@ ASKED = {
 }
 SHORT = (
     "set_aside",
+    "inbox_waiting",
     "ready_queue_in_order",
     "one_open_turn_per_key",
     "outbox_in_order",

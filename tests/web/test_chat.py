@@ -12,6 +12,7 @@ from playwright.async_api import Browser, Page, expect
 from palaver.config.agents import EchoAgentConfig
 from palaver.config.model import Config
 from palaver.config.quotas import GrantConfig
+from palaver.engine.attachments import Attachments
 from tests.web.conftest import Opened, opened
 from tests.web.demo_data import OPERATOR
 
@@ -33,6 +34,16 @@ async def until_said(client: httpx.AsyncClient, count: int, name: str = "main") 
             await asyncio.sleep(0.02)
             found = lines((await client.get(f"/chat/{name}")).text)
     return found
+
+
+async def until_shown(client: httpx.AsyncClient, text: str) -> str:
+    """Wait until the page of the chat has a text; return the page."""
+    page = ""
+    async with asyncio.timeout(60):
+        while text not in page:
+            await asyncio.sleep(0.02)
+            page = (await client.get("/chat/main")).text
+    return page
 
 
 async def test_what_was_said_and_answered_is_there_no_matter_when_one_looks(client: httpx.AsyncClient) -> None:
@@ -101,6 +112,19 @@ async def test_files_go_up_and_come_down_and_run_nothing(client: httpx.AsyncClie
     assert second.headers["content-type"] == "image/png"
     assert second.headers["content-disposition"].startswith("inline")
     assert (await client.get(links[0] + "0")).status_code == 404
+
+
+async def test_a_file_stays_for_as_long_as_its_message_waits(window: Opened, client: httpx.AsyncClient) -> None:
+    await client.post("/chat/main", data={"text": "!approve it", "id": "1"})
+    await until_shown(client, "/approve")
+    files = [("files", ("plan.txt", b"the plan", "text/plain"))]
+    await client.post("/chat/main", data={"text": "/queue look", "id": "2"}, files=files)
+    engine = window.gateway._engine  # pyright: ignore[reportPrivateUsage]
+    assert engine
+    await Attachments(engine._ctx).clean_up(timedelta(seconds=-1))  # pyright: ignore[reportPrivateUsage]
+    await client.post("/chat/main", data={"text": "/deny", "id": "3"})
+    (link,) = re.findall(r'class="file" href="([^"]+)"', await until_shown(client, "You said: look"))
+    assert (await client.get(link)).content == b"the plan"
 
 
 async def test_a_file_that_is_too_large_is_refused_and_nothing_is_said(config: Config) -> None:

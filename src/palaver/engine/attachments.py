@@ -156,7 +156,7 @@ class Attachments:
             return
         files = self.ctx.store.attachments
         await self.ctx.store.transact(files.drop_sent())
-        referenced = await self.ctx.store.read(kept_aside())
+        referenced = await self.ctx.store.read(kept_aside()) | await self.ctx.store.read(files.awaited_handles())
         last = ""
         while page := await self.ctx.store.read(files.list_referenced(last, PAGE_SIZE)):
             referenced.update(page)

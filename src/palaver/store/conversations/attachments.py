@@ -14,6 +14,7 @@ from palaver.store.conversations.visibility import Filter, visible_to
 from palaver.store.queue.inbox import read_waiting
 from palaver.store.records import (
     INBOX_COLUMNS,
+    SELECT_RECEIVED,
     SEQS,
     SET_BODY,
     body_values,
@@ -100,6 +101,13 @@ def drop_sent() -> Statements[None]:
         " AND coalesce((SELECT o.state FROM outbox o WHERE o.id = holder), '') NOT IN ('due', 'claimed', 'unclear')",
         (),
     )
+
+
+@transaction
+def awaited_handles() -> Statements[set[str]]:
+    """Return the handles of files that waiting messages bring: the web chat has stored them under these already."""
+    rows = yield f"{SELECT_RECEIVED} WHERE i.state = 'waiting'", ()
+    return {file.handle for each in readable(received_of, rows) for file in each.inbound.files if file.handle}
 
 
 @transaction
