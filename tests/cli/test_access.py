@@ -134,6 +134,13 @@ def test_a_grant_for_groups_only_holds_in_groups_and_is_explained(call: Call) ->
     assert [each["kind"] for each in call("grants", "list")["grants"]] == ["group"]
 
 
+@pytest.mark.parametrize("option", ["--chat", "--server", "--account"])
+def test_an_empty_place_is_refused_instead_of_granting_access_everywhere(call: Call, option: str) -> None:
+    error = call("grants", "add", "telegram:7", option, "", code=2)["error"]
+    assert error == f"{option} cannot be ''. Give it a value, or leave it out."
+    assert call("grants", "list")["grants"] == []
+
+
 def test_the_last_owner_is_kept_unless_it_is_forced(call: Call) -> None:
     number = call("grants", "add", "telegram:7", "--role", "owner")["number"]
     assert "the last owner of the gateway" in call("grants", "remove", str(number), code=1)["error"]

@@ -601,6 +601,15 @@ def test_a_session_in_use_is_not_deleted(home: Path, capsys: pytest.CaptureFixtu
     assert as_json(capsys.readouterr().out) == {"deleted": [], "busy": [session]}
 
 
+@pytest.mark.parametrize("option", ["--platform", "--profile", "--before", "--older-than"])
+def test_an_empty_filter_is_refused_instead_of_deleting_more(
+    filled: Palaver, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    assert filled
+    sentence = refusal(capsys, "prune", "--keep", "0", option, "", "--yes")
+    assert f"{option} cannot be ''. Give it a value, or leave it out." in sentence
+
+
 # What is wrong
 
 

@@ -39,6 +39,7 @@ from palaver.cli.shared_options import (
     Yes,
     ZoneName,
     ask,
+    filled,
     find_exactly,
     moment,
     span,
@@ -112,10 +113,14 @@ def _report_delete(removed: list[Removed], busy: list[SessionBusy], *, as_json: 
 def prune_sessions(
     *,
     before: Annotated[
-        str, typer.Option("--before", help="Only sessions that nobody has used since this date or time.")
+        str,
+        typer.Option("--before", help="Only sessions that nobody has used since this date or time.", callback=filled),
     ] = "",
     older_than: Annotated[
-        str, typer.Option("--older-than", help="Only sessions that nobody has used for this long, such as 90d.")
+        str,
+        typer.Option(
+            "--older-than", help="Only sessions that nobody has used for this long, such as 90d.", callback=filled
+        ),
     ] = "",
     keep: Annotated[
         int | None, typer.Option("--keep", min=0, max=1_000_000_000, help="Keep this many of the newest.")

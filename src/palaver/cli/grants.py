@@ -10,7 +10,7 @@ import typer
 from palaver.cli import shared_options
 from palaver.cli.explain import explain_access
 from palaver.cli.output import confirm, print_json, print_note, print_result, print_rows
-from palaver.cli.shared_options import OPERATOR, Json, Limit, StoreOption, Yes, ask
+from palaver.cli.shared_options import OPERATOR, Json, Limit, StoreOption, Yes, ask, filled
 from palaver.commands.formatting import ago
 from palaver.config.loader import load
 from palaver.model.access import (
@@ -76,9 +76,9 @@ def add_grant(
     kind: Annotated[
         ChatKind | None, typer.Option(help="Only in direct chats, or only in groups, channels and threads.")
     ] = None,
-    chat: Annotated[str, typer.Option(help="Only in this chat and its threads.")] = "",
-    server: Annotated[str, typer.Option(help="Only on this server or workspace.")] = "",
-    account: Annotated[str, typer.Option(help="Only for this bot account.")] = "",
+    chat: Annotated[str, typer.Option(help="Only in this chat and its threads.", callback=filled)] = "",
+    server: Annotated[str, typer.Option(help="Only on this server or workspace.", callback=filled)] = "",
+    account: Annotated[str, typer.Option(help="Only for this bot account.", callback=filled)] = "",
     force: Force = False,
     yes: Yes = False,
     store: StoreOption = None,

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 import typer
 
 from palaver.cli.output import print_note, print_text
-from palaver.cli.shared_options import find_zone, moment
+from palaver.cli.shared_options import filled, find_zone, moment
 from palaver.config.loader import load
 from palaver.config.model import Config
 from palaver.gateway.log_file import follow_log, log_end, read_log
@@ -30,9 +30,12 @@ _STYLES = {"warning": "yellow", "error": "red", "critical": "bold red"}
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Keep running and print new lines. Ctrl-C ends it.")]
 Level = Annotated[LogLevel, typer.Option("--level", help="Only this level and above.")]
 Action = Annotated[
-    str, typer.Option("--action", help="Only this action, such as turn.failed; turn means all that begin with turn.")
+    str,
+    typer.Option(
+        "--action", help="Only this action, such as turn.failed; turn means all that begin with turn.", callback=filled
+    ),
 ]
-Since = Annotated[str, typer.Option("--since", help="Only after this date, time, or age such as 1h.")]
+Since = Annotated[str, typer.Option("--since", help="Only after this date, time, or age such as 1h.", callback=filled)]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Show at most this many lines.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 

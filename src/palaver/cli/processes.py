@@ -12,7 +12,7 @@ import typer
 
 from palaver.cli import shared_options
 from palaver.cli.output import counted, pick, print_json, print_note, print_result, print_rows
-from palaver.cli.shared_options import OPERATOR, Json, Limit, StoreOption, ask, find
+from palaver.cli.shared_options import OPERATOR, Json, Limit, StoreOption, ask, filled, find
 from palaver.commands.formatting import ago
 from palaver.config.loader import load
 from palaver.model.attachment import format_size
@@ -40,7 +40,7 @@ app = typer.Typer(help="List, read and kill background processes.", rich_markup_
 
 Name = Annotated[str, typer.Argument(metavar="PROCESS", help="The name of a process, for example p3.")]
 Names = Annotated[list[str], typer.Argument(metavar="PROCESS...", help="Names of processes, for example p3.")]
-Session = Annotated[str, typer.Option("--session", help="Only those of this session.")]
+Session = Annotated[str, typer.Option("--session", help="Only those of this session.", callback=filled)]
 
 
 @value(kw_only=False)

@@ -21,6 +21,7 @@ from palaver.cli.shared_options import (
     StoreOption,
     Until,
     ask,
+    filled,
     find,
     help_of,
     identity,
@@ -59,7 +60,9 @@ def list_newest(
     still_open: Annotated[bool, typer.Option("--open", help="Only open sessions.")] = False,
     ended: Annotated[bool, typer.Option("--ended", help="Only ended sessions.")] = False,
     titled: Annotated[bool, typer.Option("--titled", help="Only sessions with a title.")] = False,
-    title: Annotated[str, typer.Option("--title", help="Only sessions with this text in the title.")] = "",
+    title: Annotated[
+        str, typer.Option("--title", help="Only sessions with this text in the title.", callback=filled)
+    ] = "",
     since: Since = "",
     until: Until = "",
     limit: Limit = 20,
@@ -161,7 +164,7 @@ def search_words(
         list[Role] | None,
         typer.Option(help="Only messages with this role. Repeat for several.", show_default="user and assistant"),
     ] = None,
-    session: Annotated[str, typer.Option(help="Only in this session.")] = "",
+    session: Annotated[str, typer.Option(help="Only in this session.", callback=filled)] = "",
     since: Since = "",
     until: Until = "",
     best: Annotated[bool, typer.Option("--best", help="Rank by relevance instead of time.")] = False,

@@ -42,13 +42,24 @@ EXAMPLES = {
 }
 
 
-def _lower(name: str) -> str:
-    return name.lower()
+def filled(context: typer.Context, param: typer.CallbackParam, value: str) -> str:
+    """Refuse an empty value: left out, the option would restrict nothing."""
+    source = context.get_parameter_source(str(param.name))
+    if not value and source and source.name == "COMMANDLINE":
+        fix = "Give it a value, or leave it out."
+        raise BadArgument(
+            f"{param.opts[0]} cannot be", found=value, allowed="a value", example=f"{param.opts[0]} …", fix=fix
+        )
+    return value
 
 
-def identity(name: str) -> str:
+def _platform(context: typer.Context, param: typer.CallbackParam, value: str) -> str:
+    return filled(context, param, value).lower()
+
+
+def identity(context: typer.Context, param: typer.CallbackParam, name: str) -> str:
     """Check `platform:id`."""
-    platform, colon, id_ = name.strip().partition(":")
+    platform, colon, id_ = filled(context, param, name).strip().partition(":")
     if name and not (platform and colon and id_):
         raise BadArgument("--person cannot be", found=name, allowed="platform:id", example="--person telegram:7")
     return stored_identity(name)
@@ -74,13 +85,13 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Name = Annotated[str, typer.Argument(metavar="SESSION", help="Session id, start of an id, or title.")]
 Names = Annotated[list[str], typer.Argument(metavar="SESSION...", help="Session ids, starts of ids, or exact titles.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=500, help="Show at most this many.")]
-Platform = Annotated[str, typer.Option("--platform", help="Only from this platform.", callback=_lower)]
-Profile = Annotated[str, typer.Option("--profile", help="Only from this profile.")]
+Platform = Annotated[str, typer.Option("--platform", help="Only from this platform.", callback=_platform)]
+Profile = Annotated[str, typer.Option("--profile", help="Only from this profile.", callback=filled)]
 Person = Annotated[
     str, typer.Option("--person", help="Only with this account, for example telegram:7.", callback=identity)
 ]
-Since = Annotated[str, typer.Option("--since", help="Only after this date, time, or age such as 7d.")]
-Until = Annotated[str, typer.Option("--until", help="Only before this date, time or age.")]
+Since = Annotated[str, typer.Option("--since", help="Only after this date, time, or age such as 7d.", callback=filled)]
+Until = Annotated[str, typer.Option("--until", help="Only before this date, time or age.", callback=filled)]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")]
