@@ -147,6 +147,25 @@ def test_the_last_owner_is_kept_unless_it_is_forced(call: Call) -> None:
     assert call("grants", "remove", str(number), "--force")["removed"] == number
 
 
+@pytest.mark.parametrize("who", ["everybody", "telegram"])
+def test_a_token_acts_for_one_account_and_nothing_else_is_offered(call: Call, who: str) -> None:
+    error = call("web", "tokens", "create", "x", "--as", who, code=2)["error"]
+    assert "a whole platform" not in error
+    assert "for example telegram:7" in error
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("web", "tokens", "revoke"),
+        ("people", "receipts"),
+        ("memory", "list", "--after"),
+    ],
+)
+def test_a_number_beyond_the_database_is_refused(call: Call, args: tuple[str, ...]) -> None:
+    assert "cannot be '99999999999999999999'. Use a whole number from " in call(*args, "9" * 20, code=2)["error"]
+
+
 @pytest.mark.parametrize("who", ["", "telegarm:7", "telegram:", "person:", "\x00\u202e", "x" * 100_000])
 def test_someone_who_cannot_be_meant_is_refused_in_one_sentence(call: Call, who: str) -> None:
     error = call("grants", "add", who, code=2)["error"]

@@ -169,6 +169,10 @@ def test_what_was_taken_out_of_the_configuration_is_not_asked_for(
     assert "pigeon:home  no longer configured" in capsys.readouterr().out
     assert main(["platforms", "check", "pigeon", *url]) == 1
     assert "error pigeon: there is no such account" in capsys.readouterr().out
+    assert main(["platforms", "check", "pigeon", "--json", *url]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["accounts"], found["ok"]) == ([], False)
+    assert found["error"].startswith("pigeon: there is no such account. To add one, ")
     assert main(["platforms", "check", *url]) == 1
     assert "error accounts: none is configured\n      run palaver setup NAME" in capsys.readouterr().out
 

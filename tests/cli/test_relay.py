@@ -86,3 +86,19 @@ def test_an_account_of_a_connector_needs_no_package_of_its_platform(homes: Path)
     adapter = make_adapter("telegram", "helper", {"relay_file": str(kept)})
     assert isinstance(adapter, RelayedAdapter)
     assert adapter.platform.name == "telegram"
+
+
+@pytest.mark.usefixtures("homes")
+def test_a_key_that_is_nowhere_is_not_changed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["relay", "rotate", "--json"]) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error.startswith("This gateway has joined no connector: there is no '")
+    assert error.endswith("Use palaver relay join first, for example palaver relay join wss://relay.example.org CODE")
+
+
+def test_a_file_that_is_not_there_is_an_error_in_json_too(homes: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = str(homes / "re\x1b[31md.json")
+    assert main(["relay", "rotate", missing, "--json"]) == 1
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == {"error": f"No such file or directory: {missing}"}
+    assert r"re\x1b[31md.json" in printed.err, "nothing that a terminal obeys"

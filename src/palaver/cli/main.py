@@ -163,6 +163,11 @@ def main(args: Sequence[str]) -> int:
     except PalaverError as error:
         print_error(" ".join([str(error), *getattr(error, "__notes__", [])]), as_json=as_json)
         return TEMPORARY if isinstance(error, StoreInUse | StoreUnavailable) else FAILED
+    except OSError as error:
+        if error.filename is None:  # a stream of the process
+            raise
+        print_error(_refused(error), as_json=as_json)
+        return FAILED
     return WRONG
 
 

@@ -77,10 +77,11 @@ def login(
     config = load(Path(), os.environ)
     found = config.tools.servers.get(server)
     if found is None or found.url is None:
+        known = ", ".join(name for name, each in config.tools.servers.items() if each.url)
         raise BadArgument(
             "There is no MCP server with a url called",
             found=server,
-            allowed=", ".join(name for name, each in config.tools.servers.items() if each.url) or "none is configured",
+            allowed=known or "one that tools.servers in the configuration names",
             example="tools: {servers: {calendar: {url: 'https://calendar.example.org/mcp'}}}",
         )
     log_in = import_extra("palaver.tools.mcp_login", "MCP servers need", "mcp").log_in_to

@@ -8,7 +8,7 @@ import typer
 
 from palaver.cli import shared_options
 from palaver.cli.output import pick, print_json, print_note, print_result, print_rows
-from palaver.cli.shared_options import OPERATOR, Json, Limit, Person, StoreOption, ask
+from palaver.cli.shared_options import LARGEST_NUMBER, OPERATOR, Json, Limit, Person, StoreOption, ask
 from palaver.commands.formatting import ago
 from palaver.config.loader import load
 from palaver.db.transaction import Statements, transaction
@@ -24,7 +24,7 @@ EXAMPLES = {
 
 app = typer.Typer(help="List, edit and delete what agents remember.", rich_markup_mode=None)
 
-_Which = Annotated[int, typer.Argument(metavar="NOTE", min=1, max=2**62, help="The number of a note.")]
+_Which = Annotated[int, typer.Argument(metavar="NOTE", min=1, max=LARGEST_NUMBER, help="The number of a note.")]
 
 
 @app.command("list", help=f"List notes about people and chats.\n\n{EXAMPLES['list']}")
@@ -32,7 +32,7 @@ def list_notes(
     *,
     person: Person = "",
     limit: Limit = 100,
-    after: Annotated[int, typer.Option("--after", min=0, help="Continue after this note.")] = 0,
+    after: Annotated[int, typer.Option("--after", min=0, max=LARGEST_NUMBER, help="Continue after this note.")] = 0,
     store: StoreOption = None,
     json: Json = False,
 ) -> None:

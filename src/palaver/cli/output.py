@@ -163,7 +163,8 @@ class Progress:
 
 def print_error(sentence: str, *, as_json: bool) -> None:
     """Print an error on standard error; with `--json` also as JSON on standard output."""
-    Console(stderr=True, highlight=False).print(Text(f"palaver: {sentence}"), soft_wrap=True)
+    lines = "\n".join(map(escape_invisible, sentence.split("\n")))
+    Console(stderr=True, highlight=False).print(Text(f"palaver: {lines}"), soft_wrap=True)
     if as_json:
         print_json({"error": sentence})
 

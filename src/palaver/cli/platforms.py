@@ -78,14 +78,15 @@ def check(name: Name = "", *, store: StoreOption = None, json: Json = False) -> 
         raise UnknownPlatform(platform, known, EXAMPLES["check"])
     findings = _findings(name, store)
     well = bool(findings) and all(each.ok for each in findings)
+    absent = "there is no such account" if name else "none is configured"
     if json:
         accounts = [{**_fields(each.health), "ok": each.ok, "found": each.found} for each in findings]
-        print_json({"ok": well, "accounts": accounts})
+        why = {} if findings else {"error": f"{name or 'accounts'}: {absent}. To add one, {_missing(platform)}"}
+        print_json({"ok": well, "accounts": accounts, **why})
     for each in () if json else findings:
         print_verdict(each.health.name, each.found, ok=each.ok, fix=each.fix)
     if not findings and not json:
-        found = "there is no such account" if name else "none is configured"
-        print_verdict(name or "accounts", found, ok=False, fix=_missing(platform))
+        print_verdict(name or "accounts", absent, ok=False, fix=_missing(platform))
     if not well:
         raise typer.Exit(FAILED)
 

@@ -22,7 +22,18 @@ from palaver.cli.output import (
     print_result,
     print_rows,
 )
-from palaver.cli.shared_options import DryRun, Force, Json, Output, StoreOption, Yes, ask, store_url, vault_of
+from palaver.cli.shared_options import (
+    LARGEST_NUMBER,
+    DryRun,
+    Force,
+    Json,
+    Output,
+    StoreOption,
+    Yes,
+    ask,
+    store_url,
+    vault_of,
+)
 from palaver.commands.formatting import ago
 from palaver.config.loader import load
 from palaver.gateway.backups import backup_folder
@@ -194,7 +205,7 @@ async def _write_receipt(opened: Store, number: int, output: str, *, force: bool
 
 
 def list_receipts(
-    number: Annotated[int | None, typer.Argument(help="Write this receipt.")] = None,
+    number: Annotated[int | None, typer.Argument(min=1, max=LARGEST_NUMBER, help="Write this receipt.")] = None,
     *,
     output: Output = "",
     force: Force = False,

@@ -94,7 +94,9 @@ def revoke(
 ) -> None:
     count = ask(store, lambda opened: opened.transact(api_tokens.revoke_relay(tenant)))
     if not count:
-        raise BadArgument("No gateway has joined as", found=tenant, allowed="see palaver relay tenants", example="acme")
+        raise BadArgument(
+            "No gateway has joined as", found=tenant, allowed="a name from palaver relay tenants", example="acme"
+        )
     done = f"Revoked {tenant}: its gateway cannot connect any more. What waits for it stays until another one joins."
     print_result({"revoked": tenant}, done, as_json=json)
 
@@ -169,11 +171,11 @@ def _save(file: Path, enrolment: Enrolment) -> None:
 def _only_file() -> Path:
     folder = configuration_files(Path.cwd()).user.parent
     found = sorted(folder.glob("relay-*.json"))
-    if len(found) != 1:
-        raise BadArgument(
-            "Which enrolment?",
-            found=f"{len(found)} files",
-            allowed=", ".join(map(str, found)) or "none yet",
-            example="palaver relay rotate FILE" if found else EXAMPLES["join"],
-        )
+    if not found:
+        problem = "This gateway has joined no connector: there is no {found}"
+        wanted = str(folder / "relay-*.json")
+        raise BadArgument(problem, found=wanted, allowed="palaver relay join first", example=EXAMPLES["join"])
+    if len(found) > 1:
+        problem, files = f"This gateway has joined {len(found)} connectors. Name one.", ", ".join(map(str, found))
+        raise BadArgument(problem, found="", allowed=files, example=f"palaver relay rotate {found[0]}")
     return found[0]

@@ -101,6 +101,8 @@ After = Annotated[str, typer.Option("--after", help="Continue after this page.")
 ZoneName = Annotated[str, typer.Option("--zone", help="IANA time zone for days. Default: the configured one.")]
 
 OPERATOR = Principal.operator()
+LARGEST_NUMBER = 1 << 62
+"""Databases take no larger one."""
 _MAX_NAME_CHARS = 200
 
 T = TypeVar("T")

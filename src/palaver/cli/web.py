@@ -7,7 +7,7 @@ import typer
 
 from palaver.cli import shared_options
 from palaver.cli.output import pick, print_json, print_note, print_result, print_rows
-from palaver.cli.shared_options import Json, StoreOption, ask
+from palaver.cli.shared_options import LARGEST_NUMBER, Json, StoreOption, ask
 from palaver.cli.up import configuration
 from palaver.commands.formatting import ago
 from palaver.model.access import normalize_identity
@@ -117,7 +117,7 @@ def create_token(
 
 @tokens.command("revoke", help=f"Revoke a token or login.\n\n{EXAMPLES['revoke']}")
 def revoke_token(
-    number: Annotated[int, typer.Argument(help="Its number in the list.")],
+    number: Annotated[int, typer.Argument(min=1, max=LARGEST_NUMBER, help="Its number in the list.")],
     *,
     store: StoreOption = None,
     json: Json = False,

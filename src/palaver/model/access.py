@@ -325,7 +325,7 @@ def parse_identity(text: str, known: Collection[str]) -> tuple[str, str]:
     """Return the platform and the participant in `telegram:7`, `matrix:@ann:example.org` or `irc:alt:ann`."""
     platform, _, user = text.strip().partition(":")
     if not user:
-        raise BadArgument("{found} has no user id", found=text, allowed=GRANTEE_FORMS, example="telegram:7")
+        raise BadArgument("{found} has no user id", found=text, allowed="platform:ID", example="telegram:7")
     return _platform(platform, known), participant_text(*parse_participant(decode_id(user))) or ""
 
 
