@@ -50,7 +50,7 @@ TABLE = command_table(NEW, UNDO, RESUME, SEARCH, QUEUE, HELP)
 
 
 def run(text: str) -> Invocation:
-    found = parse_command(text, TABLE, bot="palaver_bot")
+    found = parse_command(text, TABLE)
     assert found is not None
     return found
 
@@ -81,9 +81,7 @@ def test_ordinary_text_is_no_command(text: str) -> None:
     assert parse_command(text, TABLE) is None
 
 
-def test_a_command_for_another_bot_is_not_ours() -> None:
-    assert parse_command("/new@other_bot x", TABLE, bot="palaver_bot") is None
-    assert parse_command("/unheard_of@other_bot", TABLE, bot="palaver_bot") is None
+def test_a_command_can_name_a_bot() -> None:
     assert run("/new@Palaver_Bot x").words == {"title": "x"}
 
 

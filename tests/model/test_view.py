@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.model.label import CLOSE, OPEN, Label
-from palaver.model.prompt import Naming, Pseudonyms
+from palaver.model.prompt import Naming
 from palaver.model.transcript import Entry, Role, Sender, ToolCall
 from palaver.model.view import INTERRUPTED, Message, open_calls, open_calls_of_turn, repair, view
 from palaver.platforms.catalog import PLATFORMS
@@ -310,18 +310,6 @@ def test_a_summary_stands_where_what_it_covers_stood() -> None:
         say(4, "they talked", Role.SUMMARY, covers=(1, 2)),
     ]
     assert view(log, PLAIN)[0].text == ("⟦summary of the earlier conversation⟧\nthey talked\n⟦end of summary⟧\n\nnew")
-
-
-def test_message_ids_ride_on_the_message_when_asked_for() -> None:
-    log = [say(1, "hi", message_id="m\n1")]
-    assert view(log, PLAIN)[0].text == "hi"
-    assert view(log, PLAIN, message_ids=True)[0].text == '⟦message id "m 1"⟧ hi'
-
-
-def test_message_ids_stay_out_where_ids_are_hidden() -> None:
-    log = [say(1, "hi", message_id="3EB0C0FFEE")]
-    hiding = Naming(platform=PLATFORMS["whatsapp"], pseudonyms=Pseudonyms(b"key"))
-    assert view(log, hiding, message_ids=True)[0].text == "hi"
 
 
 def test_reasoning_in_front_of_a_call_stays_with_it() -> None:

@@ -39,7 +39,6 @@ _TAIL_BYTES = 200_000
 app = typer.Typer(help="List, read and kill background processes.", rich_markup_mode=None)
 
 Name = Annotated[str, typer.Argument(metavar="PROCESS", help="The name of a process, for example p3.")]
-Names = Annotated[list[str], typer.Argument(metavar="PROCESS...", help="Names of processes, for example p3.")]
 Session = Annotated[str, typer.Option("--session", help="Only those of this session.", callback=filled)]
 
 

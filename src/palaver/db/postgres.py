@@ -37,6 +37,7 @@ _asyncpg: Any = asyncpg
 CHANNEL = "palaver"
 _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
 _WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;"
+_MAX_CONNECTIONS = 10
 _MAX_ATTEMPTS = 8
 _FIRST_PAUSE_SECONDS = 0.05
 _MAX_PAUSE_SECONDS = 2.0
@@ -102,10 +103,9 @@ async def _reset_nothing(_: Connection) -> None:
 class PostgresDatabase(Notifier):
     """One PostgreSQL database, shared by any number of gateways."""
 
-    def __init__(self, url: str, *, connections: int = 10) -> None:
+    def __init__(self, url: str) -> None:
         super().__init__()
         self._servers = parse_servers(url)
-        self._connections = connections
         self._pool: Any = None
         self._replica: Any = None
         self._closed = False
@@ -136,7 +136,7 @@ class PostgresDatabase(Notifier):
         return _asyncpg.create_pool(
             url,
             min_size=0,  # with more, the pool reconnects in the background and logs tracebacks during an outage
-            max_size=self._connections,
+            max_size=_MAX_CONNECTIONS,
             command_timeout=_COMMAND_TIMEOUT_SECONDS,
             # The next transaction can get another connection of the server, without what was prepared.
             statement_cache_size=0 if is_pooled else _CACHED_STATEMENTS,

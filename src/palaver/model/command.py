@@ -92,7 +92,7 @@ class Invocation:
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 # Letters are spelled out: with IGNORECASE the long s and the Kelvin sign would count as s and k.
-_SHAPE = re.compile(r"/(?P<name>[A-Za-z][A-Za-z0-9_-]*)(?:@(?P<bot>\w+))?(?:\s+(?P<rest>.*))?", re.DOTALL)
+_SHAPE = re.compile(r"/(?P<name>[A-Za-z][A-Za-z0-9_-]*)(?:@\w+)?(?:\s+(?P<rest>.*))?", re.DOTALL)
 # Phones turn two hyphens into a dash.
 _FLAG = re.compile(r"(?:--|[\u2013\u2014])(?P<name>[A-Za-z][A-Za-z-]*)")
 _CLAUSE_END = re.compile(r"(?<=[.;]) ")
@@ -167,10 +167,10 @@ def with_roles(table: Mapping[str, Command], roles: Mapping[str, AccessRole]) ->
     return {name: replace(each, role=roles.get(each.name, each.role)) for name, each in table.items()}
 
 
-def parse_command(text: str, table: Mapping[str, Command], bot: str | None = None) -> Invocation | None:
-    """Parse `text`; return None for ordinary text (`/usr/bin`) or a command for another bot."""
+def parse_command(text: str, table: Mapping[str, Command]) -> Invocation | None:
+    """Parse `text`, with or without the name of a bot (`/new@palaver_bot`); return None for text (`/usr/bin`)."""
     found = _SHAPE.fullmatch(text.strip())
-    if not found or (found["bot"] and bot and found["bot"].casefold() != bot.casefold()):
+    if not found:
         return None
     name = found["name"].lower()
     if name not in table:

@@ -16,6 +16,7 @@ _NON_JOINER = "\u200c"
 _JOINER = "\u200d"
 _JOINERS = frozenset({_NON_JOINER, _JOINER})
 _ELLIPSIS = "…"
+_QUOTED_LENGTH = 80
 
 
 def one_line(text: str, limit: int) -> str:
@@ -64,10 +65,10 @@ def escape_invisible(text: str) -> str:
     )
 
 
-def quoted(text: str, limit: int = 80) -> str:
+def quoted(text: str) -> str:
     """Return the text in single quotes, shortened and safe for a terminal or a log line."""
-    line = escape_invisible(text[: limit + 1])
-    return f"'{line}'" if len(line) <= limit else f"'{line[: limit - 1]}{_ELLIPSIS}'"
+    line = escape_invisible(text[: _QUOTED_LENGTH + 1])
+    return f"'{line}'" if len(line) <= _QUOTED_LENGTH else f"'{line[: _QUOTED_LENGTH - 1]}{_ELLIPSIS}'"
 
 
 _ACTIVE = re.compile(r"[\\`*_~|\[\]<>#&@/.:!$]")

@@ -22,16 +22,7 @@ from typing import NamedTuple, NoReturn
 from zoneinfo import ZoneInfo
 
 from palaver.model.attachment import Attachment, describe_attachment
-from palaver.model.label import (
-    Label,
-    gap_marker,
-    marker,
-    note_marker,
-    quote_label,
-    quote_text,
-    strip_markers,
-    time_marker,
-)
+from palaver.model.label import gap_marker, marker, note_marker, quote_text, strip_markers, time_marker
 from palaver.model.prompt import Naming
 from palaver.model.source import source_of_identity
 from palaver.model.transcript import QUOTE_LIMIT, Entry, Quote, Role, Sender, ToolCall
@@ -70,10 +61,9 @@ def view(
     *,
     shared: bool = False,
     zone: ZoneInfo | None = None,
-    message_ids: bool = False,
     resumed_turn: str | None = None,
 ) -> tuple[Message, ...]:
-    """Return what the model sees. `message_ids` adds message ids where ids are not hidden.
+    """Return what the model sees.
 
     With a `zone`, each message of a person says when it was sent, on the clock of that zone.
     `resumed_turn` names a turn that waited for an approval: its last calls without results stay open, at the end.
@@ -81,10 +71,10 @@ def view(
     visible = visible_entries(entries)
     last = _last_step(visible, resumed_turn) if resumed_turn else None
     if last is None:
-        return repair(render(visible, naming, shared=shared, zone=zone, message_ids=message_ids))
+        return repair(render(visible, naming, shared=shared, zone=zone))
     moved = {entry.seq for entry in last}
     ordered = [*(entry for entry in visible if entry.seq not in moved), *last]
-    messages = repair(render(ordered, naming, shared=shared, zone=zone, message_ids=message_ids))
+    messages = repair(render(ordered, naming, shared=shared, zone=zone))
     answered = _answered(last)
     results = messages[len(messages) - len(answered) :]
     return messages[: -len(answered)] + tuple(compress(results, answered))
@@ -142,12 +132,10 @@ def visible_entries(entries: Iterable[Entry]) -> list[Entry]:
     return sorted(visible, key=_POSITION if has_summary else _SEQ)
 
 
-def render(
-    entries: Sequence[Entry], naming: Naming, *, shared: bool, zone: ZoneInfo | None = None, message_ids: bool = False
-) -> list[Message]:
+def render(entries: Sequence[Entry], naming: Naming, *, shared: bool, zone: ZoneInfo | None = None) -> list[Message]:
     """Turn each entry into a message. The gateway's own words are in markers that no other text can contain."""
     messages: list[Message] = []
-    render_user_side = _UserSideRenderer(naming, shared=shared, message_ids=message_ids).render
+    render_user_side = _UserSideRenderer(naming, shared=shared).render
     latest: datetime | None = None
     for entry in entries:
         role, at = entry.role, entry.at
@@ -179,11 +167,10 @@ def _when(at: datetime, latest: datetime | None, zone: ZoneInfo | None) -> str:
 class _UserSideRenderer:
     """Renders what the model sees as user messages: people's words, notes and summaries."""
 
-    def __init__(self, naming: Naming, *, shared: bool, message_ids: bool) -> None:
+    def __init__(self, naming: Naming, *, shared: bool) -> None:
         self._naming = naming
         self._shared = shared
-        self._message_ids = message_ids and not naming.hides_ids
-        self._has_facts = shared or self._message_ids or naming.platform.accounts_are_chats
+        self._names_senders = shared or naming.platform.accounts_are_chats
         self._names: dict[Sender | None, str] = {}
 
     def render(self, entry: Entry) -> str:
@@ -199,7 +186,7 @@ class _UserSideRenderer:
         if entry.observed:
             who = self._who(entry.sender)
             return f"{marker(f'overheard, not said to you, from {who}')} {text} {marker('end of overheard')}"
-        return self._facts(entry) + text if self._has_facts else text
+        return self._from(entry.sender) + text if self._names_senders else text
 
     def _quoted(self, quote: Quote) -> str:
         """Return a marker with the message that this one replies to."""
@@ -209,14 +196,10 @@ class _UserSideRenderer:
         shown = quote_text(quote.text[: 4 * QUOTE_LIMIT], QUOTE_LIMIT)
         return marker(f"in reply to {who}: {shown}")
 
-    def _facts(self, entry: Entry) -> str:
-        """Return markers with the sender and the message id, where the model needs them."""
-        facts = ""
-        if self._shared or self._naming.has_display_name(entry.sender):
-            facts = marker(f"from {self._who(entry.sender)}") + " "
-        if self._message_ids and entry.message_id:
-            facts += marker(f"message id {quote_label(Label(entry.message_id))}") + " "
-        return facts
+    def _from(self, sender: Sender | None) -> str:
+        """Return a marker with the sender, where the model needs it."""
+        is_named = self._shared or self._naming.has_display_name(sender)
+        return f"{marker(f'from {self._who(sender)}')} " if is_named else ""
 
     def _who(self, sender: Sender | None) -> str:
         name = self._names.get(sender)
