@@ -18,11 +18,10 @@ from palaver.config.encryption import EncryptionConfig
 from palaver.config.loader import load
 from palaver.config.model import Config
 from palaver.db.cipher import is_plain
-from palaver.db.private_files import make_private_folder
+from palaver.db.private_files import appearing, make_private_folder
 from palaver.gateway.backups import backup_folder
 from palaver.gateway.vault import find_lost_keys, keys_file, open_or_create, read_key, refuse_lost_keys
 from palaver.model.errors import BadArgument, StoreError
-from palaver.store.backup.archive import appearing
 from palaver.store.backup.backups import backups_that_hold
 from palaver.store.opening import open_store, sqlite_path
 from palaver.store.transfer import kept_free

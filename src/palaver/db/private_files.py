@@ -8,10 +8,14 @@ belongs to the owner of that very folder.
 """
 
 import errno
+import fcntl
 import os
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
+
+from palaver.model.errors import StoreInUse
 
 PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
 
@@ -83,3 +87,65 @@ def _give_away(handle: int, owner: os.stat_result) -> None:
     if os.geteuid() == 0:
         with suppress(OSError):  # a file system without owners
             os.fchown(handle, owner.st_uid, owner.st_gid)
+
+
+# Files that appear complete
+
+
+@contextmanager
+def appearing(final: Path) -> Generator[IO[bytes]]:
+    """Write a file for its owner alone, which appears under its name when it is complete and on disk.
+
+    Raises StoreInUse if another process writes the same file.
+    """
+    part = final.with_name(f".{final.name}.part")
+    with os.fdopen(_open_alone(part, final), "w+b") as stream:
+        try:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+            part.replace(final)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+    flush_folder(final.parent)
+
+
+def _open_alone(part: Path, final: Path) -> int:
+    """Open a file, empty and locked, or take over what a killed process left of it."""
+    while True:
+        handle = open_private(part, os.O_RDWR, like=final)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(handle), part.stat()):
+                os.ftruncate(handle, 0)
+                return handle
+        except BlockingIOError:
+            os.close(handle)
+            raise StoreInUse(f"another command writes {final}: wait until it has ended") from None
+        except FileNotFoundError:
+            pass
+        os.close(handle)  # the other process has just ended, and its file has its final name or is gone
+
+
+@contextmanager
+def locked(folder: Path, problem: str) -> Generator[None]:
+    """Lock a folder for all processes; raise StoreInUse with the problem if another one has it."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreInUse(problem) from None
+        yield
+    finally:
+        os.close(handle)
+
+
+def flush_folder(folder: Path) -> None:
+    """Bring to disk which files a folder has."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

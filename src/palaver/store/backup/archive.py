@@ -4,11 +4,9 @@ The manifest comes last, so an archive without one is incomplete. Files that are
 `files` beside it, each under its hash: archives in one folder share them, so an unchanged file is stored once.
 """
 
-import fcntl
 import hashlib
 import io
 import json
-import os
 import tarfile
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,8 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from palaver.db.private_files import PRIVATE_FILE, open_private
-from palaver.model.errors import InvalidInput, StoreInUse
+from palaver.db.private_files import PRIVATE_FILE
+from palaver.model.errors import InvalidInput
 from palaver.model.value import value
 from palaver.store.clock import CLOCK_TOLERANCE
 from palaver.store.encryption.contents import STORED_NAME
@@ -147,64 +145,6 @@ class HashedReader(io.RawIOBase):
         chunk = self._content.read(size)
         self.digest.update(chunk)
         return chunk
-
-
-@contextmanager
-def appearing(final: Path) -> Generator[IO[bytes]]:
-    """Write a file for its owner alone, which appears under its name when it is complete and on disk.
-
-    Raises StoreInUse if another process writes the same file.
-    """
-    part = final.with_name(f".{final.name}.part")
-    with os.fdopen(_open_alone(part, final), "w+b") as stream:
-        try:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-            part.replace(final)
-        except BaseException:
-            part.unlink(missing_ok=True)
-            raise
-    flush_folder(final.parent)
-
-
-def _open_alone(part: Path, final: Path) -> int:
-    """Open a file, empty and locked, or take over what a killed process left of it."""
-    while True:
-        handle = open_private(part, os.O_RDWR, like=final)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(handle), part.stat()):
-                os.ftruncate(handle, 0)
-                return handle
-        except BlockingIOError:
-            os.close(handle)
-            raise StoreInUse(f"another command writes {final}: wait until it has ended") from None
-        except FileNotFoundError:
-            pass
-        os.close(handle)  # the other process has just ended, and its file has its final name or is gone
-
-
-@contextmanager
-def locked(folder: Path, problem: str) -> Generator[None]:
-    """Lock a folder for all processes; raise StoreInUse with the problem if another one has it."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StoreInUse(problem) from None
-        yield
-    finally:
-        os.close(handle)
-
-
-def flush_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 # Read

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from palaver import __version__
 from palaver.db.cipher import open_file
 from palaver.db.file_lock import is_disk_full
-from palaver.db.private_files import make_private_folder, open_private
+from palaver.db.private_files import appearing, flush_folder, locked, make_private_folder, open_private
 from palaver.db.sqlite import connect
 from palaver.model.errors import StoreError, StoreUnavailable
 from palaver.model.value import value
@@ -24,10 +24,7 @@ from palaver.store.backup.archive import (
     ArchiveWriter,
     BadBackup,
     Manifest,
-    appearing,
     copy_hashed,
-    flush_folder,
-    locked,
     read_manifest,
 )
 from palaver.store.encryption.contents import PLAIN, PlainContents

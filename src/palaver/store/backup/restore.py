@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from palaver.db.cipher import open_file
-from palaver.db.private_files import make_private_folder, open_private
+from palaver.db.private_files import flush_folder, locked, make_private_folder, open_private
 from palaver.model.errors import StoreError
 from palaver.model.value import value
 from palaver.store.backup.archive import (
@@ -23,8 +23,6 @@ from palaver.store.backup.archive import (
     Member,
     copy_hashed,
     decode_manifest,
-    flush_folder,
-    locked,
     reading,
     time_of,
 )

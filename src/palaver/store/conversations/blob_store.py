@@ -13,7 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from palaver.db.private_files import make_private_folder, touch_private
+from palaver.db.private_files import flush_folder, make_private_folder, touch_private
 from palaver.model.attachment import StoredBlob, TooLarge
 from palaver.store.encryption.contents import PLAIN, SHA256, STORED_NAME, PlainContents
 
@@ -163,7 +163,7 @@ class BlobStore:
                 return
             part.rename(path)
             for folder in (path.parent, self._folder):
-                _flush_folder(folder)
+                flush_folder(folder)
 
     @contextmanager
     def _locked(self) -> Generator[None]:
@@ -199,11 +199,3 @@ class BlobStore:
 def _flush(file: IO[bytes]) -> None:
     file.flush()
     os.fsync(file.fileno())
-
-
-def _flush_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

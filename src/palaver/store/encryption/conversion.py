@@ -14,9 +14,9 @@ from pathlib import Path
 
 from palaver.db.cipher import open_file, sqlcipher
 from palaver.db.file_lock import FileLock
-from palaver.db.private_files import make_private_folder, open_private
+from palaver.db.private_files import appearing, flush_folder, make_private_folder, open_private
 from palaver.model.errors import StoreError, StoreInUse, StoreUnavailable
-from palaver.store.backup.archive import HashedReader, appearing, flush_folder
+from palaver.store.backup.archive import HashedReader
 from palaver.store.conversations.blob_store import SET_ASIDE
 from palaver.store.damage.leftovers import is_copy, remove_unfinished_copies
 from palaver.store.encryption.contents import PLAIN, PlainContents

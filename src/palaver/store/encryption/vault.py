@@ -17,10 +17,9 @@ from typing import IO
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, AESSIV
 
-from palaver.db.private_files import make_private_folder
+from palaver.db.private_files import appearing, flush_folder, locked, make_private_folder
 from palaver.model.errors import StoreError
 from palaver.model.value import value
-from palaver.store.backup.archive import appearing, flush_folder, locked
 from palaver.store.encryption.contents import SEALED_EXPORT, SHA256, ContentWriter, PlainContents, in_memory
 from palaver.store.encryption.stream import DamagedContent, SealedWriter, derive, seal, unseal, unsealed
 
