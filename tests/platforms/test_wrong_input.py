@@ -10,11 +10,17 @@ from palaver.platforms.feishu.parse import parse as parse_feishu
 from palaver.platforms.imessage.parse import Context, is_complete, related
 from palaver.platforms.imessage.parse import parse as parse_bubble
 from palaver.platforms.line.parse import parse as parse_line
+from palaver.platforms.matrix.events import parse_event as parse_room_event
+from palaver.platforms.matrix.parse import EventContext
+from palaver.platforms.matrix.parse import parse as parse_matrix
 from palaver.platforms.qq.parse import parse as parse_qq
+from palaver.platforms.signal.parse import Known, OwnAccount
+from palaver.platforms.signal.parse import parse as parse_signal
 from palaver.platforms.slack.parse import ButtonPress, NewMessage, OwnApp
 from palaver.platforms.slack.parse import parse as parse_slack
 from palaver.platforms.whatsapp.frames import parse_frame
 from palaver.platforms.whatsapp.parse import OwnNumber, list_changes, parse_change, parse_message
+from palaver.platforms.yuanbao.parse import parse as parse_yuanbao
 from palaver.protocols import Inbound, Label, checked, parse_or_skip
 from tests.platforms.imessage.world import DM_GUID, GROUP_GUID, US, Mac
 from tests.platforms.mutants import Json, check_parsed, mutants
@@ -248,3 +254,72 @@ def test_whatsapp_bridge() -> None:
         {**frame, "type": "change", "version": "v1"},
         {**frame, "type": "reaction", "emoji": "x"},
     )
+
+
+def test_matrix() -> None:
+    context = EventContext(
+        account="helper", us="@helper:x", our_name="helper", chat_id="!r:x", kind="group", title="Dev", name="Ann"
+    )
+
+    def read(source: Json) -> list[Inbound]:
+        event = parse_room_event(source)
+        inbound = parse_matrix(event, context) if event else None
+        return [checked(inbound)] if inbound else []
+
+    event: Json = {"type": "m.room.message", "event_id": "$1", "sender": "@ann:x", "origin_server_ts": 1609073151345}
+    relation = {"rel_type": "m.thread", "event_id": "$0", "m.in_reply_to": {"event_id": "$0"}}
+    picture = {"msgtype": "m.image", "body": "b", "filename": "f", "info": {"mimetype": "image/png", "size": 3}}
+    picture |= {"m.mentions": {"user_ids": ["@helper:x"]}, "m.relates_to": relation}
+    sealed = {"url": "mxc://x/1", "key": {"k": "a"}, "iv": "b", "hashes": {"sha256": "c"}}
+    edit = {"msgtype": "m.text", "body": "* x", "m.new_content": {"msgtype": "m.text", "body": "x"}}
+    contents: list[tuple[str, Json]] = [
+        ("m.room.message", {**picture, "url": "mxc://x/1"}),
+        ("m.room.message", {**picture, "file": sealed}),
+        ("m.room.message", {**edit, "m.relates_to": {"rel_type": "m.replace", "event_id": "$0"}}),
+        ("m.reaction", {"m.relates_to": {"rel_type": "m.annotation", "event_id": "$0", "key": "x"}}),
+        ("m.room.redaction", {"redacts": "$0"}),
+    ]
+    samples = [{**event, "type": kind, "content": content} for kind, content in contents]
+    check_mutants("matrix", read, *samples)
+    for sample in samples:  # Nothing skips what cannot even be an event.
+        for wrong in mutants(sample):
+            parse_room_event(wrong)
+
+
+def test_signal() -> None:
+    us, known = OwnAccount("helper", "+1", "us"), Known({}, {})
+
+    def read(event: Json) -> list[Inbound]:
+        inbound = parse_signal(event, us, known)
+        return [inbound] if inbound else []
+
+    def event(**content: Json) -> Json:
+        return {"envelope": {"sourceNumber": "+2", "sourceUuid": "u2", "sourceName": "Ann", **content}}
+
+    mention = {"start": 0, "length": 1, "number": "+1", "uuid": "us"}
+    quote = {"id": 1609073151000, "authorNumber": "+1", "authorUuid": "us", "text": "tea?"}
+    file = {"contentType": "image/png", "id": "a1", "filename": "a.png", "size": 3}
+    about: Json = {"timestamp": 1609073151345}
+    said: Json = {**about, "message": "\ufffc hi", "mentions": [mention], "quote": quote, "attachments": [file]}
+    said |= {"groupInfo": {"groupId": "g1", "groupName": "Dev"}, "expiresInSeconds": 60}
+    reaction = {"emoji": "👍", "targetAuthorNumber": "+1", "targetAuthorUuid": "us"}
+    check_mutants(
+        "signal",
+        read,
+        event(dataMessage=said),
+        event(editMessage={"targetSentTimestamp": 1609073151000, "dataMessage": said}),
+        event(dataMessage={**about, "reaction": {**reaction, "targetSentTimestamp": 1609073151000}}),
+        event(dataMessage={**about, "remoteDelete": {"timestamp": 1609073151000}}),
+    )
+
+
+def test_yuanbao() -> None:
+    def read(message: Json) -> list[Inbound]:
+        push = parse_yuanbao(json.dumps(message).encode(), "helper", "us")
+        return list(push.inbounds) if push else []
+
+    said: Json = {"from_account": "u1", "group_code": "5", "group_name": "Dev", "msg_time": 1609073151, "msg_id": "m1"}
+    text = {"msg_type": "TIMTextElem", "msg_content": {"text": "hi"}}
+    content = {"url": "https://x.qq.com/1", "file_name": "a.txt", "file_size": 3}
+    file = {"msg_type": "TIMFileElem", "msg_content": content}
+    check_mutants("yuanbao", read, {**said, "msg_body": [text, file]})

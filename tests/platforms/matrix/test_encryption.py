@@ -199,13 +199,17 @@ async def test_neither_content_that_breaks_the_reader_nor_a_forged_file_does_har
         await fake.say("before")
         await fake.person.sends(fake.chat_id, {"no": "type"})
         await fake.person.sends(fake.chat_id, {"msgtype": "m.image", "body": "x", "file": {"url": 3}})
+        # The homeserver would let none of these through, if it could see them.
+        for odd in ({"info": "\ud800"}, {"file": {"url": "\ud800"}}, {"url": "mxc://a/b", "info": {"size": 10**40}}):
+            content = {"msgtype": "m.image", "body": "y", **odd}
+            await fake.person.encrypts(fake.chat_id, {"type": "m.room.message", "content": content})
         await fake.send_file("after", [_FILE])
         (file,) = await recorder.has_files(1)
         other_hash = (file.handle or "").replace('"sha256":"', '"sha256":"AAAA')
         for handle in (other_hash, "{}", "mxc://palaver.test/nothing"):
             with pytest.raises(SendRefused):
                 [piece async for piece in adapter.fetch(file._replace(handle=handle))]
-    assert recorder.texts == ["before", "x", "after"]
+    assert recorder.texts == ["before", "x", "y", "after"]
 
 
 async def test_what_is_encrypted_poses_neither_as_a_redaction_nor_as_a_change_of_the_room(fake: FakeMatrix) -> None:

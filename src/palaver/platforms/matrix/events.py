@@ -8,6 +8,8 @@ import msgspec
 AUTOMATED = "org.matrix.msc1767.automated"
 """Marks a message as written by a program."""
 _MAX_ID_BYTES = 255
+_MALFORMED = (msgspec.ValidationError, UnicodeError)
+"""Half a surrogate pair where no text belongs is not even a validation error."""
 
 
 class ReplyTarget(msgspec.Struct, frozen=True):
@@ -89,7 +91,7 @@ def parse_content(source: Mapping[str, Any] | None) -> Content:
     """Parse content; empty if there is none or it is malformed."""
     try:
         return msgspec.convert(source or {}, Content, strict=False)
-    except msgspec.ValidationError:
+    except _MALFORMED:
         return Content()
 
 
@@ -98,7 +100,7 @@ def parse_event(source: Mapping[str, Any]) -> Event | None:
     for attempt in (source, _text_only(source)):
         try:
             return msgspec.convert(attempt, Event, strict=False)
-        except msgspec.ValidationError:
+        except _MALFORMED:
             continue
     return None
 
@@ -106,6 +108,6 @@ def parse_event(source: Mapping[str, Any]) -> Event | None:
 def _text_only(source: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
         content = msgspec.convert(source.get("content"), dict[str, Any])
-    except msgspec.ValidationError:
+    except _MALFORMED:
         content = {}
     return {**source, "content": {name: content[name] for name in ("msgtype", "body", AUTOMATED) if name in content}}

@@ -15,7 +15,17 @@ from palaver.platforms.matrix.parse import parse, redacted_id, take_back, text_o
 from palaver.platforms.matrix.rooms import DirectChats, answer_invitation, predecessor_of
 from palaver.platforms.matrix.send import MessageSender, RoomSender
 from palaver.platforms.matrix.sync import Batch, RoomEvent, SyncReader, Undecrypted
-from palaver.protocols import BackgroundTasks, Inbound, Quote, Receiver, SystemClock, account_text, identity_of
+from palaver.protocols import (
+    BackgroundTasks,
+    Inbound,
+    Quote,
+    Receiver,
+    SystemClock,
+    account_text,
+    checked,
+    identity_of,
+    parse_or_skip,
+)
 from palaver.protocols.recent import remember
 
 JOIN_TIMEOUT_SECONDS = 10.0
@@ -113,7 +123,7 @@ class SyncSession:
         if room_event.undecrypted:
             self.tasks.run(self._notices.notify(room_event, room_event.undecrypted))
             return False
-        inbound = self._parse(room_event)
+        inbound = parse_or_skip("matrix", lambda: self._parse(room_event))
         if inbound and inbound.reaction:
             await self._receiver.receive(inbound, trust_of(event))
         elif inbound:
@@ -129,7 +139,7 @@ class SyncSession:
         inbound = parse(event, context)
         if inbound and inbound.reaction:
             remember(self._reactions, event.event_id, event, _MAX_REACTIONS)
-        return inbound
+        return checked(inbound) if inbound else None
 
     async def _with_quote(self, inbound: Inbound, room_id: str) -> Inbound:
         """Add what a message replies to. A reply to our message counts as a mention."""
