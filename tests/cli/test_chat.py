@@ -58,6 +58,13 @@ def test_one_message_can_be_said_alone_and_the_conversation_goes_on(place: Place
     assert "no open conversation here" in place.run("chat", "--chat", "work", "-m", "/status").stdout
 
 
+@pytest.mark.parametrize("empty", ["", " \n"])
+def test_a_message_without_text_is_refused(place: Place, empty: str) -> None:
+    done = place.run("chat", "-m", empty)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("palaver: The message is empty. Use some text, for example palaver chat -m ")
+
+
 def test_a_person_is_forgotten_when_the_command_ends_though_no_gateway_goes_on(place: Place) -> None:
     place.run("chat", "-m", "hello")
     assert "is being deleted" in place.run("chat", "-m", "/forget --yes").stdout

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from palaver.platforms.terminal import wire
+from palaver.platforms.terminal.socket import listen, socket_path
 from tests.cli.processes import PATIENCE, Place, until
 from tests.forkserver import start_module
 
@@ -84,6 +86,23 @@ def terminal(place: Place, *args: str) -> Generator[Terminal]:
         yield terminal
     finally:
         terminal.close()
+
+
+def test_what_no_gateway_got_is_named_at_the_end(place: Place) -> None:
+    with listen(socket_path(place.home, str(place.home / "palaver.db"))) as listener:
+        here = Terminal(place)
+        try:
+            gateway, _ = listener.accept()
+            gateway.sendall(wire.encode(wire.Welcome()))
+            here.shows("Ctrl-D quits.")
+            gateway.close()
+            here.shows("Gateway disconnected.")  # the next connection gets no answer
+            here.types("lost words\r")
+            here.shows("lost words")
+            here.types("\x04")
+            here.shows("Not sent, because no gateway was there: 'lost words'. Up brings it back.")
+        finally:
+            here.close()
 
 
 def test_a_conversation_with_history_completion_and_a_recap(place: Place) -> None:

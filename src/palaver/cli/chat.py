@@ -60,6 +60,8 @@ def chat(
     window: Window = False,
     store: StoreOption = None,
 ) -> None:
+    if message is not None and not message.strip():
+        raise BadArgument("The message is empty.", found=message, allowed="some text", example=EXAMPLES["chat"])
     config = configuration(store)
     name = _name(chat, profile, config)
     try:
@@ -143,7 +145,11 @@ async def _live(gateway_client: GatewayClient, config: Config, name: str, attach
     screen = LiveScreen(history_file(config.data_dir), interrupt)
     gateway_client.window = screen.tell if opens else None
     client = _client(gateway_client, name, screen)
-    await _while_connected(gateway_client, client, _say(client, screen, attach))
+    try:
+        await _while_connected(gateway_client, client, _say(client, screen, attach))
+    finally:
+        for text in client.unsent:
+            print_error(f"Not sent, because no gateway was there: {quoted(text)}. Up brings it back.", as_json=False)
 
 
 def _client(gateway_client: GatewayClient, name: str, screen: Screen, *, alone: bool = False) -> Client:

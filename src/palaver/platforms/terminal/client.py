@@ -84,11 +84,18 @@ class Client:
         self._unsettled: dict[str, tuple[wire.Say, asyncio.Future[wire.Settled]]] = {}
         self._seen: dict[str, wire.Show | None] = {}
         """The last state of every message that was shown, by id."""
+        self._unsent: dict[str, str] = {}
+        """The texts of messages that no gateway has got yet, by id."""
 
     @property
     def waits(self) -> bool:
         """Whether a message is not answered yet."""
         return bool(self._unsettled)
+
+    @property
+    def unsent(self) -> list[str]:
+        """What was said while no gateway was there, and waits for one."""
+        return list(self._unsent.values())
 
     def say(self, text: str) -> "asyncio.Future[wire.Settled]":
         """Send a message; the future is done when nothing more will follow in answer."""
@@ -103,7 +110,7 @@ class Client:
         said = wire.Say(id=uuid4().hex, text=text, name=self._name)
         settled: asyncio.Future[wire.Settled] = asyncio.get_running_loop().create_future()
         self._unsettled[said.id] = said, settled
-        self._tell(said)
+        self._send(said)
         return settled
 
     async def run(self) -> None:
@@ -132,7 +139,7 @@ class Client:
         self._screen.welcome(welcome)
         self._writer = writer
         for said, _ in self._unsettled.values():
-            self._tell(said)
+            self._send(said)
         while True:
             self._take(await _next(reader))
 
@@ -174,9 +181,18 @@ class Client:
             if show.file is not None:
                 self._screen.save(show.file)
 
-    def _tell(self, value: wire.FromTerminal) -> None:
-        if self._writer is not None and not self._writer.is_closing():
+    def _send(self, said: wire.Say) -> None:
+        if self._tell(said):
+            self._unsent.pop(said.id, None)
+        else:
+            self._unsent[said.id] = said.text
+
+    def _tell(self, value: wire.FromTerminal) -> bool:
+        """Write a value; return whether there is a connection for it."""
+        is_connected = self._writer is not None and not self._writer.is_closing()
+        if self._writer is not None and is_connected:
             self._writer.write(wire.encode(value))
+        return is_connected
 
 
 async def _next(reader: asyncio.StreamReader) -> wire.FromGateway:
