@@ -181,6 +181,26 @@ def test_a_store_that_can_only_be_read_can_be_looked_at(
     assert {path.name for path in frozen.iterdir()} <= {"palaver.db", "palaver.db.search"}
 
 
+def test_doctor_says_that_a_file_system_is_read_only(
+    frozen: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody can change owners there, so that is not the advice."""
+    real = os.statvfs
+
+    def read_only(path: Path) -> os.statvfs_result:
+        found = real(path)
+        return os.statvfs_result((*found[:8], found.f_flag | os.ST_RDONLY, found.f_namemax))
+
+    monkeypatch.setattr(os, "statvfs", read_only)
+    with nobody():
+        assert main(["doctor", "--no-test"]) == 1
+    printed = capsys.readouterr().out
+    assert (
+        f"error data directory: {frozen} is on a read-only file system\n      mount it for writing, or set" in printed
+    )
+    assert "chown" not in printed
+
+
 def test_where_nothing_can_be_written_no_gateway_is_started(tmp_path: Path) -> None:
     """Neither by `chat` nor by `up`, in the same words, and with the exit code that no restart will help."""
     config = tmp_path / "config.yaml"

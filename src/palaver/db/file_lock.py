@@ -31,6 +31,11 @@ def is_writable(path: Path) -> bool:
     return os.access(path, os.W_OK, effective_ids=True)
 
 
+def is_mounted_read_only(path: Path) -> bool:
+    """Return whether nobody can write to the file system of a path."""
+    return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+
+
 def is_disk_full(path: Path) -> bool:
     """Return whether the file is writable, but its disk has no free space or no free inode.
 

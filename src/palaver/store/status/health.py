@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from itertools import takewhile
 from pathlib import Path
 
-from palaver.db.file_lock import is_writable, nearest_existing
+from palaver.db.file_lock import is_mounted_read_only, is_writable, nearest_existing
 from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import StoreError
 from palaver.store import accounts
@@ -85,6 +85,8 @@ def _disk(path: Path) -> HealthCheck:
 def _writable(path: Path) -> HealthCheck:
     folder = nearest_existing(path.parent)
     read_only = [each for each in (folder, path) if each.exists() and not is_writable(each)]
+    if read_only and is_mounted_read_only(read_only[0]):
+        return _bad_directory(f"{read_only[0]} is on a read-only file system", "mount it for writing")
     problem = f"{read_only[0]} is read-only" if read_only else "" if folder.is_dir() else f"{folder} is not a folder"
     return (
         _bad_directory(problem)
@@ -93,13 +95,9 @@ def _writable(path: Path) -> HealthCheck:
     )
 
 
-def _bad_directory(problem: str) -> HealthCheck:
-    return HealthCheck(
-        name="data directory",
-        ok=False,
-        found=problem,
-        fix="give this user write access with chown or chmod, or set PALAVER_HOME to another data directory",
-    )
+def _bad_directory(problem: str, fix: str = "give this user write access with chown or chmod") -> HealthCheck:
+    fix = f"{fix}, or set PALAVER_HOME to another data directory"
+    return HealthCheck(name="data directory", ok=False, found=problem, fix=fix)
 
 
 async def _deadline(store: Store, deadline: Invariant, now: datetime) -> HealthCheck:

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from palaver.db.file_lock import is_mounted_read_only
 from palaver.store.backup.archive import KEYS
 from palaver.store.damage.health_check import MAX_LISTED, HealthCheck
 
@@ -23,7 +24,7 @@ def data_files(database: Path) -> Iterator[Path]:
 
 def check_permissions(files: Iterable[Path]) -> HealthCheck:
     found = [each for each in files if each.exists()]
-    unusable = [each for each in found if not os.access(each, os.R_OK | os.W_OK, effective_ids=True)]
+    unusable = [each for each in found if not os.access(each, _needed(each), effective_ids=True)]
     if unusable:
         return HealthCheck(
             name=PERMISSIONS,
@@ -41,6 +42,11 @@ def check_permissions(files: Iterable[Path]) -> HealthCheck:
         public=f"files that others can read: {len(readable)}",
         fix=f"run palaver doctor --repair, or: chmod go-rwx {shlex.join(map(str, readable))}",
     )
+
+
+def _needed(file: Path) -> int:
+    """Return the access that the owner can have: nobody writes to a read-only file system."""
+    return os.R_OK if is_mounted_read_only(file) else os.R_OK | os.W_OK
 
 
 def readable_by_others(files: Iterable[Path]) -> list[Path]:
