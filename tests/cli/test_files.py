@@ -44,5 +44,9 @@ def test_a_file_is_described_and_copied_but_over_nothing(
     assert json.loads(capsys.readouterr().out)["id"] == name
     assert output.read_bytes() == b"hello"
     assert main(["file", name, "-o", str(output)]) == 2
+    capsys.readouterr()
+    assert main(["file", name, "-o", "-"]) == 0
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("hello", "ab.txt, text/plain, 5 bytes: on standard output\n")
     assert main(["file", "0" * 16]) == 1
     assert "There is no file" in capsys.readouterr().err

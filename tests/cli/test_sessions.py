@@ -382,6 +382,7 @@ def test_there_and_back(palaver: Palaver, store_url: str, tmp_path: Path) -> Non
     assert palaver("export", "--all", *at) == ARCHIVE.read_text()
     file = tmp_path / "archive.jsonl"
     assert palaver("export", "--all", "-o", str(file), *at) == f"3 sessions in {file}\n"
+    assert palaver("export", "--all", "-o", "-", *at) == ARCHIVE.read_text()
     assert file.read_bytes() == ARCHIVE.read_bytes()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert as_json(palaver("import", str(file), "--json"))["imported"] == 3

@@ -13,7 +13,7 @@ import typer
 from palaver.agents.plugins import import_extra
 from palaver.cli.export import open_output, open_sealed
 from palaver.cli.output import Progress, confirm, counted, print_facts, print_json, print_line, print_result
-from palaver.cli.shared_options import Force, Json, Yes
+from palaver.cli.shared_options import Force, Json, Output, Yes
 from palaver.config.encryption import EncryptionConfig
 from palaver.config.loader import load
 from palaver.config.model import Config
@@ -42,7 +42,6 @@ EXAMPLES = {
 }
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
-Output = Annotated[str, typer.Option("--output", "-o", help="Write to this file instead of standard output.")]
 NewKeyFile = Annotated[
     Path | None, typer.Option("--new-key-file", help="The new key. Default: make one and put it in place of the old.")
 ]

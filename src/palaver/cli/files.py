@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from palaver.cli.export import blob_store
-from palaver.cli.output import pick, print_result
+from palaver.cli.output import pick, print_note, print_result
 from palaver.cli.shared_options import OPERATOR, Force, Json, StoreOption, ask
 from palaver.model.attachment import format_size
 from palaver.model.errors import BadArgument, NotFound
@@ -17,6 +17,7 @@ from palaver.store.conversations import attachments
 from palaver.store.conversations.blob_store import BlobStore
 
 EXAMPLES = {"file": "palaver file 9f86d081884c7d65 -o report.md"}
+_STANDARD_OUTPUT = "-"
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -31,8 +32,14 @@ def file(name: Id, *, output: Output = "", force: Force = False, store: StoreOpt
     place = blobs.place(found.sha256 or "")
     if output:
         asyncio.run(_copy(name, blobs, found.sha256 or "", output, force=force))
-    where = f"in {output}" if output else f"at {place}" if place else "not on this machine"
+    if output:
+        where = "on standard output" if output == _STANDARD_OUTPUT else f"in {output}"
+    else:
+        where = f"at {place}" if place else "not on this machine"
     described = f"{found.name.plain()}, {found.media_type}, {format_size(found.size)}: {where}"
+    if output == _STANDARD_OUTPUT:
+        print_note(described)
+        return
     fields = pick(found, "id media_type size sha256") | {"name": found.name.stored()}
     print_result(fields | {"path": place, "output": output or None}, described, as_json=json)
 
@@ -41,7 +48,7 @@ async def _copy(name: str, blobs: BlobStore, sha256: str, output: str, *, force:
     async with blobs.reading(sha256) as place:
         if place is None:
             raise NotFound("file on this machine", name)
-        if output == "-":
+        if output == _STANDARD_OUTPUT:
             with place.open("rb") as content:
                 shutil.copyfileobj(content, sys.stdout.buffer)
         else:

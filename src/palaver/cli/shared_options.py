@@ -81,6 +81,11 @@ def terminal_source(chat: str, url: str, rules: tuple[ProfileRule, ...] = (), pr
     return replace(source, chat_id=f"{profile}/{chat}", profile=profile)
 
 
+def _output(name: str) -> str:
+    """Take `-` for standard output, as `palaver sessions import -` takes it for standard input."""
+    return "" if name == "-" else name
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Name = Annotated[str, typer.Argument(metavar="SESSION", help="Session id, start of an id, or title.")]
 Names = Annotated[list[str], typer.Argument(metavar="SESSION...", help="Session ids, starts of ids, or exact titles.")]
@@ -95,7 +100,9 @@ Until = Annotated[str, typer.Option("--until", help="Only before this date, time
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")]
-Output = Annotated[str, typer.Option("--output", "-o", help="Write to this file instead of standard output.")]
+Output = Annotated[
+    str, typer.Option("--output", "-o", help="Write to this file instead of standard output.", callback=_output)
+]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 After = Annotated[str, typer.Option("--after", help="Continue after this page.")]
 ZoneName = Annotated[str, typer.Option("--zone", help="IANA time zone for days. Default: the configured one.")]
