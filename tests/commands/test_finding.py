@@ -5,6 +5,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from palaver.commands import sessions
 from palaver.model.access import AccessRole, Grant
 from palaver.model.key import GroupScope, Scope, ScopedSetting
 from palaver.store.people.grants import ChangeKind
@@ -59,8 +60,22 @@ async def test_a_list_that_goes_on_says_so(store_url: str) -> None:
             "/resume 11 continues number 11.",
         ]
         assert (await alice.ask("/sessions 3")) == "There is no page 3: there are 13 conversations."
+        assert (await alice.ask("/sessions 99")) == "There is no page 99: there are 13 conversations."
         titled = (await alice.ask("/resume")).splitlines()
         assert (len(titled), titled[-1]) == (12, "There are more. Send /sessions 2 to list them.")
+
+
+async def test_a_page_beyond_the_numbered_conversations_is_not_another_page(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "_MAX_NUMBERED", 10)
+    monkeypatch.setattr(sessions, "_MAX_PAGES", 1)
+    async with talking(store_url) as alice:
+        for number in range(11):
+            await alice.ask(f"/new Number {number}")
+        assert "1. Number 10" in await alice.ask("/sessions 1")
+        beyond = await alice.ask("/sessions 2")
+    assert beyond == "There is no page 2: the newest 10 conversations are listed. /search finds older ones."
 
 
 async def test_the_pages_of_a_list_are_one_list_and_an_older_list_does_not_count(store_url: str) -> None:

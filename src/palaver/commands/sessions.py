@@ -96,14 +96,19 @@ _MAX_PAGES = _MAX_NUMBERED // _PAGE_SIZE
 )
 @transaction
 def sessions(store: Store, invocation: Invocation, context: CommandContext) -> Statements[str]:
-    page = min(max(invocation.numbers.get(_PAGE, 1), 1), _MAX_PAGES)
+    asked = max(invocation.numbers.get(_PAGE, 1), 1)
+    page = min(asked, _MAX_PAGES)
     recent = yield from store.session_list.recent_sessions(_reader(invocation, context), page * _PAGE_SIZE + 1)
     yield from _log_reading(store, invocation, context)
     if not recent:
         return "You have no conversations yet. Send a message to start one."
     shown = list(enumerate(recent, 1))[(page - 1) * _PAGE_SIZE : page * _PAGE_SIZE]
-    if not shown:
-        return f"There is no page {page}: there are {counted(len(recent), 'conversation')}."
+    if asked > page and len(recent) > _MAX_NUMBERED:
+        return (
+            f"There is no page {asked}: the newest {_MAX_NUMBERED} conversations are listed. /search finds older ones."
+        )
+    if asked > page or not shown:
+        return f"There is no page {asked}: there are {counted(len(recent), 'conversation')}."
     more = _more(page, invocation) if len(recent) > page * _PAGE_SIZE else ()
     yield from store.mentions.record_listing(context.received.number, ((at, each.session) for at, each in shown))
     return "\n".join((_listing(shown, invocation, context), *more))
