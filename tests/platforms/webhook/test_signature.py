@@ -87,6 +87,11 @@ def test_a_right_signature_is_taken_and_nothing_else(scheme: Scheme, headers: Ma
             verify(scheme, SECRET, headers, BODY + b" ", NOW)
 
 
+def test_a_caller_without_the_secret_learns_where_it_goes() -> None:
+    with pytest.raises(SignatureError, match=r"Send Authorization: Bearer and the secret"):
+        verify(Scheme.TOKEN, SECRET, {"authorization": "Bearer x"}, BODY, NOW)
+
+
 def test_one_of_several_signatures_is_enough_while_secrets_change() -> None:
     headers = _standard()
     headers["webhook-signature"] = f"v1,AAAA v1a,BBBB {headers['webhook-signature']}"

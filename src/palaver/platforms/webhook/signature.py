@@ -29,6 +29,9 @@ class Scheme(StrEnum):
     """Nothing is signed: the request carries the secret."""
 
 
+_WRONG = "The signature is missing or wrong. Sign with the secret of this account."
+
+
 class SignatureError(Exception):
     """The signature is missing, wrong or expired. The text is for the caller."""
 
@@ -81,7 +84,8 @@ def verify(scheme: Scheme, secret: str, headers: Mapping[str, str], body: bytes,
         case Scheme.TOKEN:
             header = headers.get("authorization", "")
             is_bearer = header[: len(_BEARER)].lower() == _BEARER
-            _check_signature(secret, [header[len(_BEARER) :].strip() if is_bearer else ""])
+            wrong = "The secret is missing or wrong. Send Authorization: Bearer and the secret of this account."
+            _check_signature(secret, [header[len(_BEARER) :].strip() if is_bearer else ""], wrong)
             return headers.get("webhook-id") or headers.get("idempotency-key") or None
 
 
@@ -97,11 +101,11 @@ def _fields(header: str, separator: str, tag: str) -> list[str]:
     return [field.strip()[len(tag) :] for field in header.split(separator) if field.strip().startswith(tag)]
 
 
-def _check_signature(expected: str, found: Iterable[str]) -> None:
+def _check_signature(expected: str, found: Iterable[str], wrong: str = _WRONG) -> None:
     # Compare all of them, each in constant time.
     matches = [hmac.compare_digest(expected.encode(), signature.encode("utf-8", "replace")) for signature in found]
     if not any(matches):
-        raise SignatureError("The signature is missing or wrong. Sign with the secret of this account.")
+        raise SignatureError(wrong)
 
 
 def _check_time(time: str, now: datetime) -> None:
