@@ -1,14 +1,18 @@
 """Several forms of one id are one: what was known under one form goes on under another."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
+from palaver.model.feedback import Rating
+from palaver.model.memory import MemoryLimits, MemoryScope
 from palaver.model.session import Principal
 from palaver.model.source import Source, canonical_id, canonical_source
-from palaver.model.turn import outbound_to
-from palaver.store.conversations import attach, sessions
-from palaver.store.people import aliases, links, people
+from palaver.model.turn import Usage, outbound_to
+from palaver.store.conversations import attach, feedback, sessions, titles
+from palaver.store.people import aliases, api_tokens, links, memory, people, usage
+from palaver.store.people.api_tokens import CredentialKind
 from palaver.store.queue import inbox, turns
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
@@ -175,3 +179,44 @@ async def test_someone_who_attached_a_chat_is_unlinked_from_it_under_the_new_id(
     await store.transact(links.unlink("web:9", NOON, by="test"))
     assert await store.read(attach.conversation_of(key_of(NEW))) == key_of(NEW)
     assert await store.read(violations()) == []
+
+
+async def test_what_is_kept_of_somebody_is_theirs_under_the_new_id(store: Store) -> None:
+    world = World(store)
+    mine, limits = MemoryScope(profile="main", identity="telegram:new"), MemoryLimits()
+    for source in (NEW, OLD):
+        begun = await world.exchange("hello", source=source)
+        await store.transact(titles.rename(begun.turn.session, "Plans", OPERATOR))
+        await store.transact(feedback.store_rating(begun.turn.number, f"telegram:{source.user_id}", Rating.UP, NOON))
+    before = MemoryScope(profile="main", identity="telegram:old")
+    await world.say("remember", OLD)
+    noting = await world.begin(OLD)
+    assert noting
+    await store.transact(memory.remember(noting.turn, before, "likes tea", limits, NOON))
+    await store.transact(turns.settle(noting.turn, [answer("noted")], [], NOON, usage=Usage(input_tokens=1)))
+    await store.transact(usage.sum_all_ended_turns())
+    await store.transact(api_tokens.add("digest", CredentialKind.TOKEN, NOON, identity="telegram:old"))
+    await learn(store, "old", "new")
+    me = await store.read(people.principal_of("telegram:new"))
+    assert [note.text for note in await store.read(memory.list_notes(mine))] == ["likes tea"]
+    assert (await store.read(usage.total(NOON, me.identities))).input_tokens == 21
+    assert await store.read(rows("SELECT DISTINCT identity FROM usage")) == [("telegram:new",)]
+    assert await store.read(rows("SELECT owner, title FROM sessions ORDER BY no")) == [
+        ("telegram:new", "Plans"),
+        ("telegram:new", "Plans #2"),
+    ]
+    assert await store.read(rows("SELECT turn_no, identity FROM feedback ORDER BY turn_no")) == [
+        (1, "telegram:new"),
+        (2, "telegram:new"),
+    ]
+    assert await store.read(rows("SELECT identity FROM api_tokens")) == [("telegram:new",)]
+    assert await store.read(violations()) == []
+
+
+async def test_of_two_ratings_of_an_answer_the_later_one_stays(store: Store) -> None:
+    begun = await World(store).exchange("hello", source=OLD)
+    for user, rating, later in (("new", Rating.DOWN, 2), ("old", Rating.UP, 1)):
+        at = NOON + timedelta(minutes=later)
+        await store.transact(feedback.store_rating(begun.turn.number, f"telegram:{user}", rating, at))
+    await learn(store, "old", "new")
+    assert await store.read(rows("SELECT identity, rating FROM feedback")) == [("telegram:new", Rating.DOWN)]

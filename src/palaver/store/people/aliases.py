@@ -1,6 +1,6 @@
 """Aliases: several forms of one id, and moving what is stored under one form to another."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from palaver.db.transaction import PEOPLE, Lock, Notify, Statements, transaction
@@ -16,8 +16,10 @@ from palaver.model.source import (
     participant_text,
 )
 from palaver.store.conversations.chat_migration import rekey
+from palaver.store.conversations.titles import free_title
 from palaver.store.people.grants import ChangeKind, record
 from palaver.store.people.links import merge
+from palaver.store.people.usage import reassign
 
 
 @transaction
@@ -75,13 +77,36 @@ def _rename_identity(platform: str, old: str, new: str, now: datetime) -> Statem
         " WHERE identity = ? ON CONFLICT (identity, session_no) DO NOTHING",
         (is_now, was),
     )
-    yield "UPDATE attached_chats SET actor = ? WHERE actor = ?", (is_now, was)
-    yield "UPDATE schedules SET owner = ? WHERE owner = ?", (is_now, was)
+    for table, column in (("attached_chats", "actor"), ("schedules", "owner"), ("api_tokens", "identity")):
+        yield f"UPDATE {table} SET {column} = ? WHERE {column} = ?", (is_now, was)
     took_part = yield "DELETE FROM participants WHERE identity = ? RETURNING session_no", (was,)
-    if took_part:
-        yield "UPDATE turns SET identity = ? WHERE identity = ?", (is_now, was)
     if (yield from merge(was, is_now)):
         yield from record(ChangeKind.LINKED, now, platform, is_now, {"with": was})
+    if took_part:  # Most aliases are of people who never wrote.
+        for table in ("turns", "memory_notes"):
+            yield f"UPDATE {table} SET identity = ? WHERE identity = ?", (is_now, was)
+        yield from reassign([was], is_now)
+        yield from _move_feedback(was, is_now)
+        yield from _move_sessions([row[0] for row in took_part], was, is_now)
+
+
+def _move_feedback(was: str, is_now: str) -> Statements[None]:
+    """Keep the later of two ratings of one answer."""
+    yield (
+        "INSERT INTO feedback (turn_no, identity, rating, at) SELECT turn_no, ?, rating, at FROM feedback"
+        " WHERE identity = ? ON CONFLICT (turn_no, identity) DO UPDATE SET rating = excluded.rating, at = excluded.at"
+        " WHERE feedback.at < excluded.at",
+        (is_now, was),
+    )
+    yield "DELETE FROM feedback WHERE identity = ?", (was,)
+
+
+def _move_sessions(sessions: Iterable[int], was: str, is_now: str) -> Statements[None]:
+    """Give sessions to another owner, and a number to titles that both have."""
+    for number in sorted(sessions):
+        for (title,) in (yield "SELECT title FROM sessions WHERE no = ? AND owner = ?", (number, was)):
+            free = title and (yield from free_title(is_now, title))
+            yield "UPDATE sessions SET owner = ?, title = ? WHERE no = ?", (is_now, free, number)
 
 
 def _renamed(key: SessionKey, platform: str, old: str, new: str) -> SessionKey:

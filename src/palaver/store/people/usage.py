@@ -149,11 +149,11 @@ def _total_of(row: Iterable[int]) -> UsageTotal:
 
 
 @transaction
-def anonymize(identities: Collection[str]) -> Statements[None]:
-    """Move the usage of these identities to nobody, so that totals per day and model stay true."""
+def reassign(identities: Collection[str], to: str) -> Statements[None]:
+    """Move the usage of these identities to another, or to nobody, so that totals per day and model stay true."""
     yield _SUMS_LOCK
     names: tuple[Value, ...] = tuple(sorted(identities))
     theirs = f"FROM usage WHERE identity IN ({placeholders(names)})"
-    rows = yield f"SELECT '', slot, model, {', '.join(_COUNTED)} {theirs}", names
-    yield _ADD, [tuple(row) for row in rows]
+    rows = yield f"SELECT slot, model, {', '.join(_COUNTED)} {theirs}", names
+    yield _ADD, [(to, *row) for row in rows]
     yield f"DELETE {theirs}", names

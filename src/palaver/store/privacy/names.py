@@ -11,7 +11,7 @@ from palaver.model.source import DM, Source, encode_id, source_of_identity
 from palaver.store.conversations.visibility import Filter
 from palaver.store.people import grants
 from palaver.store.people.grants import ChangeKind
-from palaver.store.people.usage import anonymize
+from palaver.store.people.usage import reassign
 from palaver.store.privacy.digests import Digests, text_columns
 from palaver.store.privacy.erase_steps import BLANK_OPERATION, FORGOTTEN, record_digests, without_person
 from palaver.store.privacy.footprint import Footprint, chat_filters
@@ -107,7 +107,7 @@ def erase_names(
             )
             dropped += len(rows)
     yield f"UPDATE sessions SET owner = key WHERE owner IN ({placeholders(names)})", names
-    yield from anonymize(footprint.identities)
+    yield from reassign(footprint.identities, "")
     if keeps_access:
         yield f"UPDATE identities SET name = NULL WHERE identity IN ({placeholders(names)})", names
         yield f"UPDATE people SET name = NULL WHERE id IN ({placeholders(names)})", names
