@@ -3,7 +3,9 @@
 import re
 from pathlib import Path
 
+from palaver.agents.echo import EchoAgent
 from palaver.db.transaction import Statements, transaction
+from palaver.engine.options import Agents
 from palaver.model.access import AccessRole, Grant
 from palaver.model.key import DmScope, Scope, ScopedSetting
 from palaver.model.session import Principal
@@ -12,7 +14,7 @@ from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.chat import Chat
 from palaver.testkit.platform import BOT, FakePlatform
 from palaver.testkit.updates import Person
-from tests.engine.gateway import MovableClock, running, until
+from tests.engine.gateway import MovableClock, options, running, until
 from tests.engine.mouth import Mouth
 from tests.engine.places import OTHER, Two, between
 from tests.store.conftest import fresh_store
@@ -219,6 +221,25 @@ async def test_a_grant_to_one_form_of_an_id_is_one_to_all_of_them(store_url: str
         await mouth.say(chat, "not let in", user="another")
         await here.settled()
         assert [message.text for message in chat.shown if "not let in" in message.text] == []
+
+
+async def test_a_configured_grant_to_a_person_holds_for_all_their_accounts(store_url: str) -> None:
+    clock, world = MovableClock(), FakePlatform()
+    mouth = Mouth(world, clock)
+    async with running(store_url, world, adapters=[mouth], clock=clock) as here:
+        chat = world.dm(world.person("ann"))
+        for user in ("elder", "ann"):
+            clock.later(days=1)
+            await mouth.say(chat, f"from {user}", user=user)
+            await chat.hears(f"You said: from {user}")
+        ((person,),) = await here.rows("SELECT person FROM identities WHERE identity = 'fake:ann'")
+        here.engine.reload(options(grants=(Grant(person=person),)), Agents(EchoAgent()))
+        await mouth.say(chat, "let in", user="ann")
+        await chat.hears("You said: let in")
+        await here.store.transact(here.store.links.link("fake:elder", "fake:ann", clock.now(), by="test"))
+        for user in ("elder", "ann"):
+            await mouth.say(chat, f"{user} let in", user=user)
+            await chat.hears(f"You said: {user} let in")
 
 
 async def test_a_link_made_by_one_worker_is_heeded_by_another_with_the_next_message(postgres_server: str) -> None:

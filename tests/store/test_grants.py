@@ -1,15 +1,17 @@
 """Grants are kept, take each other's place, and leave a row for anything that changed them."""
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
-from palaver.model.access import AccessRole, Basis, Effect, Grant
+from palaver.model.access import AccessRole, Basis, Effect, Grant, Verdict
 from palaver.model.errors import LastOwner
-from palaver.store.people import grants, people
+from palaver.model.source import Trust
+from palaver.store.people import access_rules, aliases, grants, links, people
 from palaver.store.people.grants import GrantTable
 from palaver.store.store import Store
-from tests.store.world import NOON
+from tests.store.world import NOON, dm
 
 ANN = Grant(platform="telegram", user_id="7")
 BEA = Grant(platform="telegram", user_id="8")
@@ -105,3 +107,25 @@ async def test_a_grant_to_a_person_knows_their_accounts(store: Store) -> None:
     await store.transact(people.person_of("telegram:8", NOON))
     await add(store, Grant(person=person))
     assert (await table(store)).people == {"telegram:7": person}
+
+
+@pytest.mark.parametrize("effect", Effect)
+async def test_a_grant_to_a_person_holds_for_all_their_accounts(store: Store, effect: Effect) -> None:
+    # The younger of two linked people has the id of the elder.
+    born = {user: NOON + timedelta(days=age) for age, user in enumerate(("7", "8-lid", "8"))}
+    ids = {user: await store.transact(people.person_of(f"telegram:{user}", at)) for user, at in born.items()}
+    await add(store, Grant(effect=effect, person=ids["8"]))
+
+    async def verdicts() -> list[Verdict]:
+        rules = await store.read(access_rules.load([Grant(platform="telegram")] if effect is Effect.BLOCK else []))
+        return [rules.decide(dm(user), Trust()).verdict for user in ("7", "8", "8-lid")]
+
+    theirs = Verdict.REFUSE if effect is Effect.BLOCK else Verdict.ALLOW
+    other = Verdict.ALLOW if effect is Effect.BLOCK else Verdict.REFUSE
+    assert await verdicts() == [other, theirs, other]
+    await store.transact(links.link("telegram:7", "telegram:8", NOON, by="test"))
+    assert await verdicts() == [theirs, theirs, other]
+    await store.transact(links.unlink("telegram:8", NOON, by="test"))
+    assert await verdicts() == [other, theirs, other]
+    await store.transact(aliases.learn("telegram", "8", "8-lid", NOON))
+    assert await verdicts() == [other, theirs, theirs]

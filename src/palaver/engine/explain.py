@@ -89,7 +89,7 @@ def explain(
 ) -> Statements[Explanation]:
     """Decide about a message as the gateway would now, and name the rules."""
     directory = yield from load_directory()
-    table = yield from grants.load_table(GrantTable())
+    table = yield from grants.load_table(GrantTable(configured=options.grants))
     rules = Rules(follow_moves(options, directory.moves), accounts, directory, table, GrantCache())
     decision = decide(rules, read_message(inbound, commands, rules.platform_of(inbound.source)), trust)
     source = decision.message.source

@@ -178,10 +178,21 @@ class CurrentRights:
     def __init__(self, ctx: EngineContext) -> None:
         self._ctx = ctx
         self._cache = GrantCache()
-        self.table = GrantTable()
+        self._table = GrantTable()
         self.directory: Directory | None = None
         """As intake last loaded them. Only what they grant is believed; before refusing anybody, load them again."""
         self._accepted: dict[int, Rules] = {}
+
+    @property
+    def table(self) -> GrantTable:
+        """The stored grants as they were last loaded, for the configured ones of now."""
+        if self._table.configured != self._ctx.options.grants:
+            self._table = GrantTable(configured=self._ctx.options.grants)
+        return self._table
+
+    @table.setter
+    def table(self, loaded: GrantTable) -> None:
+        self._table = loaded
 
     def remember(self, number: int, rules: Rules) -> None:
         """Remember by what a message was accepted: while that is unchanged, the role of its sender is, too."""

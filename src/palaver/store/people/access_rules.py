@@ -19,7 +19,7 @@ class AccessRules:
 
     @property
     def grants(self) -> Sequence[Grant]:
-        return [*self.configured, *self.table.grants.values()]
+        return [*map(self.table.current, self.configured), *self.table.grants.values()]
 
     def decide(self, source: Source, trust: Trust) -> Access:
         """Decide about a sender whom the adapter saw so."""
@@ -40,5 +40,5 @@ def load(
     configured: Sequence[Grant], known: GrantTable | None = None, cache: GrantCache | None = None
 ) -> Statements[AccessRules]:
     """Return the rules of now. With the `known` grants and their index they are read only if they have changed."""
-    table = yield from load_table(known or GrantTable())
+    table = yield from load_table(known or GrantTable(configured=configured))
     return AccessRules(configured, table, (yield from aliases.load_all()), cache or GrantCache())

@@ -1,7 +1,7 @@
 """Grants, and the access log with a row for each change."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import TypeVar
@@ -63,6 +63,14 @@ class GrantTable:
     grants: Mapping[int, Grant] = field(default_factory=dict[int, Grant])
     people: Mapping[str, str] = field(default_factory=dict[str, str])
     """Identity to person, for the people that grants name."""
+    configured: Sequence[Grant] = ()
+    """The grants beside the stored ones."""
+    _current: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def current(self, grant: Grant) -> Grant:
+        """Return a grant that names a person with the id that they have now: linked people have that of the eldest."""
+        now = self._current.get(grant.person or "", grant.person)
+        return grant if now == grant.person else replace(grant, person=now)
 
 
 @value(kw_only=False)
@@ -89,7 +97,8 @@ class GrantCache:
         """Return the index of the configured and the stored grants that can apply on a platform."""
         cached = self._platforms.get(platform)
         if cached is None or not cached.is_current(configured, table, aliases):
-            here = [grant for grant in (*configured, *table.grants.values()) if grant.platform in {None, platform}]
+            granted = (*map(table.current, configured), *table.grants.values())
+            here = [grant for grant in granted if grant.platform in {None, platform}]
             index = GrantIndex(canonical_grants(here, platform, aliases))
             self._platforms[platform] = cached = _CachedIndex(configured, table, aliases, index)
         return cached.index
@@ -136,8 +145,19 @@ def load_table(known: GrantTable) -> Statements[GrantTable]:
     if version == known.version:
         return known
     grants = yield from _grants()
-    people = {grant.person for grant in grants.values() if grant.person}
-    return GrantTable(version=version, grants=grants, people=(yield from _identities(sorted(people))))
+    named = {grant.person for grant in (*known.configured, *grants.values()) if grant.person}
+    current = yield from _current_people(sorted(named))
+    people = yield from _identities(sorted(frozenset(current.values())))
+    table = replace(known, version=version, people=people, _current=current)
+    return replace(table, grants={number: table.current(grant) for number, grant in grants.items()})
+
+
+def _current_people(named: Sequence[str]) -> Statements[dict[str, str]]:
+    if not named:
+        return {}
+    marks = placeholders(named)
+    rows = yield f"SELECT original_person, person FROM identities WHERE original_person IN ({marks})", tuple(named)
+    return dict(rows)
 
 
 def _identities(people: Sequence[str]) -> Statements[dict[str, str]]:

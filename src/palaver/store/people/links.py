@@ -301,6 +301,11 @@ def merge(old: str, new: str) -> Statements[bool]:
     yield "UPDATE links SET one = ? WHERE one = ?", (new, old)
     yield "UPDATE links SET other = ? WHERE other = ?", (new, old)
     if new in persons:
+        yield (
+            "UPDATE grants SET person = (SELECT original_person FROM identities WHERE identity = ?)"
+            " WHERE person = (SELECT original_person FROM identities WHERE identity = ?)",
+            (new, old),
+        )
         yield "DELETE FROM identities WHERE identity = ?", (old,)
     else:
         yield "UPDATE identities SET identity = ? WHERE identity = ?", (new, old)
