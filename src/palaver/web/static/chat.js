@@ -1,6 +1,6 @@
 // The chat window. The server renders every message; this script shows what changes, at once and in every open tab.
 
-import { announceProblem, errorText, hideToast, post, toast } from "./chat_dom.js";
+import { announceProblem, errorText, hideToast, isComposing, loginPath, post, toast } from "./chat_dom.js";
 import { Composer } from "./chat_composer.js";
 import { ChatList } from "./chat_list.js";
 import { Messages } from "./chat_messages.js";
@@ -30,11 +30,12 @@ const stream = new Stream(document.body.dataset.chatEvents, document.body.datase
   },
   chat: ({ chat: name, typing }) => { if (name === chat.dataset.chat && !typing) messages.refresh(); },
   growth: (growth) => messages.grow(growth),
-  reset: () => location.reload(),
+  // All that is shown can be old. The page stays: somebody may be writing in it.
+  reset: () => { messages.refresh({ whole: true }); refreshList(); },
   connected: () => { setOffline(false); outbox.send(); },
   lost: () => setOffline(true),
   shown: () => { messages.refresh(); refreshList(); markSeen(); },
-  loggedOut: () => setOffline(true),
+  loggedOut: () => setOffline(true, true),
 });
 
 const messages = new Messages((state) => {
@@ -59,7 +60,7 @@ const list = new ChatList(path, (fresh) => {
 
 // Hints tell of all conversations: what is shown is read again at once while something goes on in it, else a little later.
 let [listTimer, soonTimer] = [0, 0];
-function refreshList() { listTimer ||= setTimeout(() => { listTimer = 0; list.refresh(); }, document.hidden ? 50 : 250); }
+function refreshList() { listTimer ||= setTimeout(() => { listTimer = 0; list.catchUp(); }, document.hidden ? 50 : 250); }
 function refreshSoon() {
   const { running, question, waiting } = messages.head.dataset;
   if (running || question || Number(waiting) || messages.pending.size) messages.refresh();
@@ -67,15 +68,22 @@ function refreshSoon() {
 }
 
 let seen = "";
-function markSeen() {
+async function markSeen() {
   const { session, last } = messages.head.dataset;
-  if (document.hidden || !session || seen === `${session} ${last}`) return;
-  seen = `${session} ${last}`;
+  const shown = `${session} ${last}`;
+  if (document.hidden || !session || seen === shown) return;
+  seen = shown;
   setCount(0);
-  post(`/chat/-/${session}/mark`, body({ seen: last }));
+  const answer = await post(`/chat/-/${session}/mark`, body({ seen: last }));
+  if (!answer?.ok && seen === shown) seen = "";
 }
 
-function setOffline(isOffline) { document.getElementById("offline").hidden = !isOffline; }
+function setOffline(isOffline, isLoggedOut = false) {
+  const out = document.getElementById("logged-out");
+  out.querySelector("a").href = loginPath();
+  out.hidden = !isLoggedOut;
+  document.getElementById("offline").hidden = !isOffline || isLoggedOut;
+}
 addEventListener("offline", () => setOffline(true));
 addEventListener("online", () => { if (stream.isOpen) setOffline(false); });
 
@@ -173,7 +181,7 @@ function edit(item) {
   if (item.querySelector("form.edit")) return;
   const change = document.createElement("form");
   change.className = "edit";
-  change.innerHTML = "<textarea aria-label=\"Edited message\" rows=\"3\"></textarea><p role=\"alert\" class=\"bad\"></p><div class=\"buttons\"><button>Send</button> <button type=\"button\" class=\"quiet\">Cancel</button></div>";
+  change.innerHTML = "<textarea dir=\"auto\" aria-label=\"Edited message\" rows=\"3\"></textarea><p role=\"alert\" class=\"bad\"></p><div class=\"buttons\"><button>Send</button> <button type=\"button\" class=\"quiet\">Cancel</button></div>";
   const area = change.querySelector("textarea");
   area.value = item.querySelector(".plain")?.textContent || "";
   const { session } = messages;
@@ -190,7 +198,7 @@ function edit(item) {
   });
   area.addEventListener("keydown", (event) => {
     if (event.key === "Escape") { event.stopPropagation(); close(); }
-    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); change.requestSubmit(); }
+    if (event.key === "Enter" && !event.shiftKey && !isComposing(event)) { event.preventDefault(); change.requestSubmit(); }
   });
   change.querySelector("button[type=button]").addEventListener("click", close);
   bubble.hidden = true;
@@ -255,7 +263,7 @@ document.querySelector(".talk").addEventListener("submit", async (event) => {
 const stop = () => { if (messages.head.dataset.running) act("command", { text: "/stop" }); };
 document.getElementById("stop").addEventListener("click", () => { stop(); composer.text.focus(); });
 document.addEventListener("keydown", (event) => {
-  if (event.key !== "Escape" || document.querySelector("dialog[open]")) return;
+  if (event.key !== "Escape" || event.defaultPrevented || isComposing(event) || document.querySelector("dialog[open]")) return;
   if (chat.classList.contains("side-shown")) chat.classList.remove("side-shown");
   else { hideToast(); stop(); }
 });

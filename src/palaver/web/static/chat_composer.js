@@ -1,5 +1,7 @@
 // The composer: text that grows and survives a reload, files from anywhere, and commands.
 
+import { isComposing } from "./chat_dom.js";
+
 const newId = () => [...crypto.getRandomValues(new Uint8Array(12))].map((each) => each.toString(16).padStart(2, "0")).join("");
 
 // On a canvas: the page loads no picture that is not its own.
@@ -35,7 +37,7 @@ export class Composer {
       const files = [...(event.clipboardData?.files || [])];
       if (files.length) { event.preventDefault(); this.add(files); }
     });
-    this.input.addEventListener("change", () => { this.files = []; this.add([...this.input.files]); });
+    this.input.addEventListener("change", () => { this.add([...this.input.files]); this.input.value = ""; });
     this.commands.addEventListener("mousedown", (event) => {
       const option = event.target.closest("[data-command]");
       if (option) { event.preventDefault(); this.take(option); }
@@ -76,7 +78,7 @@ export class Composer {
       remove.className = "icon";
       remove.textContent = "×";
       remove.setAttribute("aria-label", `Remove ${file.name.slice(0, 80)}`);
-      remove.addEventListener("click", () => { this.files.splice(at, 1); this.input.value = ""; this.change(); this.showFiles(); this.text.focus(); });
+      remove.addEventListener("click", () => { this.files.splice(at, 1); this.change(); this.showFiles(); this.text.focus(); });
       item.append(file.name.slice(0, 60), remove);
       return item;
     }));
@@ -118,7 +120,6 @@ export class Composer {
     if (this.problem.textContent || (!text.trim() && !files.length)) return;
     this.text.value = "";
     this.files = [];
-    this.input.value = "";
     this.showChange();
     this.hooks.send({ id: newId(), text, files });
   }
@@ -145,7 +146,7 @@ export class Composer {
   // Keys and commands
 
   onKey(event) {
-    if (event.isComposing) return;
+    if (isComposing(event)) return;
     const open = !this.commands.hidden;
     if (open && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
       const list = this.choices();

@@ -1,5 +1,11 @@
 // Change what a page shows without touching what stays the same: focus, open details, scrolling and selections survive.
 
+// Safari ends a composition before the key that confirms it.
+export const isComposing = (event) => event.isComposing || event.keyCode === 229;
+
+// Where to log in again, and come back here.
+export const loginPath = () => `/login?next=${encodeURIComponent(location.pathname + location.search)}`;
+
 export const csrf = () => document.querySelector("meta[name=csrf]")?.content || "";
 
 // Make `old` look like `fresh`, child by child.

@@ -59,6 +59,15 @@ export class ChatList {
     this.onWaiting(this.waiting().filter((key) => !before.has(key)));
   }
 
+  // Read the list again once it is read: what happens faster than it loads must not keep it from being shown.
+  async catchUp() {
+    this.isStale = true;
+    if (this.isCatchingUp) return;
+    this.isCatchingUp = true;
+    while (this.isStale) { this.isStale = false; await this.refresh(); }
+    this.isCatchingUp = false;
+  }
+
   // As many pages as are shown, so that what somebody unfolded stays.
   async fetchPages(signal) {
     const fresh = await fetchFragment(this.address(), signal);

@@ -1,6 +1,6 @@
 // The list of messages: fresh from the server, growing, sent but not stored yet, and older ones as one scrolls up.
 
-import { fetchFragment, mergeList, morph } from "./chat_dom.js";
+import { fetchFragment, loginPath, mergeList, morph } from "./chat_dom.js";
 
 const PAUSE_MS = 150;
 const EDGE = 120;
@@ -29,6 +29,9 @@ export class Messages {
   get list() { return document.getElementById("messages"); }
   get head() { return document.getElementById("chat-head"); }
   get session() { return this.head.dataset.session; }
+
+  // Older pages stay together while somebody edits a message in one of them: one that went would come back elsewhere.
+  get isEditingOlder() { return Boolean(this.list.querySelector(":scope > [data-older] form.edit")); }
 
   readHead() { this.onHead(this.head.dataset); }
 
@@ -75,8 +78,8 @@ export class Messages {
 
   // A reader who is back at the end does not pay for all they have read: it loads again when they scroll up.
   dropOlder() {
-    const older = [...this.list.querySelectorAll(":scope > [data-older]:not(:has(form.edit))")];
-    if (!older.length) return;
+    const older = [...this.list.querySelectorAll(":scope > [data-older]")];
+    if (!older.length || this.isEditingOlder) return;
     for (const each of older) { each.remove(); this.watched.unobserve(each); this.pages.delete(each); }
     this.list.dataset.earlier = this.list.dataset.first;
   }
@@ -112,8 +115,8 @@ export class Messages {
   show(fresh) {
     const [head, messages] = [fresh.getElementById("chat-head"), fresh.getElementById("messages")];
     const isOther = head.dataset.session !== this.session;
-    const stays = !this.dropsOlder && !isOther;
-    this.dropsOlder = false;
+    const stays = this.isEditingOlder || (!this.dropsOlder && !isOther);
+    this.dropsOlder = stays && (this.dropsOlder || isOther);
     if (!isOther && head.dataset.running) this.keepGrowing(messages);
     mergeSettings(fresh);
     const model = head.querySelector("#model")?.value;
@@ -211,10 +214,12 @@ export class Messages {
     if (Number(body.dataset.closed) < after) { this.refresh(); return; }
     const fresh = document.createElement("template");
     fresh.innerHTML = closed.join("") + open;
-    [...fresh.content.children].forEach((block, at) => {
+    const blocks = [...fresh.content.children];
+    blocks.forEach((block, at) => {
       const before = body.children[after + at];
       if (before) morph(before, block); else body.append(block);
     });
+    for (const gone of [...body.children].slice(after + blocks.length)) gone.remove();
     body.dataset.closed = after + closed.length;
     this.lastPart = performance.now();
     if (this.isFollowing) this.toEnd();
@@ -257,6 +262,6 @@ function newPending(id, text, names) {
   item.dataset.pendingId = id;
   item.querySelector(".plain").textContent = text;
   item.querySelector(".bubble").append(...names.map((name) => Object.assign(document.createElement("span"), { className: "file", textContent: name.slice(0, 80) })));
-  item.querySelector("a").href = `/login?next=${encodeURIComponent(location.pathname + location.search)}`;
+  item.querySelector("a").href = loginPath();
   return item;
 }

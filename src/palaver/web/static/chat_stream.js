@@ -18,14 +18,18 @@ export class Stream {
     this.open();
   }
 
-  // Browsers limit connections per host, so of all hidden tabs only one stays connected.
-  async adjust() {
-    if (!document.hidden) { this.release?.(); this.open(); this.handlers.shown?.(); return; }
-    if (!navigator.locks) { this.close(); return; }
-    navigator.locks.request("palaver-hidden-stream", { ifAvailable: true }, (lock) => {
-      if (!lock) { this.close(); return undefined; }
-      return new Promise((done) => { this.release = done; });
-    });
+  // Browsers limit connections per host, so of all hidden tabs only one stays connected: the next when it is gone.
+  adjust() {
+    this.hiding?.abort();
+    if (!document.hidden) { this.open(); this.handlers.shown?.(); return; }
+    this.close();
+    this.hiding = new AbortController();
+    const { signal } = this.hiding;
+    navigator.locks?.request("palaver-hidden-stream", { signal }, () => {
+      if (signal.aborted) return undefined;
+      this.open();
+      return new Promise((done) => { signal.addEventListener("abort", done); });
+    }).catch(() => {});
   }
 
   open() {

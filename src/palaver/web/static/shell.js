@@ -122,7 +122,7 @@ const menus = () => document.querySelectorAll(".drop[open]");
 document.addEventListener("click", ({ target }) => { for (const menu of menus()) if (!menu.contains(target)) menu.open = false; });
 document.addEventListener("keydown", (event) => {
   if (event.key !== "Escape") return;
-  for (const menu of menus()) { menu.open = false; menu.querySelector("summary").focus(); }
+  for (const menu of menus()) { menu.open = false; menu.querySelector("summary").focus(); event.preventDefault(); }
 });
 
 // Buttons say what they wait for
