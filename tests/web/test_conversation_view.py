@@ -125,3 +125,17 @@ def test_a_pager_stands_where_versions_part() -> None:
     for choice, kind in ((again, "answer"), (edited, "user")):
         shown = arrange(entries, None, Around(choices={0: choice}))
         assert [item.kind for item in shown if item.choice] == [kind]
+
+
+def test_an_answer_that_a_message_joined_is_two_and_only_the_last_one_goes_on() -> None:
+    entries = [
+        said(1, "pay her", Role.USER),
+        said(2, "I look.", calls=(CALL,)),
+        said(3, "done", Role.TOOL, answers="c1"),
+        said(4, "and him", Role.USER),
+        said(5, "Both.", calls=(CALL,)),
+    ]
+    shown = arrange(entries, None, Around(open_turn=open_turn()))
+    assert [item.kind for item in shown] == ["user", "answer", "user", "answer"]
+    assert len({item.id for item in shown}) == len(shown), "a page knows them by their ids"
+    assert [item.id for item in shown if item.is_running] == ["t-7"] == [shown[-1].id]

@@ -31,6 +31,8 @@ class Choice:
     """Which one is shown, from 1 on."""
     sessions: tuple[str, ...]
     """The session to open for each of them."""
+    message: int = 0
+    """The first message after that entry, in the version that is shown."""
     is_edit: bool = False
     """The message was said in other words, not only answered again."""
 

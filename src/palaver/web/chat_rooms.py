@@ -1,12 +1,14 @@
 """Rooms of the chat: which conversation a page shows, what of it, and from where messages reach it."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
 from starlette.exceptions import HTTPException
 
-from palaver.db.transaction import Statements, transaction
+from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
 from palaver.model.key import SessionKey
 from palaver.model.session import Principal, Session
@@ -190,23 +192,22 @@ async def read_window(request: WebRequest, room: Room, *, before: int | None = N
             waiting = sum(aside.waits for aside in asides)
             return Window(items=tuple(arrange((), None, Around(asides=asides))), waiting=waiting)
         principal = (yield from principal_of(request.caller, store)) if request.caller.has(Right.READ) else person
-        entries = yield from store.transcript.page(session.id, principal, before=before, limit=_PAGE_SIZE)
-        earlier = None
-        if len(entries) == _PAGE_SIZE:
-            entries = _from_turn_start(entries)
-            earlier = entries[0].seq
+        page = partial(store.transcript.page, session.id, principal)
+        entries, earlier = yield from _read_turns(page, before)
+        later = (yield from page(after=before - 1, limit=1)) if before else []
         turns = sorted({int(entry.turn) for entry in entries if entry.turn})
         facts = yield from store.chat_list.answer_facts(turns)
         failed = [turn for turn, each in facts.items() if each.is_failed]
         open_turns = [] if before else (yield from store.overview.list_open_turns(principal, 1, session.id))
         # A message can be older than the session that it opened.
         since = entries[0].at if earlier else min((entry.at for entry in entries), default=_FIRST_TIME)
-        asides = yield from _asides(request, room, person, since, entries[-1].at if before and entries else None)
+        asides = yield from _asides(request, room, person, since, later[0].at if later else None)
         versions = choices((yield from store.chat_list.list_versions(session)), session.id)
+        marked = yield from store.chat_list.mark_edits(versions)
         around = Around(
             facts=facts,
             failures=(yield from store.webchat_log.failure_notices(failed)),
-            choices=(yield from store.chat_list.mark_edits(versions)),
+            choices={seq: each for seq, each in marked.items() if entries and each.message >= entries[0].seq},
             asides=asides,
             open_turn=open_turns[0] if open_turns else None,
             growing=hub.growing(session.id),
@@ -231,10 +232,25 @@ def _asides(
     return (yield from read(room.place, room.source.chat_id or "", person, since=since, until=until))
 
 
-def _from_turn_start(entries: list[Entry]) -> list[Entry]:
-    """Leave out the end of a turn whose beginning is not read, unless that is all there is."""
+@transaction
+def _read_turns(
+    page: Callable[..., Transaction[list[Entry]]], before: int | None
+) -> Statements[tuple[list[Entry], int | None]]:
+    """Return a page of whole turns, however long the last one is, and before which entry there is more."""
+    entries = found = yield from page(before=before, limit=_PAGE_SIZE)
+    while len(found) == _PAGE_SIZE and _is_inside_turn(found):
+        found = yield from page(before=entries[0].seq, limit=_PAGE_SIZE)
+        entries = [*found, *entries]
+    if len(found) < _PAGE_SIZE:
+        return entries, None
+    # Leave out the end of a turn whose beginning is not read.
     start = next((at for at, entry in enumerate(entries) if entry.role is Role.USER), 0)
-    return entries[start:]
+    return entries[start:], entries[start].seq
+
+
+def _is_inside_turn(entries: list[Entry]) -> bool:
+    turn = entries[0].turn
+    return turn is not None and all(entry.turn == turn and entry.role is not Role.USER for entry in entries)
 
 
 def platform_title(request: WebRequest, session: Session | None) -> str:

@@ -127,6 +127,7 @@ def arrange(entries: Sequence[Entry], session: Session | None, around: Around) -
             items.append(Item(id=f"e-{first.seq}", kind="summary", at=first.at, seq=first.seq, text=first.text))
         elif first.role is not Role.NOTE:  # Notes are for the model; the transcript shows them.
             items.append(_answer(group, results, around))
+    items = _with_own_ids(items)
     items = _with_open_turn(items, around, entries)
     items = _with_failures(items, around)
     items = _with_stops(items, around)
@@ -232,6 +233,12 @@ def _parts(entry: Entry, results: Mapping[str, Entry], open_turn: OpenTurn | Non
 
 def _state_of(result: Entry) -> CallState:
     return CallState.DENIED if result.text in {NOT_APPROVED, NOT_ANSWERED} else CallState.DONE
+
+
+def _with_own_ids(items: list[Item]) -> list[Item]:
+    """Only the last part of a turn that messages joined has its name; a page knows the others by their entries."""
+    last = {item.id: place for place, item in enumerate(items)}
+    return [item if last[item.id] == place else replace(item, id=f"e-{item.seq}") for place, item in enumerate(items)]
 
 
 def _with_open_turn(items: list[Item], around: Around, entries: Sequence[Entry]) -> list[Item]:

@@ -174,17 +174,19 @@ def list_versions(session: Session) -> Statements[list[Version]]:
 
 @transaction
 def mark_edits(choices: Mapping[int, Choice]) -> Statements[dict[int, Choice]]:
-    """Return the choices with what they are about: another message, or only another answer to it."""
+    """Return the choices with what they are about: another message, or only another answer to it; and which message."""
     marked: dict[int, Choice] = {}
     for seq, choice in choices.items():
+        later = f"FROM entries e WHERE e.role = 'user' AND e.id > s.no * {SEQS} + ? AND e.id < (s.no + 1) * {SEQS}"
         rows: list[Row] = yield (
-            "SELECT s.id, (SELECT e.body FROM entries e WHERE e.role = 'user'"
-            f" AND e.id > s.no * {SEQS} + ? AND e.id < (s.no + 1) * {SEQS} ORDER BY e.id LIMIT 1)"
-            f" FROM sessions s WHERE s.id IN ({placeholders(choice.sessions)})",
-            (seq, *choice.sessions),
+            f"SELECT s.id, (SELECT e.body {later} ORDER BY e.id LIMIT 1),"
+            f" (SELECT min(e.id) {later} AND e.hidden_by IS NULL) FROM sessions s"
+            f" WHERE s.id IN ({placeholders(choice.sessions)})",
+            (seq, seq, *choice.sessions),
         )
         said = {entry.text for entry in readable(entry_of, [row for row in rows if row[1] is not None])}
-        marked[seq] = replace(choice, is_edit=len(said) > 1)
+        shown = next((row[2] or 0 for row in rows if row[0] == choice.sessions[choice.position - 1]), 0)
+        marked[seq] = replace(choice, is_edit=len(said) > 1, message=shown % SEQS)
     return marked
 
 
