@@ -22,7 +22,9 @@
   }
 
   function swap(old, fresh) {
-    if (!old || !fresh || old.isEqualNode(fresh)) return;
+    if (!old || !fresh) return;
+    if (!("keyed" in old.dataset)) keepOpen(old, fresh);
+    if (old.isEqualNode(fresh)) return;
     const held = old.contains(document.activeElement) ? document.activeElement.id : "";
     if ("keyed" in old.dataset) { merge(old, fresh); old.dispatchEvent(new CustomEvent("palaver:fresh", { bubbles: true })); return; }
     const atEnd = old.scrollHeight - old.scrollTop - old.clientHeight < 40;
@@ -30,6 +32,12 @@
     if (held) document.getElementById(held)?.focus();
     if (atEnd) fresh.scrollTop = fresh.scrollHeight;
     fresh.dispatchEvent(new CustomEvent("palaver:fresh", { bubbles: true }));
+  }
+
+  // What a reader opened stays open.
+  function keepOpen(old, fresh) {
+    const folds = [...old.querySelectorAll("details")];
+    [...fresh.querySelectorAll("details")].forEach((fold, at) => { fold.open = folds[at]?.open ?? fold.open; });
   }
 
   // In a list with data-keyed, replace only the children that differ: focus, open details and scrolling stay.
@@ -41,8 +49,7 @@
       const before = each.id && known.get(each.id);
       if (before) {
         known.delete(each.id);
-        const folds = [...before.querySelectorAll("details")];
-        [...each.querySelectorAll("details")].forEach((fold, at) => { fold.open = folds[at]?.open ?? fold.open; });
+        keepOpen(before, each);
       }
       const keeps = before && before.isEqualNode(each);
       const shown = keeps ? before : document.adoptNode(each);
@@ -116,7 +123,7 @@
     };
     on("entries", (body) => touch(["sessions", `session:${body.session}`]));
     on("changed", (body) => touch(body.topics));
-    on("reset", () => location.reload());
+    on("reset", () => touch(["*"]));
     on("draft", (body) => document.dispatchEvent(new CustomEvent("palaver:draft", { detail: body })));
     return source;
   }
