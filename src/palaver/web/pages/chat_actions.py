@@ -25,7 +25,7 @@ _COMMAND = re.compile(rf"/(undo|redo|back|stop|{DECISION}|model \S{{1,200}})", r
 
 
 async def _form(request: WebRequest) -> dict[str, str]:
-    return await read_form(request, MAX_TEXT_LENGTH * 4)
+    return await read_form(request, MAX_TEXT_LENGTH)
 
 
 @action("/chat/-/{id}/command")

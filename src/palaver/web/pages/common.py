@@ -33,7 +33,9 @@ YOU = "You"
 _THEMES = ("light", "dark")
 _TEMPLATES = Path(__file__).parent.parent / "templates"
 _MAX_LINE_LENGTH = 240
-_MAX_FIELDS, _MAX_FIELD_LENGTH = 20, 10_000
+_MAX_FIELDS, _MAX_FIELD_LENGTH = 40, 10_000
+_BYTES_PER_CHARACTER = 12
+"""In a form: four bytes, each as a percent sign and two digits."""
 _MAX_DIGITS = 18
 _MAX_PEOPLE = 500
 """How many people a picker lists."""
@@ -196,7 +198,8 @@ def parse_number(text: str) -> int | None:
 
 async def read_form(request: WebRequest, max_length: int = _MAX_FIELD_LENGTH) -> dict[str, str]:
     """Read a form without files, and no more of it than our forms have."""
-    form = await request.http.form(max_files=0, max_fields=_MAX_FIELDS, max_part_size=max_length)
+    size = max_length * _BYTES_PER_CHARACTER
+    form = await request.http.form(max_files=0, max_fields=_MAX_FIELDS, max_part_size=size)
     return {name: normalize_newlines(text) for name, text in form.items() if isinstance(text, str)}
 
 

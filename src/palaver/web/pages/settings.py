@@ -23,6 +23,7 @@ from palaver.web.pages.setting_fields import changed_fields, describe_position, 
 from palaver.web.routes import WebRequest, action, page
 from palaver.web.settings import Settings
 
+_MAX_INSTRUCTIONS = 100_000
 _GENERAL = {
     "timezone": "Time zone",
     "titles": "Title conversations",
@@ -188,7 +189,8 @@ def _limits_section(role: str) -> Section:
 @action("/settings/{section}", owner_only=True)
 async def save(request: WebRequest) -> Response:
     """Save the plain fields of a section."""
-    settings, form, name = require_settings(request), await read_form(request), request.path["section"]
+    settings, name = require_settings(request), request.path["section"]
+    form = await read_form(request, _MAX_INSTRUCTIONS)
     role = form.get("role", "")
     section = _limits_section(role if role in _ROLES else "") if name == "limits" else SECTIONS.get(name)
     if section is None or not section.fields:
