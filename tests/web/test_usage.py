@@ -1,13 +1,19 @@
 """Figures of plots, as people read them."""
 
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
+import httpx
 import pytest
 
 from palaver.config.model import Config
 from palaver.model.session import UsageTotal
+from palaver.protocols.clock import SystemClock
 from palaver.web.pages.common import currency_of, money
-from palaver.web.pages.usage import column_chart, row_chart, short_number, ticks
+from palaver.web.pages.usage import column_chart, last_days, row_chart, short_number, ticks
+from tests.web.conftest import Opened
+from tests.web.demo_data import Stage, dm
 
 
 @pytest.mark.parametrize(
@@ -64,3 +70,17 @@ def test_only_built_in_prices_have_a_known_currency(tmp_path: Path) -> None:
     for prices, currency in ({}, "$"), ({"prices": "prices.yaml"}, ""):
         config = Config.model_validate({"data_dir": tmp_path, "store": "x", "agent": {**agent, **prices}})
         assert currency_of(config) == currency
+
+
+async def test_the_first_day_of_a_plot_is_a_whole_one(window: Opened, client: httpx.AsyncClient) -> None:
+    midnight = SystemClock().now().astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    first = midnight - timedelta(days=6)
+    await Stage(window.store, first).exchange(dm("7"), "hello", "hi")
+    assert str(first.date()) in (await client.get("/usage?days=7")).text
+
+
+def test_a_plot_ends_today_right_after_midnight_too() -> None:
+    """In the night after clocks went forward, six days of 24 hours reach back to a seventh one."""
+    now = datetime(2026, 3, 29, 22, 30, tzinfo=UTC)
+    days = last_days(now, ZoneInfo("Europe/Berlin"), 7)
+    assert (days[0], days[-1], len(days)) == (date(2026, 3, 24), date(2026, 3, 30), 7)

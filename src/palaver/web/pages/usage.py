@@ -6,7 +6,7 @@ The server lays out the chart, so that the page needs neither script nor style f
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from datetime import date, timedelta
+from datetime import date, datetime, time, timedelta, tzinfo
 from typing import Any
 
 from starlette.responses import Response
@@ -158,12 +158,12 @@ async def usage(request: WebRequest) -> Response:
     span = span if span in _SPANS else "30"
     metric = metric if metric in _METRICS else "tokens"
     zone = request.services.engine.options.zones.default
-    first = request.now - timedelta(days=int(span) - 1)
-    found = await request.browse(lambda who: request.store.usage.totals_by(by, who, since=first, zone=zone))
+    days = last_days(request.now, zone, int(span))
+    since = datetime.combine(days[0], time.min, zone)
+    found = await request.browse(lambda who: request.store.usage.totals_by(by, who, since=since, zone=zone))
     names = await list_names(request) if by is GroupBy.PERSON else {}
     table = {_shown(str(name), names) or _UNNAMED[by]: spent for name, spent in found.items()}
     unit = currency_of(request.services.config()) if metric == "cost" else ""
-    days = [first.astimezone(zone).date() + timedelta(days=day) for day in range(int(span))]
     return show_page(
         request,
         "usage.html",
@@ -179,6 +179,12 @@ async def usage(request: WebRequest) -> Response:
         span_choices=list(_SPANS.items()),
         series=_METRICS[metric],
     )
+
+
+def last_days(now: datetime, zone: tzinfo, count: int) -> list[date]:
+    """Return so many days up to today, the first one first."""
+    today = now.astimezone(zone).date()
+    return [today - timedelta(days=ago) for ago in reversed(range(count))]
 
 
 def _caption(metric: str, unit: str) -> str:
