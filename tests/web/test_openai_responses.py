@@ -159,3 +159,9 @@ async def test_a_response_follows_the_schema(tmp_path: Path) -> None:
         answer = await ai.responses.parse(model="palaver", input="plan", text_format=Trip)
         assert answer.output_parsed == Trip(where="Rome", days=3)
         assert provider.requests[-1]["response_format"]["json_schema"]["name"] == "Trip"
+
+
+async def test_a_response_that_is_fetched_again_has_the_same_ids(ai: openai.AsyncOpenAI) -> None:
+    one, _ = await ask(ai, "one")
+    again = cast("Any", await ai.responses.retrieve(one.id))
+    assert (again.id, again.output[0].id) == (one.id, one.output[0].id)

@@ -25,7 +25,7 @@ from palaver.web.event_hub import HEARTBEAT_SECONDS
 from palaver.web.message_service import AlreadyContinued, MessageService, ProgramRequest, check_not_empty
 from palaver.web.openai.completions import CompletionWriter
 from palaver.web.openai.conversations import ConversationFinder, Destination
-from palaver.web.openai.items import message_number, parse_response_request
+from palaver.web.openai.items import parse_response_request, split_id
 from palaver.web.openai.outcome import Outcome, StreamedText, outcome_of
 from palaver.web.openai.responses import ResponseWriter
 from palaver.web.openai.schema import MODEL, CompletionRequest, parse_request, read_chat
@@ -59,13 +59,13 @@ async def respond(request: WebRequest) -> Response:
 
 @page("/v1/responses/{id}", needs=Right.CHAT)
 async def get_response(request: WebRequest) -> Response:
-    service = MessageService(request)
-    reply = await service.reply(message_number(request.path["id"]))
+    service, (number, suffix) = MessageService(request), split_id(request.path["id"])
+    reply = await service.reply(number)
     turn = reply.turn
     if turn is not None:
         session = await request.read(lambda who: request.store.sessions.get_visible(turn.session, who))
         await service.require_readable(session)
-    writer = ResponseWriter(number=reply.received.number, created=int(reply.received.received.timestamp()))
+    writer = ResponseWriter(number=number, created=int(reply.received.received.timestamp()), suffix=suffix)
     if reply.received.state.is_open and not reply.is_parked:
         return JSONResponse(writer.unfinished("in_progress" if turn else "queued"), headers=_headers(reply))
     try:

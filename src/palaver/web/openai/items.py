@@ -24,7 +24,7 @@ from palaver.web.openai.schema import (
     invalid,
 )
 
-_ID = re.compile(r"(?:resp|msg|fc)_in_([0-9]{1,18})(?:_[A-Za-z0-9_-]*)?", re.ASCII)
+_ID = re.compile(r"(?:resp|msg|fc)_in_([0-9]{1,18})((?:_[A-Za-z0-9_-]*)?)", re.ASCII)
 _MAX_QUOTED = 100
 
 
@@ -129,10 +129,15 @@ def parse_response_request(content: bytes | bytearray) -> ResponseRequest:
 
 def message_number(name: str) -> int:
     """Return the number of our message in the id of a response or an item. Raises NotFound."""
+    return split_id(name)[0]
+
+
+def split_id(name: str) -> tuple[int, str]:
+    """Return the number of our message in an id, and what follows it. Raises NotFound."""
     found = _ID.fullmatch(name)
     if found is None:
         raise NotFound("response", one_line(name, _MAX_QUOTED))
-    return int(found[1])
+    return int(found[1]), found[2]
 
 
 def _encoded_files(request: ResponseRequest) -> Iterator[str]:

@@ -23,8 +23,8 @@ class ResponseWriter:
     created: int
     request: ResponseRequest | None = None
     """None if a stored response is asked for again."""
-    _suffix: str = field(default_factory=lambda: secrets.token_hex(4))
-    """A turn that calls a client's tools gives several responses to one message."""
+    suffix: str = field(default_factory=lambda: f"_{secrets.token_hex(4)}")
+    """The end of its ids. A turn that calls a client's tools gives several responses to one message."""
     _events: int = 0
     _sent: str = ""
     """The text of the message item so far; it exists once it has text."""
@@ -87,7 +87,7 @@ class ResponseWriter:
         return {"item_id": self._id("msg"), "output_index": 0, "content_index": 0}
 
     def _id(self, kind: str) -> str:
-        return f"{kind}_in_{self.number}_{self._suffix}"
+        return f"{kind}_in_{self.number}{self.suffix}"
 
     def _message(self, text: str, status: str = "completed") -> dict[str, Any]:
         content = [_text_part(text)]
