@@ -1,8 +1,8 @@
-"""How commands count and list."""
+"""How commands list."""
 
 import pytest
 
-from palaver.commands.formatting import counted, listed
+from palaver.commands.formatting import listed
 
 
 @pytest.mark.parametrize(
@@ -11,7 +11,3 @@ from palaver.commands.formatting import counted, listed
 )
 def test_a_long_list_says_how_many_more_there_are(count: int, told: str) -> None:
     assert listed(map(str, range(count))).endswith(told)
-
-
-def test_one_and_many() -> None:
-    assert [counted(number, "turn") for number in (0, 1, 2)] == ["0 turns", "1 turn", "2 turns"]

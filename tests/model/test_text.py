@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 
 from palaver.model.label import Label
 from palaver.model.session import clean_title
-from palaver.model.text import can_cut, escape_invisible, last_cut, one_line, quoted, strip_markdown, without_invisible
+from palaver.model.text import (
+    can_cut,
+    counted,
+    escape_invisible,
+    last_cut,
+    one_line,
+    quoted,
+    strip_markdown,
+    without_invisible,
+)
 from tests.strategies import THOROUGH, ids, texts
 
 # Unicode's Default_Ignorable_Code_Point, assigned characters only: what shows as nothing at all.
@@ -95,6 +104,13 @@ def test_joiners_that_nobody_sees_go(joiner: str) -> None:
 
 def test_a_cut_leaves_no_joiner_behind() -> None:
     assert one_line("👨‍👩‍👧‍👦", 3) == "👨…"
+
+
+def test_one_and_many() -> None:
+    assert [counted(number, "turn") for number in (0, 1, 2)] == ["0 turns", "1 turn", "2 turns"]
+    assert [counted(number, "entry") for number in (1, 2)] == ["1 entry", "2 entries"]
+    assert [counted(number, "row is", "rows are") for number in (1, 2)] == ["1 row is", "2 rows are"]
+    assert counted(3, "day") == "3 days"
 
 
 def test_shown_is_quoted_and_short() -> None:

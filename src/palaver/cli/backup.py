@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from palaver.cli import shared_options
-from palaver.cli.output import FAILED, Progress, counted, print_facts, print_json, print_line, print_result, print_rows
+from palaver.cli.output import FAILED, Progress, print_facts, print_json, print_line, print_result, print_rows
 from palaver.cli.shared_options import Force, Json, StoreOption, store_url, vault_of
 from palaver.commands.formatting import ago
 from palaver.config.editor import ConfigFile
@@ -19,6 +19,7 @@ from palaver.gateway.backups import CONFIGURATION, added_parts, backup_folder, f
 from palaver.gateway.vault import read_key
 from palaver.model.attachment import format_size
 from palaver.model.errors import BadArgument, StoreError
+from palaver.model.text import counted
 from palaver.store.backup.archive import Manifest, read_manifest
 from palaver.store.backup.restore import Verified, verify
 

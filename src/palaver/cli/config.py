@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from palaver.agents.plugins import agent_options
-from palaver.cli.output import counted, pick, print_json, print_result, print_rows
+from palaver.cli.output import pick, print_json, print_result, print_rows
 from palaver.cli.shared_options import Json
 from palaver.config.effective import effective_settings
 from palaver.config.errors import MalformedConfig, Mistake, refused_at
@@ -16,6 +16,7 @@ from palaver.config.loader import Loaded, load_with_sources
 from palaver.config.paths import configuration_files, exists
 from palaver.config.validation import format_value
 from palaver.gateway.agents import cost_warnings, find_unavailable_agents
+from palaver.model.text import counted
 from palaver.platforms.plugins import known_platforms, load_factory
 
 EXAMPLES = {

@@ -16,7 +16,6 @@ from palaver.cli import shared_options
 from palaver.cli.output import (
     Progress,
     confirm,
-    counted,
     pick,
     print_error,
     print_facts,
@@ -50,6 +49,7 @@ from palaver.config.loader import load
 from palaver.model.errors import SessionBusy
 from palaver.model.local_time import first_instant, to_local
 from palaver.model.session import Session
+from palaver.model.text import counted
 from palaver.processes.home import remove_forgotten_outputs
 from palaver.store.conversations import deletion
 from palaver.store.conversations.deletion import Pruned, PruneRule, Removed, Survey

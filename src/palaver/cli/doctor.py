@@ -11,7 +11,7 @@ import typer
 
 from palaver.cli.bundle import write_bundle
 from palaver.cli.export import blob_store
-from palaver.cli.output import FAILED, counted, print_json, print_line, print_note, print_verdict
+from palaver.cli.output import FAILED, print_json, print_line, print_note, print_verdict
 from palaver.cli.probe import find_problem
 from palaver.cli.repair import RepairReport, repair_store
 from palaver.cli.shared_options import Json, StoreOption, Yes, ask, database_key, find_zone, local_now, now, store_url
@@ -25,6 +25,7 @@ from palaver.gateway.agents import build_agent, configured_agents, cost_warnings
 from palaver.model.errors import InvalidInput, PalaverError, StoreError
 from palaver.model.problem import ProblemArea, describe_agent_problem, is_agent_problem
 from palaver.model.source import MAIN, account_name
+from palaver.model.text import counted
 from palaver.platforms.plugins import known_platforms, load_factory
 from palaver.processes.health import check_processes
 from palaver.protocols.agent import FailureKind

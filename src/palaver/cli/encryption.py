@@ -12,7 +12,7 @@ import typer
 
 from palaver.agents.plugins import import_extra
 from palaver.cli.export import open_output, open_sealed
-from palaver.cli.output import Progress, confirm, counted, print_facts, print_json, print_line, print_result
+from palaver.cli.output import Progress, confirm, print_facts, print_json, print_line, print_result
 from palaver.cli.shared_options import Force, Json, Output, Yes
 from palaver.config.encryption import EncryptionConfig
 from palaver.config.loader import load
@@ -22,6 +22,7 @@ from palaver.db.private_files import appearing, make_private_folder
 from palaver.gateway.backups import backup_folder
 from palaver.gateway.vault import find_lost_keys, keys_file, open_or_create, read_key, refuse_lost_keys
 from palaver.model.errors import BadArgument, StoreError
+from palaver.model.text import counted
 from palaver.store.backup.backups import backups_that_hold
 from palaver.store.opening import open_store, sqlite_path
 from palaver.store.transfer import kept_free

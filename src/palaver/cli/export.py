@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
-from palaver.cli.output import Progress, counted, pick, print_note, print_result
+from palaver.cli.output import Progress, pick, print_note, print_result
 from palaver.cli.shared_options import (
     EXAMPLES,
     OPERATOR,
@@ -34,7 +34,7 @@ from palaver.cli.shared_options import (
 from palaver.config.loader import load
 from palaver.gateway.vault import find_blob_store, find_files_vault, read_key
 from palaver.model.errors import BadArgument, StoreError
-from palaver.model.text import one_line
+from palaver.model.text import counted, one_line
 from palaver.store.archive.collector import collect_all, collect_some
 from palaver.store.archive.exporter import ExportFormat, write_archive
 from palaver.store.archive.file_contents import FileContents

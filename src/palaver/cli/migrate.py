@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
-from palaver.cli.output import counted, print_line, print_result
+from palaver.cli.output import print_line, print_result
 from palaver.cli.shared_options import Json, database_key, store_url
 from palaver.config.secrets import mask_secrets
 from palaver.model.errors import BadArgument, StoreError
+from palaver.model.text import counted
 from palaver.store.opening import check_url, sqlite_path
 from palaver.store.transfer import transfer
 

@@ -118,12 +118,6 @@ def print_verdict(name: str, found: str, *, ok: bool, is_warning: bool = False, 
         print_text((f"      {escape_invisible(fix)}", "dim"))
 
 
-def counted(number: int, thing: str) -> str:
-    """Return `1 session`, `2 sessions` or `0 entries`."""
-    several = f"{thing[:-1]}ies" if thing.endswith("y") else f"{thing}s"
-    return f"{number} {thing if number == 1 else several}"
-
-
 def confirmed(question: str) -> bool:
     """Ask on standard error, so that the answer on standard output stays clean."""
     print(f"{escape_invisible(question)} [y/N] ", end="", file=sys.stderr, flush=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from palaver.cli import shared_options
-from palaver.cli.output import counted, pick, print_json, print_note, print_result, print_rows
+from palaver.cli.output import pick, print_json, print_note, print_result, print_rows
 from palaver.cli.shared_options import OPERATOR, Json, StoreOption, ask
 from palaver.commands.formatting import ago
 from palaver.config.loader import load
@@ -16,7 +16,7 @@ from palaver.model.access import AccessRole
 from palaver.model.errors import BadArgument
 from palaver.model.people import parse_code_or_identity
 from palaver.model.source import readable_identity
-from palaver.model.text import escape_invisible
+from palaver.model.text import counted, escape_invisible
 from palaver.store.people import pairing
 from palaver.store.people.grants import Stranger
 

@@ -13,7 +13,6 @@ from palaver.cli.export import Plain, blob_store, cannot_use, note_missing, open
 from palaver.cli.output import (
     Progress,
     confirm,
-    counted,
     pick,
     print_facts,
     print_json,
@@ -40,7 +39,7 @@ from palaver.gateway.backups import backup_folder
 from palaver.gateway.erasures import with_outside
 from palaver.model.errors import BadArgument, NotFound, SessionBusy, StoreError
 from palaver.model.source import readable_identity, stored_identity
-from palaver.model.text import one_line
+from palaver.model.text import counted, one_line
 from palaver.processes.home import find_outputs
 from palaver.store.archive.file_contents import FileContents
 from palaver.store.backup.backups import backups_that_hold

@@ -11,13 +11,14 @@ from typing import Annotated
 import typer
 
 from palaver.cli import shared_options
-from palaver.cli.output import counted, pick, print_json, print_note, print_result, print_rows
+from palaver.cli.output import pick, print_json, print_note, print_result, print_rows
 from palaver.cli.shared_options import OPERATOR, Json, Limit, StoreOption, ask, filled, find
 from palaver.commands.formatting import ago
 from palaver.config.loader import load
 from palaver.model.attachment import format_size
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.process import Process
+from palaver.model.text import counted
 from palaver.model.value import value
 from palaver.processes.directory import ProcessDirectory
 from palaver.processes.findings import look
@@ -179,7 +180,8 @@ def kill(
             "Say which processes to kill.", found="", allowed="names, --session or --all", example=EXAMPLES["kill"]
         )
     killed, asked = ask(store, lambda opened: _kill(opened, names or (), session))
-    waits = f" The gateways on their machines end {counted(len(asked), 'other process')}." if asked else ""
+    others = counted(len(asked), "other process", "other processes")
+    waits = f" The gateways on their machines end {others}." if asked else ""
     told = f"Killed {', '.join(killed)}." if killed else "No process was running here."
     print_result({"killed": killed, "asked": asked}, f"{told}{waits}", as_json=json)
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from palaver.cli.export import blob_store
-from palaver.cli.output import confirm, counted, print_line, print_note, print_verdict
+from palaver.cli.output import confirm, print_line, print_note, print_verdict
 from palaver.cli.shared_options import database_key, local_now, store_url
 from palaver.db.file_lock import FileLock
 from palaver.model.errors import StoreError
+from palaver.model.text import counted
 from palaver.store.damage.health_check import HealthCheck
 from palaver.store.damage.leftovers import copy_database
 from palaver.store.damage.repair import Repair, repair

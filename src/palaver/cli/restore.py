@@ -7,12 +7,13 @@ from typing import Annotated
 import typer
 
 from palaver.cli.backup import KeyFile, backup_key
-from palaver.cli.output import Progress, counted, print_line, print_result
+from palaver.cli.output import Progress, print_line, print_result
 from palaver.cli.shared_options import Json
 from palaver.config.loader import load
 from palaver.config.paths import DATABASE
 from palaver.gateway.backups import CONFIGURATION
 from palaver.model.errors import StoreError
+from palaver.model.text import counted
 from palaver.store.backup.restore import restore
 from palaver.store.opening import sqlite_path
 

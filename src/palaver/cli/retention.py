@@ -8,11 +8,12 @@ import typer
 from palaver.cli import shared_options
 from palaver.cli.delete import wipe
 from palaver.cli.export import blob_store
-from palaver.cli.output import Progress, confirm, counted, print_json, print_line, print_rows
+from palaver.cli.output import Progress, confirm, print_json, print_line, print_rows
 from palaver.cli.shared_options import Json, StoreOption, Yes, ask
 from palaver.config.loader import load
 from palaver.model.attachment import format_size
 from palaver.model.retention import RetentionClass, RetentionRules
+from palaver.model.text import counted
 from palaver.store.retention.retention import Expired, Retention
 from palaver.store.store import Store
 

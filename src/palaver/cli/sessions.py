@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from palaver.cli import delete, export, shared_options
-from palaver.cli.output import counted, print_json, print_note, print_result
+from palaver.cli.output import print_json, print_note, print_result
 from palaver.cli.shared_options import (
     EXAMPLES,
     OPERATOR,
@@ -40,7 +40,7 @@ from palaver.cli.transcripts import (
 )
 from palaver.model.errors import BadArgument
 from palaver.model.session import TITLE_LIMIT, Session, SessionState
-from palaver.model.text import one_line
+from palaver.model.text import counted, one_line
 from palaver.model.transcript import Entry, Role
 from palaver.store.conversations import titles, transcript
 from palaver.store.search.search import SPOKEN_ROLES, Hit, Order, SearchFilter

@@ -4,11 +4,11 @@ import base64
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, tzinfo
 
-from palaver.cli.output import counted, pick, print_facts, print_heading, print_list, print_text
+from palaver.cli.output import pick, print_facts, print_heading, print_list, print_text
 from palaver.commands.formatting import ago
 from palaver.model.label import Label
 from palaver.model.session import Session
-from palaver.model.text import one_line
+from palaver.model.text import counted, one_line
 from palaver.model.transcript import Entry, Role, ToolCall
 from palaver.store.archive.render import entry_flags, moment_text, speaker, without_control_characters
 from palaver.store.results import Preview

@@ -9,7 +9,7 @@ from palaver.model.command import as_said
 from palaver.model.redact import redact
 from palaver.model.session import Session, UsageTotal
 from palaver.model.source import identity_of, readable_identity
-from palaver.model.text import one_line
+from palaver.model.text import counted, one_line
 from palaver.model.turn import Inbound, InboxState, OutboxState, TurnState, Usage
 from palaver.store.archive.render import moment_text
 from palaver.store.status.trace import DeliveryTrace, InboundTrace, Trace, TurnTrace
@@ -36,10 +36,6 @@ def session_phrase(session: Session) -> str:
     return in_quotes(session.title) if session.title else f"the untitled conversation {session.id}"
 
 
-def counted(count: int, thing: str) -> str:
-    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
-
-
 def listed(names: Iterable[str]) -> str:
     """Return `a, b, c`, or the first names and how many more there are."""
     every = list(names)
@@ -63,7 +59,7 @@ def ago(instant: datetime, present: datetime) -> str:
     for unit, name in _STEPS:
         count = distance // unit
         if count:
-            words = f"{count} {name}{'s' if count > 1 else ''}"
+            words = counted(count, name)
             return f"{words} ago" if instant < present else f"in {words}"
     return "just now"
 

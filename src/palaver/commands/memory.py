@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from palaver.commands.formatting import ago, counted
+from palaver.commands.formatting import ago
 from palaver.commands.registry import CommandGroup
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.commands import CommandContext
@@ -10,6 +10,7 @@ from palaver.model.command import YES, Arg, ArgKind, Invocation, as_said
 from palaver.model.errors import BadArgument
 from palaver.model.memory import MemoryScope, Note
 from palaver.model.source import identity_of
+from palaver.model.text import counted
 from palaver.store.conversations.visibility import get
 from palaver.store.people.memory import sessions_of
 from palaver.store.store import Store

@@ -1,6 +1,6 @@
 """`/pair`: list, approve and deny strangers who ask for access."""
 
-from palaver.commands.formatting import ago, counted
+from palaver.commands.formatting import ago
 from palaver.commands.registry import CommandGroup, direct_chat_only
 from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
@@ -10,7 +10,7 @@ from palaver.model.command import Arg, Invocation, as_said
 from palaver.model.errors import BadArgument, NotAllowed
 from palaver.model.people import parse_code_or_identity
 from palaver.model.source import account_name, named_identity, readable_identity
-from palaver.model.text import quoted
+from palaver.model.text import counted, quoted
 from palaver.store.people.grants import Stranger
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.store import Store

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 
-from palaver.commands.formatting import counted, format_time, session_name, session_phrase
+from palaver.commands.formatting import format_time, session_name, session_phrase
 from palaver.commands.registry import CommandGroup, reply
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine.commands import CommandContext
@@ -13,6 +13,7 @@ from palaver.model.command import Arg, ArgKind, Invocation, as_said
 from palaver.model.errors import BadArgument, MalformedTime, NotFound
 from palaver.model.local_time import parse_past
 from palaver.model.session import Session
+from palaver.model.text import counted
 from palaver.model.transcript import Role
 from palaver.store.archive.exporter import ExportFormat
 from palaver.store.search.search import SPOKEN_ROLES, Hit, Order, SearchFilter

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from palaver.commands.formatting import counted, format_time, in_quotes, session_name, session_phrase
+from palaver.commands.formatting import format_time, in_quotes, session_name, session_phrase
 from palaver.commands.registry import CommandGroup, direct_chat_only, is_owner
 from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
@@ -12,6 +12,7 @@ from palaver.model.command import Arg, ArgKind, Invocation, as_said
 from palaver.model.errors import BadArgument, NotAllowed
 from palaver.model.session import Principal, Session
 from palaver.model.source import DM
+from palaver.model.text import counted
 from palaver.model.transcript import start_of_last_turns
 from palaver.store.people.grants import ChangeKind
 from palaver.store.results import OperationKind, Preview

@@ -1,6 +1,6 @@
 """Commands about the last messages: undo, redo, retry, compress."""
 
-from palaver.commands.formatting import counted, in_quotes
+from palaver.commands.formatting import in_quotes
 from palaver.commands.registry import CommandGroup
 from palaver.commands.sessions import ENTRY, drop_pending_question, join_open_session
 from palaver.db.transaction import Statements, transaction
@@ -9,7 +9,7 @@ from palaver.engine.commands import CommandContext
 from palaver.engine.turns.summaries import COMPRESS
 from palaver.model.command import Arg, ArgKind, Invocation, as_said
 from palaver.model.errors import NothingToCompact
-from palaver.model.text import without_invisible
+from palaver.model.text import counted, without_invisible
 from palaver.model.transcript import Role, is_addressed_to_agent
 from palaver.store.results import Undone
 from palaver.store.store import Store

@@ -3,7 +3,7 @@
 import re
 from datetime import tzinfo
 
-from palaver.commands.formatting import counted, format_time
+from palaver.commands.formatting import format_time
 from palaver.commands.registry import CommandGroup, is_admin, reply
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
@@ -11,7 +11,7 @@ from palaver.engine.commands import CommandContext
 from palaver.model.access import AccessRole
 from palaver.model.command import Arg, ArgKind, Command, Invocation, as_said
 from palaver.model.session import Counters, Principal, Session
-from palaver.model.text import one_line
+from palaver.model.text import counted, one_line
 from palaver.model.transcript import Sender
 from palaver.model.turn import BusyMode
 from palaver.protocols.tools import Tool

@@ -46,6 +46,11 @@ class Clause:
         return tuple(chain.from_iterable(pairs))
 
     @property
+    def single(self) -> str:
+        """The one word that it is; nothing for several."""
+        return self.whole or (self.words[0] if len(self.words) == 1 else "")
+
+    @property
     def phrase(self) -> str:
         """What a `TokenizedText.text` must contain; empty if the terms alone decide."""
         alone = len(self.words) == 1 and (not is_run(self.words[0]) or len(self.words[0]) <= len("二字"))
@@ -102,7 +107,7 @@ class _SearchedText:
 
     def find_clause(self, clause: Clause) -> list[Span]:
         spans = self._find(clause.needle)
-        single = clause.whole or (clause.words[0] if len(clause.words) == 1 else "")
+        single = clause.single
         if clause.whole:
             spans += self._find(Clause((single,), clause.prefix).needle)
         if single and any(_matches(whole, single, clause) for whole in self._line.wholes):

@@ -1,4 +1,4 @@
-"""Untrusted text: fold it into one line, escape invisible characters, and cut it between characters."""
+"""Text that is shown: fold it into one line, escape invisible characters, cut it between characters, count things."""
 
 import re
 import unicodedata
@@ -17,6 +17,7 @@ _JOINER = "\u200d"
 _JOINERS = frozenset({_NON_JOINER, _JOINER})
 _ELLIPSIS = "…"
 _QUOTED_LENGTH = 80
+_Y = re.compile(r"(?<![aeiou])y$")
 
 
 def one_line(text: str, limit: int) -> str:
@@ -63,6 +64,11 @@ def escape_invisible(text: str) -> str:
         c if _is_seen(text, index) and (c == " " or not c.isspace()) else c.encode("unicode_escape").decode()
         for index, c in enumerate(text)
     )
+
+
+def counted(count: int, one: str, several: str = "") -> str:
+    """Return `1 session`, `2 sessions`, `0 entries`, or with the words for several: `2 rows are`."""
+    return f"{count} {one if count == 1 else several or _Y.sub('ie', one) + 's'}"
 
 
 def quoted(text: str) -> str:

@@ -4,6 +4,7 @@ from datetime import datetime, tzinfo
 
 from palaver.model.job import Firing, Job, JobAction, RunState
 from palaver.model.schedule import next_occurrences
+from palaver.model.text import counted
 
 SHOWN_TIMES = 5
 
@@ -11,7 +12,7 @@ SHOWN_TIMES = 5
 def schedule_text(job: Job) -> str:
     if job.repeats is None:
         return job.schedule.summary()
-    return f"{job.schedule.summary()}, {job.repeats} time{'s' if job.repeats != 1 else ''}"
+    return f"{job.schedule.summary()}, {counted(job.repeats, 'time')}"
 
 
 def local_text(moment: datetime, zone: tzinfo) -> str:

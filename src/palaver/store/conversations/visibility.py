@@ -15,7 +15,7 @@ from palaver.model.session import (
     newest_of_lineage,
     unquoted,
 )
-from palaver.model.text import quoted
+from palaver.model.text import counted, quoted
 from palaver.store.records import SESSION_COLUMNS, placeholders, read_one, readable, session_of
 
 
@@ -173,7 +173,7 @@ def _check_prefix_length(text: str, principal: Principal) -> Statements[None]:
     rows = yield f"SELECT count(*) FROM sessions s WHERE {where.sql}", where.values
     if count := rows[0][0]:
         raise BadArgument(
-            f"{count} session{' begins' if count == 1 else 's begin'} with",
+            f"{counted(count, 'session begins', 'sessions begin')} with",
             found=text,
             allowed=f"a title, or at least {_SHORTEST_PREFIX} characters of an id",
             example="01kjmma2g0",

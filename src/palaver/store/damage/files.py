@@ -9,9 +9,10 @@ from palaver.db.sqlite import SqliteDatabase
 from palaver.db.transaction import Database, Row, Statements, transaction
 from palaver.model.attachment import ID_LENGTH
 from palaver.model.errors import StoreError
+from palaver.model.text import counted
 from palaver.store.conversations.attachment_refs import add_refs, referenced_files
 from palaver.store.conversations.blob_store import SET_ASIDE, BlobStore, Condition
-from palaver.store.damage.health_check import HealthCheck, Mend, Transact, counted, in_transaction, listed, repair_step
+from palaver.store.damage.health_check import HealthCheck, Mend, Transact, in_transaction, listed, repair_step
 from palaver.store.records import entries_of, file_digests
 
 _PAGE_ROWS = 1000
@@ -27,7 +28,7 @@ async def check_contents(database: Database, blobs: BlobStore) -> HealthCheck:
     if not broken:
         orphans = len(await blobs.find(lambda name: name not in conditions))
         aside = counts[Condition.SET_ASIDE]
-        found = f"{counted(counts[Condition.INTACT], 'file', 'files')}, complete and unchanged"
+        found = f"{counted(counts[Condition.INTACT], 'file')}, complete and unchanged"
         found += f"; {counted(aside, 'damaged one is', 'damaged ones are')} in files/{SET_ASIDE}" if aside else ""
         found += f"; {counted(orphans, 'other is', 'others are')} not used and removed after a while" if orphans else ""
         return HealthCheck(name="attachments", ok=True, found=found, is_warning=bool(aside), public=found, fix=_RESTORE)

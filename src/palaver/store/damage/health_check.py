@@ -59,10 +59,6 @@ def repair_step(deed: str) -> str:
     return f"stop the gateway and run palaver doctor --repair: it {deed}"
 
 
-def counted(count: int, one: str, several: str) -> str:
-    return f"{count} {one if count == 1 else several}"
-
-
 def listed(names: Iterable[str]) -> str:
     """Return the first few, and how many more there are."""
     found = list(names)

@@ -6,8 +6,9 @@ from functools import partial
 from typing import NamedTuple
 
 from palaver.db.transaction import Database, Statements, transaction
+from palaver.model.text import counted
 from palaver.store.conversations.transcript import write_journal
-from palaver.store.damage.health_check import HealthCheck, counted, in_transaction, listed, repair_step
+from palaver.store.damage.health_check import HealthCheck, in_transaction, listed, repair_step
 from palaver.store.damage.restore import Restored, find_hiding, restore_entry
 from palaver.store.damage.restore_session import restore_session
 from palaver.store.damage.set_aside import record_loss

@@ -11,7 +11,8 @@ from palaver.db.sqlite import SqliteDatabase, connect
 from palaver.db.transaction import Statements, transaction
 from palaver.model.key import SessionKey
 from palaver.model.source import MAIN
-from palaver.store.damage.health_check import HealthCheck, counted, in_transaction, repair_step
+from palaver.model.text import counted
+from palaver.store.damage.health_check import HealthCheck, in_transaction, repair_step
 from palaver.store.damage.set_aside import record_loss
 from palaver.store.queue.outbox import NOBODY, nothing_to_nobody
 from palaver.store.records import body_values, micros

@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 from palaver.db.transaction import Database, Statements, transaction
 from palaver.model.source import encode_id
+from palaver.model.text import counted
 from palaver.store.archive.importer import IMPORTER
-from palaver.store.damage.health_check import HealthCheck, counted, in_transaction, listed, repair_step
+from palaver.store.damage.health_check import HealthCheck, in_transaction, listed, repair_step
 from palaver.store.damage.set_aside import record_loss
 from palaver.store.records import SEQS, entries_of, entry_span, placeholders
 

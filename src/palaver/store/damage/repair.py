@@ -7,12 +7,13 @@ from palaver.db.schema import refuse_running_gateways
 from palaver.db.sqlite import SqliteDatabase
 from palaver.db.transaction import Database, Statements, Transaction, transaction
 from palaver.model.errors import StoreError
+from palaver.model.text import counted
 from palaver.model.value import value
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.damage.contents import ENTRIES, INBOX, OUTBOX
 from palaver.store.damage.corruption import check_integrity
 from palaver.store.damage.files import check_contents, check_references
-from palaver.store.damage.health_check import HealthCheck, Transact, counted, listed, or_problem, repair_step
+from palaver.store.damage.health_check import HealthCheck, Transact, listed, or_problem, repair_step
 from palaver.store.damage.journal import check_journal
 from palaver.store.damage.lost_log import check_mark
 from palaver.store.damage.mend_queue import QUEUE_MENDS
@@ -85,7 +86,7 @@ async def _check_set_aside(database: Database) -> HealthCheck:
     rows = await database.read(list_set_aside())
     named = listed(f"{row.table} {row.row} ({row.reason})" for row in rows)
     found = f"{counted(len(rows), 'row was', 'rows were')} set aside, changed or missed by a repair: {named}"
-    public = counted(len(rows), "row", "rows")
+    public = counted(len(rows), "row")
     return HealthCheck(
         name="set aside",
         ok=True,

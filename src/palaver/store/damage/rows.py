@@ -10,9 +10,10 @@ from palaver.db.transaction import Database, Row, Statements, Transaction, Value
 from palaver.model.errors import StoreError
 from palaver.model.key import SessionKey
 from palaver.model.source import Source, account_text
+from palaver.model.text import counted
 from palaver.model.value import value
 from palaver.store.conversations.chat_migration import moved
-from palaver.store.damage.health_check import FIX_THE_CAUSE, HealthCheck, counted, in_transaction, listed, repair_step
+from palaver.store.damage.health_check import FIX_THE_CAUSE, HealthCheck, in_transaction, listed, repair_step
 from palaver.store.people.aliases import load_all as load_all_aliases
 from palaver.store.records import UNREADABLE
 
@@ -80,14 +81,14 @@ async def check_table(database: Database, check: TableCheck) -> HealthCheck:
                 bad |= {row[0]: BadRow(row, check.name(row), it) for row in page if (it := _problem(check, row, known))}
             break
         except StoreError as error:
-            gap = f"{counted(count, 'row', 'rows')} can be read, and the others cannot: {error}"
+            gap = f"{counted(count, 'row')} can be read, and the others cannot: {error}"
     named = listed(f"{each.name} {each.problem.value}" for each in bad.values())
     damaged = [f"{counted(len(bad), 'row is', 'rows are')} damaged: {named}"] if bad else []
     return HealthCheck(
         name=f"{check.table}: every row can be read and is as it was written",
         ok=not bad and not gap,
-        found="; ".join([*damaged, *([gap] if gap else [])]) or f"{counted(count, 'row', 'rows')}, all intact",
-        public=f"{counted(count, 'row', 'rows')} read, {len(bad)} damaged{', others unreadable' if gap else ''}",
+        found="; ".join([*damaged, *([gap] if gap else [])]) or f"{counted(count, 'row')}, all intact",
+        public=f"{counted(count, 'row')} read, {len(bad)} damaged{', others unreadable' if gap else ''}",
         fix=repair_step(check.deed) if bad else FIX_THE_CAUSE,
         is_refused=bool(gap),
         mends=tuple(in_transaction(partial(check.mend, each)) for each in bad.values()),

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from palaver.db.sqlite import SqliteDatabase
 from palaver.db.transaction import Statements, transaction
-from palaver.store.damage.health_check import HealthCheck, counted, in_transaction, listed, repair_step
+from palaver.model.text import counted
+from palaver.store.damage.health_check import HealthCheck, in_transaction, listed, repair_step
 from palaver.store.damage.set_aside import keep_copies
 
 

@@ -38,8 +38,7 @@ def rank(query: Query, found: Sequence[Candidate]) -> list[Candidate]:
 
 def _count(clause: Clause, found: Sequence[Candidate]) -> list[int]:
     needle = clause.needle
-    whole = clause.whole or (clause.words[0] if len(clause.words) == 1 else "")
-    marked = f"|{whole}{'' if clause.prefix else '|'}" if whole else None
+    marked = f"|{clause.single}{'' if clause.prefix else '|'}" if clause.single else None
     return [each.body.count(needle) + (each.body.count(marked) if marked else 0) for each in found]
 
 

@@ -326,7 +326,7 @@ def _condition(group: Sequence[Clause]) -> Condition:
 
 def _needles(clause: Clause) -> tuple[str, ...]:
     """Return what a body contains exactly if it has the clause: one of these."""
-    single = clause.whole or (clause.words[0] if len(clause.words) == 1 else "")
+    single = clause.single
     ends = ("", "") if clause.prefix else (" ", "|")
     singles = (f" {single}{ends[0]}", f"|{single}{ends[1]}") if single else ()
     return tuple(dict.fromkeys((clause.needle, *singles)))

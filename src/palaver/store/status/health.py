@@ -10,10 +10,11 @@ from pathlib import Path
 from palaver.db.file_lock import is_mounted_read_only, is_writable, nearest_existing
 from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import StoreError
+from palaver.model.text import counted
 from palaver.store import accounts
 from palaver.store.clock import CLOCK_TOLERANCE, describe_skew, store_time
 from palaver.store.conversations.blob_store import BlobStore
-from palaver.store.damage.health_check import MAX_LISTED, HealthCheck, counted, listed, or_problem
+from palaver.store.damage.health_check import MAX_LISTED, HealthCheck, listed, or_problem
 from palaver.store.damage.repair import find_damage, rule_check, rule_name
 from palaver.store.queue import inbox, outbox
 from palaver.store.records import instant, micros
@@ -196,5 +197,5 @@ async def _search(store: Store) -> HealthCheck:
     except StoreError as error:
         fix = "build the index again from the transcripts: palaver doctor --rebuild-search"
         return HealthCheck(name="search index", ok=False, found=f"it cannot be filled: {error}", fix=fix)
-    found = "up to date" if not added else f"added {counted(added, 'entry', 'entries')}"
+    found = "up to date" if not added else f"added {counted(added, 'entry')}"
     return HealthCheck(name="search index", ok=True, found=found, public=found)
