@@ -1,4 +1,4 @@
-"""Sessions: at most one open per key; open, reset and switch."""
+"""Sessions: at most one open per key; open, reset and switch. `visibility.py` finds and gets them."""
 
 import secrets
 from collections.abc import Mapping

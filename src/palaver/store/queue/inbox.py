@@ -151,22 +151,8 @@ def accept(
         yield Lock(key.text)
         if inbound.cause is Cause.CALL:
             yield from _forget_refused_call(inbound, address)
-    rows = yield (
-        _ACCEPT,
-        (
-            *(_NO_ADDRESS if retry and not retry.follows_edits else address),
-            key.text,
-            (InboxState.REFUSED if refused else InboxState.WAITING).value,
-            micros(now),
-            refused,
-            identity_of(inbound.source),
-            retry.session if retry else 0,
-            None if retry else inbound.request_key,
-            None if retry or refused else inbound.continues,
-            *body_values(inbound_body(inbound, role, basis)),
-            key.text,
-        ),
-    )
+    body = body_values(inbound_body(inbound, role, basis))
+    rows = yield _ACCEPT, (*_columns(inbound, address, key, now, refused, retry), *body, key.text)
     if not rows:
         return None
     number, led = rows[0]
@@ -181,6 +167,23 @@ def accept(
     if is_changed:
         yield from _apply_early_edit(number, inbound, role, basis)
     return number
+
+
+def _columns(
+    inbound: Inbound, address: MessageAddress, key: SessionKey, now: datetime, refused: str | None, retry: Retry | None
+) -> tuple[Value, ...]:
+    """Return the columns of a new message, up to its body."""
+    return (
+        *(_NO_ADDRESS if retry and not retry.follows_edits else address),
+        key.text,
+        (InboxState.REFUSED if refused else InboxState.WAITING).value,
+        micros(now),
+        refused,
+        identity_of(inbound.source),
+        retry.session if retry else 0,
+        None if retry else inbound.request_key,
+        None if retry or refused else inbound.continues,
+    )
 
 
 def _forget_refused_call(inbound: Inbound, address: MessageAddress) -> Statements[None]:

@@ -1,7 +1,7 @@
 """Turn control: stop a turn, answer its question, and give it more messages while it runs."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from palaver.db.transaction import TURNS, Lock, Notify, Statements, key_topic, transaction
@@ -78,13 +78,12 @@ def answer_question(
     asks = (yield from _key_of_question(place, question)) or key.text
     yield Lock(asks)
     rows = yield (
-        f"SELECT no, session_no, pending_call, approvals, identity, fence, halted FROM turns"
-        f" WHERE key = ? AND {_ASKING}",
+        f"SELECT no, session_no, pending_call, identity, fence, halted FROM turns WHERE key = ? AND {_ASKING}",
         (asks,),
     )
     if not rows:
         return Decision.WITHDRAWN if (yield from _was_withdrawn(asks, question)) else Decision.NOTHING
-    number, session, asked, known, identity, fence, halted = rows[0]
+    number, session, asked, identity, fence, halted = rows[0]
     is_late = question is None and said is not None and halted is not None and micros(said) < halted
     if is_late or question not in {None, question_id(number, fence)}:
         return Decision.OTHER
@@ -96,18 +95,28 @@ def answer_question(
         return Decision.NEEDS_APPROVAL
     turn = yield from _resume_parked(number, now)
     yield from touch(turn.session_number, now, human=True)
-    if wanted:
-        yield from append_to_turn(turn, [_result(wanted, asked, answer, now)])
-    yield from halt(turn, TurnState.INTERRUPTED, now)
-    # Waiting for a person is no failed attempt, and the answer is a new message, not an edit of the question.
-    yield (
-        "UPDATE turns SET approvals = ?, pending_call = NULL, attempt = 0, draft = NULL WHERE no = ?",
-        (json_text({**details_of(known), asked: answer is not False}), number),
-    )
+    results = [_result(wanted, asked, answer, now)] if wanted else []
+    yield from record_answers(turn, results, {asked: answer is not False}, now)
     if command is not None and asks == key.text:
         yield "UPDATE inbox SET answers = ? WHERE no = ?", (fence, command)
-    yield Notify(TURNS)
     return Decision.DONE
+
+
+@transaction
+def record_answers(
+    turn: Turn, results: Sequence[Entry], answers: Mapping[str, bool], now: datetime
+) -> Statements[None]:
+    """Record what a person or a client answered to calls of a turn, which can then be resumed; others stay open."""
+    if results:
+        yield from append_to_turn(turn, results)
+    yield from halt(turn, TurnState.INTERRUPTED, now)
+    known = yield from read_approvals(turn)
+    # Waiting for an answer is no failed attempt, and what follows is a new message, not an edit of the question.
+    yield (
+        "UPDATE turns SET approvals = ?, pending_call = NULL, attempt = 0, draft = NULL WHERE no = ?",
+        (json_text({**known, **answers}), turn.number),
+    )
+    yield Notify(TURNS)
 
 
 def _refuse_others(principal: Principal, identity: str | None, answer: bool | Words, *, is_here: bool) -> None:

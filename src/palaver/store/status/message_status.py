@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from datetime import datetime, timedelta
 
-from palaver.db.transaction import TURNS, Lock, Notify, Statements, transaction
+from palaver.db.transaction import Lock, Statements, transaction
 from palaver.model.errors import NotFound
 from palaver.model.key import SessionKey
 from palaver.model.session import Principal, Session
@@ -19,7 +19,8 @@ from palaver.store.conversations.transcript import load_turn
 from palaver.store.conversations.visibility import Filter, get_visible, messages_visible_to, visible_to
 from palaver.store.queue.cause import CauseKind
 from palaver.store.queue.inbox import OPEN_TURN, ORIGINAL, SAME_MESSAGE, get_message
-from palaver.store.queue.turns import append_to_turn, halt, resume
+from palaver.store.queue.turn_control import record_answers
+from palaver.store.queue.turns import resume
 from palaver.store.records import (
     DELIVERY_COLUMNS,
     REPLIES,
@@ -27,10 +28,8 @@ from palaver.store.records import (
     SESSION_COLUMNS,
     chat_columns,
     delivery_of,
-    details_of,
     entries_of,
     entry_span,
-    json_text,
     placeholders,
     readable,
     received_of,
@@ -211,16 +210,7 @@ def submit_tool_results(turn: int, results: Mapping[str, str], now: datetime, pr
     if taken is None:
         return False
     entries = [Entry(seq=0, role=Role.TOOL, at=now, text=text, answers=call) for call, text in given.items()]
-    yield from append_to_turn(taken, entries)
-    yield from halt(taken, TurnState.INTERRUPTED, now)
-    # As after an approval: no attempt has failed, and calls that are still open stay open.
-    known = yield "SELECT approvals FROM turns WHERE no = ?", (turn,)
-    approvals = {**details_of(known[0][0]), **dict.fromkeys(given, True)}
-    yield (
-        "UPDATE turns SET approvals = ?, pending_call = NULL, attempt = 0, draft = NULL WHERE no = ?",
-        (json_text(approvals), turn),
-    )
-    yield Notify(TURNS)
+    yield from record_answers(taken, entries, dict.fromkeys(given, True), now)
     return True
 
 
