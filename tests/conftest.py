@@ -10,6 +10,8 @@ from functools import cache, partial, wraps
 from pathlib import Path
 from typing import Any, cast
 
+import httpx
+import httpx2
 import pytest
 import uvloop
 from hypothesis import HealthCheck, settings
@@ -88,6 +90,17 @@ def _versions_read_once() -> Generator[None]:
     """To read the metadata of every library takes a third of each `palaver doctor`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(versions, "version", cache(versions.version))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _certificates_read_once() -> Generator[None]:
+    """To read those of all authorities takes each HTTP client 50 ms of the processor."""
+    with pytest.MonkeyPatch.context() as patch:
+        for library in (httpx, httpx2):
+            patch.setattr(
+                f"{library.__name__}._transports.default.create_ssl_context", cache(library.create_ssl_context)
+            )
         yield
 
 

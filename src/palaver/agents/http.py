@@ -1,6 +1,5 @@
 """Agents over HTTP: requests are posted to a URL, and the lines of the wire protocol stream back."""
 
-import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from palaver.agents.wire import (
     parse_line,
 )
 from palaver.protocols.agent import FailureKind
+from palaver.protocols.rest import tls_context
 
 _MAX_POSTS = 100
 """How many requests one turn can take: one more after each time the agent asks for something."""
@@ -39,11 +39,10 @@ class HttpTransport:
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     timeout: float = 120.0
     """How many seconds the server can stay silent."""
-    _ssl_context: ssl.SSLContext = field(default_factory=httpx2.create_ssl_context, init=False, repr=False)
 
     @asynccontextmanager
     async def call(self, request: AgentRequest) -> AsyncGenerator["_HttpCall"]:
-        async with httpx2.AsyncClient(headers=self.headers, timeout=self.timeout, verify=self._ssl_context) as client:
+        async with httpx2.AsyncClient(headers=self.headers, timeout=self.timeout, verify=tls_context()) as client:
             yield _HttpCall(client, self.url, request)
 
     def retire(self) -> None:

@@ -11,6 +11,7 @@ from httpx2 import Response
 
 from palaver.agents.voice import MAX_RECORDING_BYTES, recording_of
 from palaver.model.attachment import NewFile
+from palaver.protocols.rest import tls_context
 from palaver.protocols.voice import VoiceFailed, VoiceFormat
 
 _CONNECT_TIMEOUT_SECONDS = 10.0
@@ -58,7 +59,7 @@ class VoiceServer:
         try:
             async with (
                 asyncio.timeout(self.timeout),  # the client's limit is one for each piece
-                httpx2.AsyncClient(timeout=timeout, headers=headers) as client,
+                httpx2.AsyncClient(timeout=timeout, headers=headers, verify=tls_context()) as client,
                 client.stream("POST", f"{self.url.rstrip('/')}/{path}", **content) as response,
             ):
                 return await _read(response)

@@ -12,7 +12,7 @@ import httpx2
 from palaver.protocols.adapter import PlatformError, SendUnclear
 from palaver.protocols.client_errors import ClientErrors, answer_error, parse_retry_after
 
-__all__ = ["RestApi", "read_receipt"]
+__all__ = ["RestApi", "read_receipt", "tls_context"]
 
 # ruff: noqa: ANN401 - httpx2 has many options, and JSON is anything
 
@@ -32,7 +32,7 @@ for _library in ("httpx2", "httpcore2"):
 
 
 @cache
-def _tls() -> ssl.SSLContext:
+def tls_context() -> ssl.SSLContext:
     """Cached: loading the certificates takes longer than a request."""
     return httpx2.create_ssl_context()
 
@@ -64,7 +64,7 @@ class RestApi:
     @asynccontextmanager
     async def opened(self) -> AsyncGenerator[httpx2.AsyncClient]:
         """Keep connections open, for example while `run` runs. A request outside it opens one of its own."""
-        client = self._client = self._client or httpx2.AsyncClient(verify=_tls(), **self._settings)
+        client = self._client = self._client or httpx2.AsyncClient(verify=tls_context(), **self._settings)
         self._users += 1
         try:
             yield client

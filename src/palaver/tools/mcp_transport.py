@@ -18,6 +18,7 @@ from palaver.model.redact import redact
 from palaver.model.text import one_line
 from palaver.model.tools import ALL_TOOLS
 from palaver.model.value import value
+from palaver.protocols.rest import tls_context
 from palaver.tools.mcp_login import stored_login
 
 _CONNECT_TIMEOUT_SECONDS = 20.0
@@ -74,6 +75,7 @@ async def _connect_over_http(
         timeout=httpx2.Timeout(_CONNECT_TIMEOUT_SECONDS, read=None),
         auth=address.login and stored_login(address.login, address.url),
         event_hooks={"response": [on_response]},
+        verify=tls_context(),
     )
     async with (
         client,

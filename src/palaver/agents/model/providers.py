@@ -19,6 +19,7 @@ from palaver.agents.model.options import ModelOptions
 from palaver.model.errors import InvalidInput
 from palaver.model.session import ModelOverride
 from palaver.model.value import value
+from palaver.protocols.rest import tls_context
 
 _COMPATIBLE = ("openai", "openai-chat")
 """With a base_url, these mean any server with OpenAI's API."""
@@ -58,7 +59,8 @@ class ModelClients:
     def of(cls, options: ModelOptions) -> "ModelClients":
         """Make the clients. Raises InvalidInput with what is missing."""
         client = httpx2.AsyncClient(
-            timeout=httpx2.Timeout(options.timeout.total_seconds(), connect=_CONNECT_TIMEOUT_SECONDS)
+            timeout=httpx2.Timeout(options.timeout.total_seconds(), connect=_CONNECT_TIMEOUT_SECONDS),
+            verify=tls_context(),
         )
         models = {name: _model(name, options, client) for name in (options.model, *options.models)}
         clients = {
