@@ -72,6 +72,33 @@ def test_its_end_is_reported(tmp_path: Path, code: str, ends: int) -> None:
     assert ("Traceback" in complaints) == ("1 / 0" in code or "Keyboard" in code)
 
 
+ENDING = """
+import atexit, sys, threading
+sys.stdout.reconfigure(write_through=False, line_buffering=False)
+atexit.register(print, "as registered")
+main = threading.current_thread()
+threading.Thread(target=lambda: (main.join(), print("in a thread"))).start()
+print("in the module")
+sys.exit(3)
+"""
+
+
+def test_what_waits_for_its_end_is_done_then_and_what_nobody_reads_is_said(tmp_path: Path) -> None:
+    (tmp_path / "ending.py").write_text(ENDING)
+    unread, closed = os.pipe()
+    os.close(unread)
+    ended: list[tuple[object, ...]] = []
+    for start in (start_module, start_anew):
+        read = start("ending", cwd=tmp_path, stdout=subprocess.PIPE)
+        unheard = start("ending", cwd=tmp_path, stdout=closed, stderr=subprocess.PIPE)
+        complaint = unheard.communicate()[1].splitlines()[-1]
+        ended.append((read.communicate()[0], read.returncode, complaint, unheard.returncode))
+    os.close(closed)
+    assert ended[0] == ended[1]
+    assert ended[0][:2] == ("in the module\nin a thread\nas registered\n", 3)
+    assert ended[0][2:] == ("BrokenPipeError: [Errno 32] Broken pipe", 120)
+
+
 def test_it_can_be_waited_for_and_killed(tmp_path: Path) -> None:
     (tmp_path / "waiting.py").write_text("print(flush=True); import time; time.sleep(600)")
     process = start_module("waiting", cwd=tmp_path, stdout=subprocess.PIPE)
