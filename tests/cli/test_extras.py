@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import venv
 import zipfile
@@ -22,11 +23,20 @@ PATIENCE = 500.0
 
 
 def built(folder: Path) -> PathDistribution:
-    """The wheel of this checkout, unpacked."""
+    """The wheel of this checkout, unpacked: its package is the same as ours, which is compiled already."""
     (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(folder), versions=["standard"])
     zipfile.ZipFile(wheel).extractall(folder / "wheel")
     (facts,) = (folder / "wheel").glob("*.dist-info")
+    package, ours = folder / "wheel/palaver", ROOT / "src/palaver"
+    assert contents(package) == contents(ours)
+    shutil.rmtree(package)
+    package.symlink_to(ours)
     return PathDistribution(facts)
+
+
+def contents(package: Path) -> dict[Path, bytes]:
+    files = (path for path in package.rglob("*") if path.is_file() and path.parent.name != "__pycache__")
+    return {path.relative_to(package): path.read_bytes() for path in files}
 
 
 @cache
