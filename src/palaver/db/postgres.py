@@ -54,6 +54,10 @@ SESSION_TIMEOUTS = {_SILENCE: "5s", "transaction_timeout": "60s"}
 
 The first does not count while the server has half a statement; the second does, from PostgreSQL 17.
 """
+_SET_TIMEOUTS = """
+SELECT set_config(name, period, false) FROM unnest($1::text[], $2::text[]) AS timeouts (name, period)
+WHERE current_setting(name, true) IS NOT NULL
+"""
 
 
 async def _drive(connection: Connection, steps: Statements[T], topics: set[str]) -> T:
@@ -86,8 +90,7 @@ async def _run(connection: Connection, statement: Statement) -> list[Row]:
 
 
 async def _set_timeouts(connection: Connection) -> None:
-    for name, limit in SESSION_TIMEOUTS.items():
-        await connection.execute("SELECT set_config(name, $2, false) FROM pg_settings WHERE name = $1", name, limit)
+    await connection.execute(_SET_TIMEOUTS, list(SESSION_TIMEOUTS), list(SESSION_TIMEOUTS.values()))
 
 
 async def _vacuum(connection: Connection) -> None:
