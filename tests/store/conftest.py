@@ -67,7 +67,9 @@ async def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIter
         yield f"sqlite:///{tmp_path}/palaver.db"
         return
     server: str = request.getfixturevalue("postgres_server")
-    url = await (fresh_store if "store" in request.fixturenames else fresh_database)(server)
+    is_about_tables = request.path.parent.name == "db" or request.path.name == "test_opening.py"
+    makes_them = is_about_tables and "store" not in request.fixturenames
+    url = await (fresh_database if makes_them else fresh_store)(server)
     yield url
     _done.setdefault(server, []).append(url)
 

@@ -28,9 +28,7 @@ _MODULES = re.compile(
     "accounts|beside|crash|cut_connection|erasure_schema|in_step|interruptions|occupying|opening|outage|plans|processes"
     "|ready_queue|search|stateful|tenancy|transfer|turn_control|values"
 )
-_WORDS = re.compile(
-    r"\b(gather|create_task|listen|open_store|kill\w*|\w*postgres\w*|\w*search\w*|\w*worker\w*|\w*(?i:lease)\w*)\b"
-)
+_WORDS = re.compile(r"\b(gather|create_task|listen|open_store|kill\w*|\w*postgres\w*)\b")
 """A test with one of these is about more than its statements."""
 _BY_CHANCE = re.compile(r"@given|state_machine|\bRandom\b|processes|crash|interrupt")
 """What such a test sends differs from run to run: others have to send it, too."""
