@@ -2,10 +2,10 @@
 
 import asyncio
 import sqlite3
-import sys
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from palaver.model.errors import StoreInUse
 from palaver.store import opening
 from palaver.store.opening import open_store
 from palaver.store.status.invariants import violations
+from tests.forkserver import start_module
 from tests.store.world import World
 
 ROOT = Path(__file__).parents[2]
@@ -76,40 +77,20 @@ async def test_a_newer_gateway_changes_its_own_file_and_commands_wait_for_it(
     assert (schema_of(path), len(opened)) == (NEWER.number, 1)
 
 
-OPENER = """
-import asyncio, sys, time
-from pathlib import Path
-from palaver.store.opening import open_store
-
-folder, rounds = Path(sys.argv[1]), int(sys.argv[2])
-
-async def open_all():
-    print("ready", flush=True)
-    for number in range(rounds):
-        while not (folder / f"go {number}").exists():
-            time.sleep(0.0005)
-        async with await open_store(str(folder / f"{number}.db")):
-            pass
-        print("opened", flush=True)
-
-asyncio.run(open_all())
-"""
-
-
 @pytest.mark.parametrize(("processes", "rounds"), [(4, 5)])
-async def test_processes_that_open_a_new_file_at_once_make_one(tmp_path: Path, processes: int, rounds: int) -> None:
-    command = (sys.executable, "-c", OPENER, str(tmp_path), str(rounds))
-    children = [
-        await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
-        for _ in range(processes)
-    ]
-    for number in range(-1, rounds):
-        if number >= 0:
-            (tmp_path / f"go {number}").touch()
-        for child in children:
-            assert child.stdout
-            assert await child.stdout.readline()
-    assert [await child.wait() for child in children] == [0] * processes
+def test_processes_that_open_a_new_file_at_once_make_one(tmp_path: Path, processes: int, rounds: int) -> None:
+    with ExitStack() as stack:
+        children = [
+            stack.enter_context(start_module("tests.store.opener", str(tmp_path), str(rounds), cwd=ROOT, stdout=PIPE))
+            for _ in range(processes)
+        ]
+        for number in range(-1, rounds):
+            if number >= 0:
+                (tmp_path / f"go {number}").touch()
+            for child in children:
+                assert child.stdout
+                assert child.stdout.readline()
+        assert [child.wait() for child in children] == [0] * processes
     for number in range(rounds):
         assert schema_of(tmp_path / f"{number}.db") == TODAY[-1].number
 

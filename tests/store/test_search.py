@@ -269,13 +269,14 @@ async def test_nobody_finds_what_is_not_theirs(world: World) -> None:
     assert [entry.text for entry in (*hit.before, *hit.after)] == ["hello"]
 
 
-async def test_many_sessions_of_one_person(world: World) -> None:
+async def test_many_sessions_of_one_person(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than can be named in the query."""
-    for number in range(230):
+    monkeypatch.setattr("palaver.store.search.entries.MAX_SCOPE_SESSIONS", 20)
+    for number in range(23):
         await tell(world, f"fig {number}", source=dm("7", thread_id=str(number)))
         await tell(world, "fig of others", source=dm("8", thread_id=str(number % 3)))
     found = await texts(world.store, "fig", Principal.speaking(dm("7")), limit=500)
-    assert found == [f"fig {number}" for number in reversed(range(230))]
+    assert found == [f"fig {number}" for number in reversed(range(23))]
 
 
 async def test_undone_is_not_found_until_it_is_back(world: World) -> None:
