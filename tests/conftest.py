@@ -104,37 +104,45 @@ def _certificates_read_once() -> Generator[None]:
         yield
 
 
-@pytest.fixture(autouse=True)
-def _no_forgotten_transactions(request: pytest.FixtureRequest) -> Generator[None]:
-    """Fail a test that describes a transaction and never runs it, as Python warns of a coroutine never awaited."""
-    described: dict[int, Transaction[Any]] = {}
+_described: dict[int, Transaction[Any]] = {}
+"""Transactions of the test that runs, until somebody runs them."""
 
+
+@pytest.fixture(scope="session", autouse=True)
+def _noted_transactions() -> Generator[None]:
     def describe(kind: type[Transaction[Any]], *args: Any, **kwargs: Any) -> Transaction[Any]:
         made = partial.__new__(kind, *args, **kwargs)
-        described[id(made)] = made
+        _described[id(made)] = made
         for part in (*args, *kwargs.values()):  # what another transaction was given is its to run
-            described.pop(id(part), None)
+            _described.pop(id(part), None)
         return made
 
     def run(work: Transaction[Any]) -> Any:
-        described.pop(id(work), None)
+        _described.pop(id(work), None)
         return cast("Any", partial).__call__(work)
 
     def handing_over(method: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(method)
         def hand_over(self: object, work: Transaction[Any]) -> Any:
-            described.pop(id(work), None)
+            _described.pop(id(work), None)
             return method(self, work)
 
         return hand_over
 
-    with pytest.MonkeyPatch.context() as patch:  # not the fixture, which a test can undo
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Transaction, "__new__", describe)
         patch.setattr(Transaction, "__iter__", run)
         for database in (Store, SqliteDatabase, PostgresDatabase):
             for name in ("transact", "read", "browse"):
                 patch.setattr(database, name, handing_over(getattr(database, name)))
         yield
-    names = sorted(work.func.__qualname__ for work in described.values())
+
+
+@pytest.fixture(autouse=True)
+def _no_forgotten_transactions(request: pytest.FixtureRequest) -> Generator[None]:
+    """Fail a test that describes a transaction and never runs it, as Python warns of a coroutine never awaited."""
+    _described.clear()
+    yield
+    names = sorted(work.func.__qualname__ for work in _described.values())
     is_expected = request.node.get_closest_marker("drops_transactions") is not None
     assert not names or is_expected, f"described, but never run: {', '.join(names)}"
