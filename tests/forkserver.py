@@ -31,8 +31,10 @@ ROOT = Path(__file__).parents[1]
 IMPORTED = (
     *("palaver.cli.main", "palaver.cli.gateway_client", "palaver.cli.up", "palaver.cli.chat", "palaver.cli.doctor"),
     *("palaver.gateway.metrics", "palaver.web.server", "typer._adapters"),
+    *("palaver.db.postgres", "palaver.platforms.relayed.adapter", "palaver.testkit.adapter", "palaver.testkit.socket"),
+    *("httpcore2", "anyio._backends._asyncio"),
 )
-"""What most commands import; each imports the rest itself."""
+"""What most commands and gateways import, the last two with their first request; each imports the rest itself."""
 ORDER_LIMIT = 1 << 17
 NUMBER = 4
 """Bytes of a pid or of a wait status."""

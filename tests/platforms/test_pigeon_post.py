@@ -4,13 +4,18 @@ import asyncio
 import importlib.util
 import os
 import shutil
-import sys
+from functools import partial
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, STDOUT
 from typing import Any
 
 import pytest
 
+from tests.forkserver import start_module
+
 EXAMPLE = Path(__file__).parents[2] / "docs/examples/pigeon-post"
+NEEDLESS = ("cacheprovider", "langsmith_plugin", "schemathesis")
+"""Plugins of pytest that take long to import."""
 
 
 @pytest.fixture(scope="module")
@@ -24,21 +29,16 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 async def _install(source: Path, target: Path) -> None:
     offline = ("--no-deps", "--no-build-isolation", "--no-index", "--quiet", "--disable-pip-version-check")
-    code, said = await _run("-m", "pip", "install", *offline, "--target", str(target), str(source))
+    code, said = await _run("pip", "install", *offline, "--target", str(target), str(source), cwd=source)
     assert code == 0, said
 
 
-async def _run(*args: str, **environ: str) -> tuple[int | None, str]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *args,
-        env={**os.environ, **environ},
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
+async def _run(module: str, *args: str, cwd: Path, **environ: str) -> tuple[int | None, str]:
+    process = start_module(
+        module, *args, cwd=cwd, env={**os.environ, **environ}, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT
     )
-    said, _ = await process.communicate()
-    return process.returncode, said.decode()
+    said, _ = await asyncio.to_thread(process.communicate)
+    return process.returncode, said
 
 
 def _loft() -> Any:
@@ -52,8 +52,8 @@ def _loft() -> Any:
 
 async def test_it_passes_its_own_tests_and_the_suite(installed: Path) -> None:
     tests = str(installed / "source/tests")
-    config = ("-c", str(installed / "source/pyproject.toml"), "-p", "no:cacheprovider")
-    code, said = await _run("-m", "pytest", *config, "-q", tests, PYTHONPATH=str(installed / "target"))
+    config = ("-c", str(installed / "source/pyproject.toml"), *(f"-pno:{name}" for name in NEEDLESS))
+    code, said = await _run("pytest", *config, "-q", tests, cwd=installed / "target")
     assert code == 0, said
     assert " passed" in said
 
@@ -63,14 +63,14 @@ async def test_it_is_set_up_and_checked_as_any_platform(installed: Path, tmp_pat
     (tmp_path / "ring").write_text(module.RING)
     (tmp_path / "ring").chmod(0o600)
     environ = {
-        "PYTHONPATH": str(installed / "target"),
         "PALAVER_HOME": str(tmp_path / "home"),
         "PALAVER_CONFIG": str(tmp_path / "own.yaml"),
     }
+    run = partial(_run, "palaver", cwd=installed / "target", **environ)
     async with module.Loft().opened() as loft:
         options = ("--set", f"port={loft.port}", "--set", f"ring_file={tmp_path / 'ring'}")
-        code, said = await _run("-m", "palaver", "setup", "pigeon", "--account", "greta", *options, **environ)
+        code, said = await run("setup", "pigeon", "--account", "greta", *options)
         assert (code, "own.yaml: Greta." in said) == (0, True), said
-        code, said = await _run("-m", "palaver", "platforms", "check", "pigeon:greta", **environ)
+        code, said = await run("platforms", "check", "pigeon:greta")
         assert (code, "ok    pigeon:greta: Greta; not served" in said) == (0, True), said
         assert module.RING not in said
