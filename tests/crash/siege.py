@@ -202,6 +202,8 @@ class Siege:
                 await self.town.speak(self.town.chance.choice(("", "", "!tool")))
                 if self.town.background and self.said % self.spoken_per_order == 0:
                     await self.town.background.order()
+            else:
+                await asyncio.sleep(0.02)
             await asyncio.sleep(0.002)
 
     async def _torment(self, place: int, steps: "cycle[str]") -> None:

@@ -105,9 +105,11 @@ def _rows(sql: str, values: Sequence[Value]) -> Statements[list[Row]]:
 
 async def until(holds: Callable[[], bool | Awaitable[bool]], *, within: float = 60.0) -> None:
     """Wait for something that nobody tells of."""
+    pause = 0.005
     async with asyncio.timeout(within):
-        while not await _held(holds()):  # noqa: ASYNC110 - nobody would set an event
-            await asyncio.sleep(0.005)
+        while not await _held(holds()):
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, 0.05)  # what takes long is asked for less often: each look takes processor time
 
 
 async def _held(answer: bool | Awaitable[bool]) -> bool:
