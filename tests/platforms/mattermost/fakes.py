@@ -41,6 +41,7 @@ class Mattermost(Loopback):
     typed: list[str] = field(default_factory=list[str])
     asked: list[str] = field(default_factory=list[str])
     last: int = 0
+    most_listed: int = 1000
 
     def now(self) -> int:
         self.last = max(self.last + 1, int(time.time() * 1000))
@@ -99,10 +100,10 @@ class Mattermost(Loopback):
         return [post for post in self.posts.values() if post["channel_id"] == channel]
 
     def _list(self, channel: str, asked: Mapping[str, str]) -> Json:
-        """The newest first. Of the changed ones there are at most a thousand, no matter which."""
+        """The newest first. Of the changed ones there are only so many, no matter which."""
         newest = sorted(self._of(channel), key=lambda post: -post["create_at"])
         if "since" in asked:
-            listed = [post for post in newest if post["update_at"] > int(asked["since"])][:1000]
+            listed = [post for post in newest if post["update_at"] > int(asked["since"])][: self.most_listed]
         else:
             before = self.posts[asked["before"]]["create_at"] if asked.get("before") else self.last + 1
             there = [post for post in newest if post["create_at"] < before and not post["delete_at"]]

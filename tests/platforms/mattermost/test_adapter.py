@@ -6,8 +6,18 @@ from typing import Any
 
 import pytest
 
+from palaver.platforms.mattermost import adapter
 from palaver.platforms.mattermost.adapter import MattermostAdapter
-from palaver.platforms.mattermost.parse import Change, Post, Us, change_since, is_mentioned, parse, read_frame
+from palaver.platforms.mattermost.parse import (
+    Change,
+    Post,
+    Us,
+    changes_since,
+    is_mentioned,
+    parse,
+    read_frame,
+    read_posts,
+)
 from palaver.platforms.mattermost.render import render
 from palaver.protocols import (
     Inbound,
@@ -70,15 +80,22 @@ def test_who_is_mentioned() -> None:
 
 
 def test_what_happened_while_we_were_away() -> None:
-    def change(**times: int) -> Change | None:
-        return change_since({"create_at": 5, "edit_at": 0, "delete_at": 0, **times}, 10)
+    since = 1_700_000_000_000
+    long_ago, just_now = since - 60_000, since - 5
 
-    assert change(create_at=11) is Change.POSTED
-    assert change(create_at=11, edit_at=12) is Change.POSTED, "nobody saw it before the edit"
-    assert change(edit_at=12) is Change.EDITED
-    assert change(delete_at=12) is Change.DELETED
-    assert change(create_at=11, delete_at=12) is None
-    assert change(edit_at=9) is None, "somebody only reacted to it"
+    def change(**times: int) -> list[Change]:
+        return changes_since({"create_at": long_ago, "edit_at": 0, "delete_at": 0, **times}, since)
+
+    new = since + 1
+    assert change(create_at=new) == [Change.POSTED]
+    assert change(create_at=new, edit_at=new + 1) == [Change.POSTED], "nobody saw it before the edit"
+    assert change(edit_at=new) == [Change.EDITED]
+    assert change(delete_at=new) == [Change.DELETED]
+    assert change(create_at=new, delete_at=new + 1) == []
+    assert change(edit_at=long_ago) == [], "somebody only reacted to it"
+    assert change(create_at=just_now) == [Change.POSTED], "another one may have overtaken it"
+    assert change(create_at=just_now, edit_at=new) == [Change.POSTED, Change.EDITED]
+    assert change(create_at=just_now, delete_at=new) == [Change.DELETED]
 
 
 def test_nobody_notifies_a_whole_channel() -> None:
@@ -110,20 +127,42 @@ async def test_events_that_were_left_out_are_read_again_and_unreadable_ones_harm
     assert not any(trust.is_bot for trust in recorder.trusts)
 
 
-async def test_a_long_absence_loses_no_post() -> None:
-    """The server lists a thousand changed posts, and says nothing of the others."""
+async def test_a_post_that_was_overtaken_before_a_crash_is_read() -> None:
     async with serve(Mattermost()) as server:
+        fake = FakeChannel(server)
+        async with run_adapter(fake) as (_, recorder):
+            await fake.say("one")
+            await recorder.has(1)
+            server.write(ALICE, channel_id=OPEN, message="overtaken")  # its event never comes
+            await fake.say("newest")
+            await recorder.has(2)
+            await server.forget()
+            await recorder.has(3)
+    assert recorder.texts == ["one", "newest", "overtaken"]
+
+
+def test_posts_that_are_none_hide_no_other() -> None:
+    good = {"id": "b", "create_at": 1}
+    posts = {"a": 7, "b": good, "c": None, "d": {"id": 4}}
+    assert read_posts({"order": ["a", "b", "c", "d", "e"], "posts": posts}) == [good]
+
+
+async def test_a_long_absence_loses_no_post(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server lists a thousand changed posts, and says nothing of the others."""
+    monkeypatch.setattr(adapter, "_MANY", 10)
+    monkeypatch.setattr(adapter, "_PAGE", 7)
+    async with serve(Mattermost(most_listed=20)) as server:
         fake = FakeChannel(server)
         async with run_adapter(fake) as (_, recorder):
             await fake.say("before")
             await recorder.has(1)
             at = server.now()
-            for number in range(1234):  # several in a millisecond, across the ends of pages, too
+            for number in range(50):  # several in a millisecond, across the ends of pages, too
                 at = at if number % 3 else server.now()
                 server.write(ALICE, channel_id=OPEN, message=f"{number}", create_at=at, update_at=at)
             await server.forget()
-            await recorder.has(1235)
-    assert recorder.texts == ["before", *(f"{number}" for number in range(1234))]
+            await recorder.has(51)
+    assert recorder.texts == ["before", *(f"{number}" for number in range(50))]
 
 
 async def test_each_answer_means_something() -> None:

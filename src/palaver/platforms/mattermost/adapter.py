@@ -19,14 +19,15 @@ from websockets.exceptions import WebSocketException
 from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.mattermost.options import GUIDE, MattermostOptions
 from palaver.platforms.mattermost.parse import (
+    OVERLAP_MS,
     REACTIONS,
     Change,
     Frame,
     Json,
     Post,
     Us,
-    change_since,
     changed_at,
+    changes_since,
     find_page_start,
     is_by_bot,
     parse,
@@ -148,15 +149,16 @@ class MattermostAdapter:
 
     async def _catch_up(self, receiver: Receiver) -> None:
         """Read what was written while we were away."""
-        since = newest = self._position
+        newest = self._position
+        since = newest - OVERLAP_MS
         for channel in await self._api.call("GET", "/users/me/channels"):
             where = parse_or_skip(self.platform.name, lambda channel=channel: _id_if_changed(channel, since))
             if not where:
                 continue
             self._channels[where] = channel
             for post in await self._changed_posts(where, since):
-                change = parse_or_skip(self.platform.name, lambda post=post: change_since(post, since))
-                if change:
+                seen = parse_or_skip(self.platform.name, lambda post=post: changes_since(post, self._position))
+                for change in seen or ():
                     await self._take_post(post, change, receiver)
                 newest = max(newest, parse_or_skip(self.platform.name, lambda post=post: changed_at(post)) or 0)
         await self._save(newest, receiver)

@@ -26,6 +26,8 @@ from palaver.protocols import (
 )
 
 Json = Mapping[str, Any]
+OVERLAP_MS = 10_000
+"""How much of what was read before is read again."""
 _NEVER = 1 << 62
 _KINDS = {"D": DM, "G": GROUP, "O": CHANNEL, "P": CHANNEL}
 
@@ -79,12 +81,13 @@ def read_post(data: Json) -> Json:
 
 def read_posts(found: Json) -> list[Json]:
     """Return the posts that an answer lists; it also has the beginnings of their threads."""
-    return [found["posts"][post] for post in found["order"]]
+    posts = [cast("Json", post) for key in found["order"] if isinstance(post := found["posts"].get(key), dict)]
+    return [post for post in posts if isinstance(post.get("id"), str)]
 
 
 def sort_posts(posts: Iterable[Json]) -> list[Json]:
     """Return each post once, the oldest first."""
-    return sorted({str(post.get("id")): post for post in posts}.values(), key=_created_at)
+    return sorted({str(post["id"]): post for post in posts}.values(), key=_created_at)
 
 
 def find_page_start(page: Sequence[Json], since: int) -> str:
@@ -110,14 +113,17 @@ def changed_at(post: Json) -> int:
     return max(int(post.get(name) or 0) for name in ("create_at", "update_at", "edit_at", "delete_at"))
 
 
-def change_since(post: Json, since: int) -> Change | None:
-    """Return what happened to a post after a time; None if nothing that people see."""
-    created = int(post["create_at"]) > since
+def changes_since(post: Json, since: int) -> list[Change]:
+    """Return what happened to a post after a time, as far as people see it.
+
+    Events do not come quite in order, so of a post from shortly before we do not know whether it is stored.
+    """
+    created, edited = int(post["create_at"]), int(post.get("edit_at") or 0)
+    may_be_stored = created <= since
     if int(post.get("delete_at") or 0):
-        return None if created else Change.DELETED
-    if created:
-        return Change.POSTED
-    return Change.EDITED if int(post.get("edit_at") or 0) > since else None
+        return [Change.DELETED] if may_be_stored else []
+    changes = [Change.POSTED] if created > since - OVERLAP_MS else []
+    return [*changes, Change.EDITED] if may_be_stored and edited > since - OVERLAP_MS else changes
 
 
 def parse(event: Post, us: Us, now: datetime) -> Inbound | None:
