@@ -115,6 +115,16 @@ def test_a_reply_loses_the_quote_in_front_of_it() -> None:
     assert (inbound.quote.text, inbound.quote.is_ours) == ("What time?\nNow?", False)
 
 
+@pytest.mark.parametrize(
+    "where", ["", "start='x' end='7'", "start='0' end=''", "start='-3' end='7'", "start='9' end='7'"]
+)
+def test_a_reply_whose_quote_is_nowhere_keeps_its_text(where: str) -> None:
+    reply = "<reply xmlns='urn:xmpp:reply:0' id='m0' to='bot@example.org'/>"
+    fallback = f"<fallback xmlns='urn:xmpp:fallback:0' for='urn:xmpp:reply:0'><body {where}/></fallback>"
+    inbound = sure(read(chat(f"<body>&gt; tea?\nyes</body>{reply}{fallback}")))
+    assert (inbound.text, inbound.quote) == ("> tea?\nyes", None)
+
+
 def test_a_reply_to_our_message_in_a_direct_chat_quotes_us() -> None:
     fallback = "<fallback xmlns='urn:xmpp:fallback:0' for='urn:xmpp:reply:0'><body start='0' end='7'/></fallback>"
     for to, is_ours in (("bot@example.org", True), ("bot@example.org/laptop", True), ("ann@example.org", False)):

@@ -223,10 +223,19 @@ def _body_and_quote(message: Element) -> tuple[str, str]:
     for fallback in message.findall(f"{{{FALLBACK}}}fallback"):
         part = fallback.find(f"{{{FALLBACK}}}body")
         if fallback.get("for") == REPLY and part is not None:
-            start, end = int(part.get("start", "0")), int(part.get("end", len(body)))
+            start, end = _range(part)
             quote = "\n".join(line.removeprefix(">").strip() for line in body[start:end].splitlines()).strip()
             body = body[:start] + body[end:]
     return (f"* {body.removeprefix(_ACTION)}" if body.startswith(_ACTION) else body), quote
+
+
+def _range(part: Element) -> tuple[int, int]:
+    """Return which part of a text is for older clients; none if that makes no sense: nothing that was said is lost."""
+    try:
+        start, end = int(part.get("start", "0")), int(part.get("end", "0"))
+    except ValueError:
+        return 0, 0
+    return (start, end) if 0 <= start <= end else (0, 0)
 
 
 def _revision(message: Element, own_id: str, body: str, id_of: Callable[[str], str]) -> tuple[str, Revision | None]:
