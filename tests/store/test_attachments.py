@@ -146,3 +146,17 @@ async def test_an_archive_knows_the_files_and_leaves_out_what_was_taken_back(wor
         entries = await world.store.read(transcript.load_visible(imported.id or "", OPERATOR))
         assert entries[0].files == (HERE,)
     assert await held(world.store) == [SHA]
+
+
+async def test_a_short_id_of_two_files_is_ambiguous_however_often_one_of_them_was_sent(world: World) -> None:
+    other = HERE._replace(sha256=SHA[:8] + "cd" * 28)
+    for number, file in enumerate((HERE, HERE, other)):
+        inbound = Inbound(source=dm(message_id=f"photo {number}"), text="look", at=world.now, files=(file,))
+        await world.store.transact(inbox.accept(inbound, key_of(dm()), world.now))
+        begun = await world.begin()
+        assert begun
+        await world.store.transact(turns.settle(begun.turn, [answer("yes")], [], world.now))
+    for name, found in ((SHA[:10], HERE), (other.sha256 or "", other)):
+        assert await world.store.read(attachments.find(name, ANN)) == found
+    with pytest.raises(NotFound):
+        await world.store.read(attachments.find(SHA[:8], ANN))

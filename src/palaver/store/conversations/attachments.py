@@ -79,15 +79,15 @@ def _find(name: str, where: Filter) -> Statements[Attachment]:
     prefix = name.strip().lower()
     if len(prefix) < _SHORTEST_PREFIX:
         raise NotFound("file", prefix)
-    rows = yield (
-        "SELECT e.id, e.body, a.sha256 FROM attachments a JOIN entries e ON e.id = a.holder"
+    named = yield (
+        "SELECT a.sha256, min(e.id) FROM attachments a JOIN entries e ON e.id = a.holder"
         f" JOIN sessions s ON s.no = e.id / {SEQS} WHERE a.kind = 'entry' AND a.sha256 >= ? AND a.sha256 < ?"
-        f" AND {where.sql} ORDER BY e.id LIMIT 2",
+        f" AND {where.sql} GROUP BY a.sha256 LIMIT 2",
         (prefix, prefix + "\x7f", *where.values),
     )
-    kept = {row[2] for row in rows}
-    files = [file for entry in entries_of(rows) for file in entry.files if file.sha256 in kept]
-    if len(kept) != 1 or not files:
+    rows = (yield "SELECT id, body FROM entries WHERE id = ?", (named[0][1],)) if len(named) == 1 else []
+    files = [file for entry in entries_of(rows) for file in entry.files if file.sha256 == named[0][0]]
+    if not files:
         raise NotFound("file", name)
     return files[0]
 
