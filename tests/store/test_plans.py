@@ -12,10 +12,10 @@ from palaver.model.session import Principal
 from palaver.model.turn import Cause, Inbound, Outbound, Revision
 from palaver.store.conversations import attach, attachments, deletion, expiry, sessions, titles, undo_log
 from palaver.store.opening import open_store
-from palaver.store.people import memory, pairing, usage
-from palaver.store.queue import answered, inbox, outbox, revisions, turns
+from palaver.store.people import links, memory, pairing, usage
+from palaver.store.queue import answered, inbox, outbox, revisions, turn_control, turns
 from palaver.store.results import OperationKind, RepeatSafety
-from palaver.store.status import message_status
+from palaver.store.status import chat_list, message_status
 from tests.store.world import LEASE, NOON, OPERATOR, World, cause, dm, key_of
 
 NOTICE = Outbound(platform="telegram", account="b", chat_id="7", text="hello")
@@ -42,22 +42,31 @@ ASKED = {
     "awaited": attachments.awaited_handles(),
     "wipe sent codes": pairing.wipe_sent_codes(),
     "reclaim": turns.reclaim("w1", NOON, LEASE),
+    "stop": turn_control.request_stop(key_of(dm()), NOON, by="telegram:7"),
+    "stop all": turns.interrupt_all("w1", NOON),
+    "questions": turn_control.questions_shown(dm()),
     "reclaim sends": outbox.reclaim_sends("w1", NOON, safe=RepeatSafety()),
     "charge": usage.charge_to_previous(1),
     "called": inbox.accept(CALLED, key_of(dm()), NOON),
     "requested": message_status.find_request(dm(), "r1", OPERATOR),
     "given results": message_status.find_result_request(dm(), "r1", OPERATOR),
     "answered": answered.find_quote(dm(), "m9"),
+    "chats": chat_list.list_chats(Principal.speaking(dm("8")), "telegram:8"),
+    "link": links.continue_last("telegram:8", "main", NOON),
+    "unlink": links.unlink("telegram:8", NOON, by="telegram:8"),
     "by title": sessions.find("Plans", Principal.speaking(dm("8"))),
 }
 SHORT = (
     "set_aside",
+    "attached_chats",
     "inbox_waiting",
     "ready_queue_in_order",
     "one_open_turn_per_key",
     "outbox_in_order",
     "sessions_to_finalise",
     "wiped_after_send",
+    " few",
+    " pinned",
     " u",
     " h",
     " owed",
@@ -90,6 +99,8 @@ async def test_no_table_is_read_as_a_whole(tmp_path: Path, name: str) -> None:
         world = World(store)
         await world.say("hello")
         begun = await world.exchange("hello", source=dm("8"))
+        await world.exchange("hello", source=dm("6"))
+        await store.transact(links.link("telegram:8", "telegram:6", NOON, by="telegram:8"))
         await store.transact(titles.rename(begun.turn.session, "Plans", OPERATOR))
         await store.transact(outbox.enqueue(NOTICE, cause("notice"), NOON))
         steps = await store.transact(plans(ASKED[name]))

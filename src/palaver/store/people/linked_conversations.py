@@ -224,7 +224,7 @@ def _move_waiting(old_person: str, people: People) -> Statements[None]:
     """Move messages that wait in a common conversation to the sender's own."""
     rows = yield (
         f"SELECT {INBOX_COLUMNS} FROM ready_queue q JOIN inbox i ON i.key = q.key LEFT JOIN turns t ON t.no = i.turn_no"
-        " WHERE i.state = 'waiting' ORDER BY i.no",
+        " WHERE i.state = 'waiting' ORDER BY +i.no",
         (),
     )
     for received in readable(received_of, rows):

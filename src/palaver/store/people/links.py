@@ -195,10 +195,12 @@ def continue_last(identity: str, profile: str, now: datetime) -> Statements[Sess
     person = yield from person_of(identity, now)
     identities = yield from identities_of(person)
     key = SessionKey(profile, person=person)
+    names = tuple(sorted(identities))
+    theirs = f"SELECT session_no FROM participants WHERE identity IN ({placeholders(names)})"
     rows = yield (
-        f"SELECT {SESSION_COLUMNS} FROM sessions s JOIN routes r ON r.key = s.key AND r.session_no = s.no"
-        f" WHERE s.profile = ? AND s.owner IN ({placeholders(identities)}) ORDER BY s.last_active DESC, s.no DESC",
-        (profile, *sorted(identities)),
+        f"SELECT {SESSION_COLUMNS} FROM sessions s JOIN routes r ON r.key = s.key AND r.session_no = s.no WHERE s.no IN"
+        f" ({theirs}) AND s.profile = ? AND s.owner IN ({placeholders(names)}) ORDER BY +s.last_active DESC, s.no DESC",
+        (*names, profile, *names),
     )
     sessions = readable(session_of, rows)
     last = next((each for each in sessions if each.key.kind == DM and each.end_reason not in DELIBERATE_ENDS), None)

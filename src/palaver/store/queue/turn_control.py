@@ -45,7 +45,7 @@ _ASKING = f"{_PARKED} AND pending_call IS NOT NULL"
 def request_stop(key: SessionKey, now: datetime, *, by: str) -> Statements[bool]:
     """Ask the turn of this conversation to stop, on any worker. Return False if there is none."""
     rows = yield (
-        "UPDATE turns SET stopped_by = ?, stopped_at = ? WHERE key = ? AND state IN ('running', 'interrupted')"
+        f"UPDATE turns SET stopped_by = ?, stopped_at = ? WHERE key = ? AND state IN {OPEN_TURN} AND state <> 'parked'"
         " RETURNING no",
         (by, micros(now), key.text),
     )
@@ -172,10 +172,10 @@ def _key_of_question(place: Source | None, question: str | None) -> Statements[s
 def questions_shown(place: Source) -> Statements[list[str]]:
     """Return the names of the open questions that were shown in a place."""
     rows = yield (
-        "SELECT DISTINCT t.no, t.fence FROM turns t"
+        "SELECT DISTINCT +t.no, t.fence FROM turns t"
         " JOIN outbox o ON o.cause_kind = ? AND o.cause_id = CAST(t.no AS TEXT)"
         f" AND o.cause_detail = CAST(t.fence AS TEXT) WHERE t.state IN {OPEN_TURN} AND t.state = 'parked'"
-        " AND t.pending_call IS NOT NULL AND o.account = ? AND o.server = ? AND o.chat = ? ORDER BY t.no",
+        " AND t.pending_call IS NOT NULL AND o.account = ? AND o.server = ? AND o.chat = ? ORDER BY 1",
         (CauseKind.HALT.value, *chat_columns(outbound_to(place, ""))),
     )
     return [question_id(*row) for row in rows]

@@ -35,6 +35,7 @@ from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.queue.inbox import (
     MAX_WAITING,
     OPEN_TURN,
+    RUNNING,
     assign_to_turn,
     read_waiting_if_idle,
     remove_ready_if_empty,
@@ -495,7 +496,7 @@ def interrupt_all(worker: str, now: datetime) -> Statements[list[int]]:
     """Mark the running turns of all other workers as interrupted; return all turns that are interrupted then."""
     yield (
         "UPDATE turns SET state = 'interrupted', fence = fence + 1,"
-        " halted = CASE WHEN lease_until < ? THEN lease_until ELSE ? END WHERE state = 'running' AND worker <> ?",
+        f" halted = CASE WHEN lease_until < ? THEN lease_until ELSE ? END WHERE {RUNNING} AND worker <> ?",
         (micros(now), micros(now), worker),
     )
     rows = yield f"SELECT no FROM turns WHERE state IN {OPEN_TURN} AND state = 'interrupted'", ()

@@ -60,8 +60,9 @@ def list_chats(
 
 
 _PINNED = (
-    "s.ended IS NULL AND coalesce(s.version_root, s.no) IN (SELECT session_no FROM session_marks WHERE identity = ?"
-    f" AND pinned IS NOT NULL ORDER BY pinned DESC LIMIT {_MAX_PINNED})"
+    "s.ended IS NULL AND s.no IN (WITH pinned AS (SELECT session_no FROM session_marks WHERE identity = ?"
+    f" AND pinned IS NOT NULL ORDER BY pinned DESC LIMIT {_MAX_PINNED}) SELECT session_no FROM pinned"
+    " UNION SELECT v.no FROM pinned JOIN sessions v ON v.version_root = pinned.session_no)"
 )
 
 
