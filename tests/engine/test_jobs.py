@@ -19,8 +19,10 @@ from palaver.model.quotas import Quota, QuotaKind, QuotaRules
 from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.model.session import Principal
 from palaver.model.source import Source
+from palaver.model.split import CUT
 from palaver.model.turn import outbound_to
 from palaver.platforms.local.adapter import LocalAdapter
+from palaver.protocols.adapter import Limits
 from palaver.protocols.agent import Event, Failure, FailureKind, Final, Request
 from palaver.store.queue.welcome import FIRST_CONTACT_NOTE
 from palaver.testkit.adapter import FakeAdapter
@@ -67,11 +69,16 @@ class Talk:
 
 @asynccontextmanager
 async def talking(
-    path: Path, *, before: Talk | None = None, scripts: Scripts | None = None, **changed: object
+    path: Path,
+    *,
+    before: Talk | None = None,
+    world: FakePlatform | None = None,
+    scripts: Scripts | None = None,
+    **changed: object,
 ) -> AsyncGenerator[Talk]:
     """A gateway with two platforms and files; one that goes on after another has been dropped, as by a crash."""
     clock = before.clock if before else MovableClock()
-    world, other = (before.here.world, before.other) if before else (FakePlatform(), FakePlatform())
+    world, other = (before.here.world, before.other) if before else (world or FakePlatform(), FakePlatform())
     adapters = [
         FakeAdapter(world),
         FakeAdapter(other, platform=Platform(name="other", title="Other")),
@@ -102,6 +109,22 @@ async def test_a_reminder_comes_once_and_in_a_conversation_of_its_own(tmp_path: 
         assert "done, delivered" in await talk.ask("/jobs --all")
         assert await talk.here.rows("SELECT key, schedule_no FROM sessions") == [("agent:main::job:1", 1)]
         assert await talk.ask("/jobs") == "You have no jobs. /jobs add 30m Call Ann makes one."
+
+
+async def test_a_long_answer_is_sent_to_many_chats_as_far_as_a_turn_can(tmp_path: Path) -> None:
+    async def script(_: Request) -> AsyncGenerator[Event]:
+        yield Final(text="\n".join(f"line {number} {'x' * 80}" for number in range(100)))
+
+    world, agent = FakePlatform(), Scripted(script)
+    adapters = [FakeAdapter(world, limits=Limits(text=100 + len(CUT)))]
+    async with talking(tmp_path, world=world, adapters=adapters, agent=agent) as talk:
+        chats = [world.group(f"Group {number}", talk.alice) for number in range(25)]
+        await talk.ask(f"/jobs add 30m Tell everybody --to {','.join(f'fake:{chat.id}' for chat in chats)}")
+        await talk.later(minutes=31)
+        assert len(agent.requests) == 1
+        for chat in chats:
+            assert chat.shown[0].text.startswith("line 0 ")
+            assert chat.shown[-1].text == CUT
 
 
 async def test_the_agent_learns_that_it_is_a_job_and_can_be_silent(tmp_path: Path) -> None:

@@ -274,11 +274,13 @@ class ReplyPlace:
         asked = f"{question}\n" if question else ""
         return self.messages(f"{asked}{with_bang(text, self.bang_commands)}", draft=draft, choices=choices)
 
-    def messages(self, text: str, *, draft: str | None = None, choices: tuple[Choice, ...] = ()) -> list[Outbound]:
+    def messages(
+        self, text: str, *, draft: str | None = None, choices: tuple[Choice, ...] = (), most: int = MAX_PARTS
+    ) -> list[Outbound]:
         """Return the messages that carry the text. The first replaces a draft, the last has the choices."""
         if not text.strip():
             return []
-        first, *rest = self._pieces(text)
+        first, *rest = self._pieces(text, most)
         answer = outbound_to(self.source, first, reply_to=self.source.message_id, edits=draft)
         messages = [
             answer if self.quotes is answer.quotes else replace(answer, quotes=self.quotes),
@@ -288,16 +290,16 @@ class ReplyPlace:
             messages[-1] = replace(messages[-1], choices=choices)
         return messages
 
-    def _pieces(self, text: str) -> list[str]:
+    def _pieces(self, text: str, most: int) -> list[str]:
         # The rest is in none of the kept pieces: no piece holds more than `room` characters.
-        beginning = text[: (MAX_PARTS + 1) * self.room]
+        beginning = text[: (most + 1) * self.room]
         pieces = self._cut(self._parts(beginning))
-        if self.one_paragraph and len(pieces) > MAX_PARTS:
+        if self.one_paragraph and len(pieces) > most:
             pieces = self._cut((beginning,))
-        if len(pieces) <= MAX_PARTS and beginning == text:
+        if len(pieces) <= most and beginning == text:
             return pieces
-        end = [piece.text for piece in split(CUT, self.room, self.unit)][:MAX_PARTS]
-        return [*pieces[: MAX_PARTS - len(end)], *end]
+        end = [piece.text for piece in split(CUT, self.room, self.unit)][:most]
+        return [*pieces[: most - len(end)], *end]
 
     def _parts(self, text: str) -> Iterable[str]:
         if self.one_line:

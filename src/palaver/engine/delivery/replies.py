@@ -11,7 +11,7 @@ from palaver.model.attachment import Attachment
 from palaver.model.key import ScopedSetting
 from palaver.model.platform import Platform
 from palaver.model.source import MAIN, Source, account_text
-from palaver.model.split import ReplyAccount, ReplyPlace, ReplyRoutes, split
+from palaver.model.split import MAX_PARTS, ReplyAccount, ReplyPlace, ReplyRoutes, split
 from palaver.model.turn import Outbound, QuoteMode, outbound_to
 from palaver.protocols.adapter import Adapter, Limits
 from palaver.protocols.capabilities import Forwarding, Uploading, supports
@@ -120,9 +120,15 @@ class Replies:
         return len(text) > limit or place.unit.measure(text) > limit
 
     def to(
-        self, source: Source, text: str, *, draft: str | None = None, whole: Attachment | None = None
+        self,
+        source: Source,
+        text: str,
+        *,
+        draft: str | None = None,
+        whole: Attachment | None = None,
+        most: int = MAX_PARTS,
     ) -> list[Outbound]:
-        """Return the messages that carry the agent's text to where answers to the source go.
+        """Return the messages that carry the agent's text to where answers to the source go, at most so many each.
 
         The first replaces a draft. Where the text is too long for a chat, `whole` is sent, which holds all of it.
         """
@@ -132,7 +138,7 @@ class Replies:
             for part in (
                 _in_a_file(place, text, whole, draft)
                 if whole and self._wants_file(place, text)
-                else place.messages(text, draft=draft)
+                else place.messages(text, draft=draft, most=most)
             )
         ]
 

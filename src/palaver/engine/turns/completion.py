@@ -23,6 +23,7 @@ from palaver.model.errors import PalaverError, StaleFence, StoreUnavailable
 from palaver.model.problem import describe_agent_problem, is_agent_problem
 from palaver.model.session import EndReason
 from palaver.model.source import DM
+from palaver.model.split import MAX_PARTS
 from palaver.model.tools import parse_question
 from palaver.model.transcript import Entry, Role
 from palaver.model.turn import Choice, Destination, Outbound, Received, Turn, TurnState, outbound_to
@@ -32,6 +33,7 @@ from palaver.protocols.hooks import EventKind, GatewayEvent
 from palaver.store.people import access_rules
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.queue.outbox import with_events
+from palaver.store.records import REPLIES
 from palaver.store.status import problems
 
 log = logging.getLogger(__name__)
@@ -100,14 +102,20 @@ class TurnCompletion:
         draft = self._draft(running)
         if draft and not text.strip():
             text = texts.DONE  # Something has to take the place of the draft.
+        most = self._parts_for_each(running.destinations, len(files))
         return [
             replace(part, mirror=to.mirror) if to.mirror and part.text else part
             for to in running.destinations
             for part in (
-                *self.ctx.replies.to(to.place, text, draft=draft, whole=whole),
+                *self.ctx.replies.to(to.place, text, draft=draft, whole=whole, most=most),
                 *self.ctx.replies.files(to.place, files),
             )
         ]
+
+    def _parts_for_each(self, destinations: Sequence[Destination], files: int) -> int:
+        """Return in how many messages the text can be sent to each place: what a turn can send is for all of them."""
+        places = sum(len(self.ctx.replies.routes.places(to.place)) for to in destinations)
+        return max(1, min(MAX_PARTS, REPLIES // max(places, 1) - files))
 
     async def _fail(self, running: RunningTurn, failure: Failure) -> None:
         """Fail a turn. Its detail may quote content, so it goes to the store only, not to the chat or the log."""
