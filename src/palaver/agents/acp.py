@@ -139,7 +139,7 @@ class _AcpCall:
         still_open = _open_calls(self._request.messages)
         decided = [call for call in still_open if call.id in self._request.approvals]
         if session and session.asked and decided:
-            self._go_on(session, still_open)
+            self._answer_session(session, still_open)
             return
         if session:
             await session.settle(_CANCEL_TIMEOUT_SECONDS)
@@ -160,7 +160,7 @@ class _AcpCall:
         session.said = _digest(self._request.messages)
         session.prompt(prompt)
 
-    def _go_on(self, session: Session, still_open: Sequence[WireCall]) -> None:
+    def _answer_session(self, session: Session, still_open: Sequence[WireCall]) -> None:
         """Answer what a session waits for with the decision about that call, and about no other."""
         self._session = session
         left = list(still_open)

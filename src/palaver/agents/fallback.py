@@ -86,7 +86,7 @@ class FallbackAgent:
 
     def _judge(self, model: _Candidate, failure: Failure, request: Request) -> Failure:
         """Let the model rest if its provider failed, and name the one that answers instead."""
-        self._rest(model, failure)
+        self._pause_after(model, failure)
         turn = request.session, request.turn
         failed = {*self._failed.pop(turn, ()), model}
         left = [each for each in self.candidates if each not in failed and _can_help(each, model, failure)]
@@ -97,7 +97,7 @@ class FallbackAgent:
         remember(self._failed, turn, failed, _MAX_TURNS)
         return replace(failure, model=model.name, instead=self._choose(failed).name)
 
-    def _rest(self, model: _Candidate, failure: Failure) -> None:
+    def _pause_after(self, model: _Candidate, failure: Failure) -> None:
         model.failures += failure.kind in _REST_SECONDS
         # A single hiccup of a provider is no outage.
         if failure.kind in _REST_SECONDS and (failure.kind is not FailureKind.TRANSIENT or model.failures > 1):

@@ -25,7 +25,7 @@ from palaver.model.errors import BadArgument, StoreError
 from palaver.model.text import counted
 from palaver.store.backup.backups import backups_that_hold
 from palaver.store.opening import open_store, sqlite_path
-from palaver.store.transfer import kept_free
+from palaver.store.transfer import without_gateways
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -227,7 +227,7 @@ def _convert(config: Config, sources: "Sequence[DataKey | None]", target: "DataK
 
 async def _run_alone(url: str, run: "Callable[[], int]") -> int:
     """Run it while no gateway uses PostgreSQL: that would seal files with a key that is forgotten then."""
-    async with await open_store(url) as store, kept_free(store.database):
+    async with await open_store(url) as store, without_gateways(store.database):
         return await asyncio.to_thread(run)
 
 

@@ -44,7 +44,7 @@ def explain_target(
     if json:
         print_json({"targets": [{**_target_fields(each.target), "places": _places(each)} for each in targets]})
         return
-    rows = [(each.target.text, _target_words(each.target), _goes_to(each)) for each in targets]
+    rows = [(each.target.text, _target_words(each.target), _destination_text(each)) for each in targets]
     print_rows(("target", "leads to", "now"), rows)
 
 
@@ -84,7 +84,7 @@ def _places(explained: TargetExplanation) -> list[dict[str, str]]:
     return [place.to_json() for place in explained.places]
 
 
-def _goes_to(explained: TargetExplanation) -> str:
+def _destination_text(explained: TargetExplanation) -> str:
     if explained.places:
         return ", ".join(_place_words(place) for place in explained.places)
     match explained.target:

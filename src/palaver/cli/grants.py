@@ -135,7 +135,7 @@ def show_log(*, limit: Limit = 50, store: StoreOption = None, json: Json = False
     if changes:
         now = shared_options.now()
         rows = [
-            (ago(change.at, now), change.by, _DID.get(change.kind, change.kind.value), _what(change))
+            (ago(change.at, now), change.by, _DID.get(change.kind, change.kind.value), _change_text(change))
             for change in changes
         ]
         print_rows(("when", "who", "did", "what"), rows)
@@ -154,7 +154,7 @@ _DID = {
 }
 
 
-def _what(change: Change) -> str:
+def _change_text(change: Change) -> str:
     said = dict(change.details)
     before = f" (before: {said.pop('before')})" if "before" in said else ""
     if change.kind in {ChangeKind.GRANTED, ChangeKind.REVOKED}:

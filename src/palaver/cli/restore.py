@@ -2,11 +2,10 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from palaver.cli.backup import KeyFile, backup_key
+from palaver.cli.backup import Archive, KeyFile, backup_key
 from palaver.cli.output import Progress, print_line, print_result
 from palaver.cli.shared_options import Json
 from palaver.config.loader import load
@@ -20,7 +19,6 @@ from palaver.store.opening import sqlite_path
 EXAMPLES = {"restore": "palaver restore palaver.tar"}
 
 app = typer.Typer(rich_markup_mode=None)
-Archive = Annotated[Path, typer.Argument(metavar="FILE", help="A backup.")]
 
 
 @app.command("restore", help=f"Restore a backup into the data directory, which must be empty.\n\n{EXAMPLES['restore']}")

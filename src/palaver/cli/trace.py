@@ -38,20 +38,20 @@ def trace(
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    async def tell(opened: Store) -> list[Trace]:
+    async def load(opened: Store) -> list[Trace]:
         if delivered or again:
             await _settle(opened, message, delivered=delivered, again=again)
         return await _traces(opened, message, limit)
 
-    told = ask(store, tell)
+    traces = ask(store, load)
     if json:
-        print_json({"asked": message, "traces": [_trace_fields(each, content=content) for each in told]})
+        print_json({"asked": message, "traces": [_trace_fields(each, content=content) for each in traces]})
         return
-    for number, each in enumerate(told):
+    for number, each in enumerate(traces):
         if number:
             print_line("")
         print_trace(each, shared_options.local_now(), content=content)
-    if not told:
+    if not traces:
         print_note("This session has no turns yet.")
 
 

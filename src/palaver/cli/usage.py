@@ -44,11 +44,8 @@ def show_usage(
     if found:
         print_rows(
             (by.value, "turns", "tokens in", "cached", "tokens out", "cost"),
-            [(str(name) or _NOBODY[by], *_columns(spent)) for name, spent in found.items()],
+            [(str(name) or by.unnamed, *_columns(spent)) for name, spent in found.items()],
         )
-
-
-_NOBODY = {GroupBy.PERSON: "(nobody)", GroupBy.MODEL: "(unknown)", GroupBy.DAY: ""}
 
 
 def _columns(spent: UsageTotal) -> tuple[str, ...]:

@@ -106,10 +106,10 @@ async def _log(
     else:
         page = await asyncio.to_thread(read_page, manager.directory(process), None, BUFFER_BYTES)
         text = as_said(last_lines(page.text.strip(), _OUTPUT_CHARACTERS)) if page.text.strip() else ""
-    return _told(process, f"{process.name}: {_describe(process, context)}\n{text or '(no output)'}", context)
+    return _with_mention(process, f"{process.name}: {_describe(process, context)}\n{text or '(no output)'}", context)
 
 
 @transaction
-def _told(process: Process, text: str, context: CommandContext) -> Statements[str]:
+def _with_mention(process: Process, text: str, context: CommandContext) -> Statements[str]:
     yield from _mention([process], context)
     return text

@@ -272,7 +272,7 @@ class PostgresDatabase(Notifier):
                 return await run()
             except (*ROLLED_BACK, *LOST) as error:
                 if attempt == _MAX_ATTEMPTS - 1:
-                    raise StoreUnavailable(_why(error)) from error
+                    raise StoreUnavailable(_outage_text(error)) from error
                 # Random, so that transactions that collided do not collide again.
                 await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311
                 pause = min(pause * 2, _MAX_PAUSE_SECONDS)
@@ -343,7 +343,7 @@ class PostgresDatabase(Notifier):
         self._held.set()
 
 
-def _why(error: Exception) -> str:
+def _outage_text(error: Exception) -> str:
     if isinstance(error, ROLLED_BACK):
         return f"PostgreSQL rolled the transaction back {_MAX_ATTEMPTS} times, and nothing was written: {error}"
     return f"PostgreSQL does not answer: {error}"

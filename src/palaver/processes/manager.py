@@ -105,7 +105,7 @@ class ProcessManager:
 
     def _watch(self, process: Process) -> Watcher:
         directory = self.directory(process)
-        watcher = Watcher(process, directory, self.store, self.clock, on_output=self._tell_of_output)
+        watcher = Watcher(process, directory, self.store, self.clock, on_output=self._schedule_on_output)
         self.watchers[process.number] = watcher
         task = asyncio.create_task(watcher.run(), name=f"process {process.number}")
         self._watching.add(task)
@@ -116,7 +116,7 @@ class ProcessManager:
         task.add_done_callback(lambda done: log_task_error(log, "a process is no longer watched", extra, done))
         return watcher
 
-    def _tell_of_output(self) -> None:
+    def _schedule_on_output(self) -> None:
         loop = asyncio.get_running_loop()
         if self._output_timer is None:
             self._output_timer = loop.call_later(_OUTPUT_SECONDS, self._call_on_output)

@@ -58,8 +58,8 @@ async def transfer(
     async with (
         await open_store(source, key=key) as old,
         await open_store(target, key=key, copies=True) as new,
-        kept_free(old.database),
-        kept_free(new.database),
+        without_gateways(old.database),
+        without_gateways(new.database),
     ):
         await _prepare(new, name, restart=restart)
         copy = _Copy(old.database, new.database, progress)
@@ -75,7 +75,7 @@ async def transfer(
 
 
 @asynccontextmanager
-async def kept_free(database: Database) -> AsyncGenerator[None]:
+async def without_gateways(database: Database) -> AsyncGenerator[None]:
     """Keep gateways from starting; raise StoreInUse if one runs."""
     async with AsyncExitStack() as stack:
         if isinstance(database, SqliteDatabase):

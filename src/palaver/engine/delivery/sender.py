@@ -105,7 +105,7 @@ class EndedSends:
             if not self._waiting[number]:
                 del self._waiting[number]
 
-    def tell(self, number: int) -> None:
+    def notify(self, number: int) -> None:
         for event in self._waiting.get(number, ()):
             event.set()
 

@@ -168,7 +168,7 @@ class DeliveryWorker:
                 "another worker took over a send", extra={"action": "send.lease_lost", "delivery": delivery.number}
             )
         finally:
-            self.ctx.ended_sends.tell(delivery.number)
+            self.ctx.ended_sends.notify(delivery.number)
 
     async def _acquire(self, chat: Hashable, interval: float, claimed_until: datetime) -> bool:
         """Wait for the chat's budget. Return False if the claim would end before the send does."""

@@ -17,6 +17,11 @@ class GroupBy(StrEnum):
     MODEL = "model"
     DAY = "day"
 
+    @property
+    def unnamed(self) -> str:
+        """What to show for usage without a name."""
+        return {GroupBy.PERSON: "(nobody)", GroupBy.MODEL: "(unknown)"}.get(self, "")
+
 
 SLOT_MICROS = 15 * 60 * 1_000_000
 """A quarter of an hour: every time zone of today is a multiple of it away from UTC."""

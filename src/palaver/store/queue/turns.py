@@ -222,13 +222,15 @@ def _entries(messages: Sequence[Received]) -> list[Entry]:
     for received in messages:
         if job := received.inbound.job:
             entries.append(
-                Entry(seq=0, role=Role.NOTE, at=received.inbound.at, text=job.note + _goes_to(received.inbound))
+                Entry(
+                    seq=0, role=Role.NOTE, at=received.inbound.at, text=job.note + _destinations_note(received.inbound)
+                )
             )
         entries.append(entry_of_message(received))
     return entries
 
 
-def _goes_to(inbound: Inbound) -> str:
+def _destinations_note(inbound: Inbound) -> str:
     """Say where an answer goes that does not go back, without ids, which can be hidden from the agent."""
     places = [each.place for each in inbound.destinations]
     if all(place.address == inbound.origin.address for place in places):

@@ -107,7 +107,7 @@ def _read(request: WebRequest, principal: Principal) -> Statements[Overview]:
         waiting=waiting,
         strangers=(yield from store.pairing.list_pending(now))[:_MAX_WAITING],
         failed=[item for item in failed if item.delivery.created > now - _WEEK],
-        accounts=[each for each in (yield from store.accounts.list_health(now)) if not _goes_without_saying(each)],
+        accounts=[each for each in (yield from store.accounts.list_health(now)) if not _is_connected_built_in(each)],
         problems=(yield from store.problems.list_problems(now)),
         usage=total_of(usage),
         jobs=due[:_MAX_JOBS],
@@ -116,7 +116,7 @@ def _read(request: WebRequest, principal: Principal) -> Statements[Overview]:
     )
 
 
-def _goes_without_saying(account: AccountHealth) -> bool:
+def _is_connected_built_in(account: AccountHealth) -> bool:
     """Every gateway has these, and they are connected."""
     return account.platform in _BUILT_IN and account.connected_since is not None
 

@@ -148,7 +148,6 @@ def _title(label: str, parts: Sequence[float], series: Sequence[str], unit: str)
 _SPANS = {"7": "7 days", "30": "30 days", "90": "90 days", "365": "a year"}
 _METRICS = {"tokens": ("tokens in", "tokens out"), "cost": ("cost",), "turns": ("turns",)}
 _MAX_ROWS = 20
-_UNNAMED = {GroupBy.PERSON: "(nobody)", GroupBy.MODEL: "(unknown)", GroupBy.DAY: ""}
 
 
 @page("/usage")
@@ -162,7 +161,7 @@ async def usage(request: WebRequest) -> Response:
     since = datetime.combine(days[0], time.min, zone)
     found = await request.browse(lambda who: request.store.usage.totals_by(by, who, since=since, zone=zone))
     names = await list_names(request) if by is GroupBy.PERSON else {}
-    table = {_shown(str(name), names) or _UNNAMED[by]: spent for name, spent in found.items()}
+    table = {_shown(str(name), names) or by.unnamed: spent for name, spent in found.items()}
     unit = currency_of(request.services.config()) if metric == "cost" else ""
     return show_page(
         request,
