@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from palaver.cli.trace import print_trace
-from palaver.model.access import AccessRole, Grant
 from palaver.model.key import GroupScope, Scope, ScopedSetting, derive_key
 from palaver.model.source import Source
 from palaver.model.turn import BusyMode, outbound_to
@@ -18,7 +17,6 @@ from tests.engine.gateway import OPERATOR, NoPauses, until
 from tests.engine.places import between
 from tests.store.world import cause
 
-ADMINS = (Grant(role=AccessRole.ADMIN),)
 SHARED = ScopedSetting(default=Scope(group=GroupScope.SHARED))
 
 

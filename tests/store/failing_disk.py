@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import apsw
 import pytest
@@ -21,8 +21,6 @@ from palaver.db.transaction import Row
 from tests.store.interruptions import try_again
 
 __all__ = ["DiskError", "FailingDisk", "failing_every", "installed"]
-
-T = TypeVar("T")
 
 _URI_FLAGS = apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import NotFound
 from palaver.model.session import Principal
 from palaver.model.transcript import Role, ToolCall
@@ -55,12 +54,6 @@ async def parked(world: World) -> Turn:
     await world.store.transact(turns.append_to_turn(turn, [called]))
     await world.store.transact(turns.halt(turn, TurnState.PARKED, world.now, asked="c1"))
     return turn
-
-
-@transaction
-def nothing() -> Statements[str]:
-    yield from ()
-    return ""
 
 
 async def test_a_message_is_known_by_its_id_to_its_sender(world: World) -> None:

@@ -12,7 +12,6 @@ from standardwebhooks import Webhook
 from palaver.platforms.webhook.signature import Scheme, SignatureError, decode_secret, sign, verify
 
 NOW = datetime(2021, 2, 25, 15, 2, 10, tzinfo=UTC)
-TIME = str(int(NOW.timestamp()))
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105 - of the specification
 MESSAGE = "msg_p5jXN8AQM9LWM0D4loKWxJek"
 BODY = b'{"test": 2432232314}'

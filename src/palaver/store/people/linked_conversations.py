@@ -16,17 +16,15 @@ from palaver.model.source import identity_of
 from palaver.model.turn import Received
 from palaver.store.conversations import attach, undo_log
 from palaver.store.conversations.sessions import check_not_busy, end, open_by_key, reopen, route
-from palaver.store.conversations.visibility import get
+from palaver.store.conversations.visibility import get, select_sessions
 from palaver.store.queue import inbox
 from palaver.store.queue.turn_control import abandon_parked, request_stop
 from palaver.store.records import (
     INBOX_COLUMNS,
-    SESSION_COLUMNS,
     micros,
     placeholders,
     readable,
     received_of,
-    session_of,
     source_of,
 )
 from palaver.store.results import OperationKind
@@ -71,13 +69,8 @@ def separate(old_person: str, people: People, now: datetime) -> Statements[list[
 
 def _sessions_of(people: People) -> Statements[list[Session]]:
     names = sorted(_everyone(people))
-    rows = yield (
-        f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.no IN"
-        f" (SELECT session_no FROM participants WHERE left_at IS NULL AND identity IN ({placeholders(names)}))"
-        " ORDER BY s.no",
-        tuple(names),
-    )
-    return list(readable(session_of, rows))
+    theirs = f"SELECT session_no FROM participants WHERE left_at IS NULL AND identity IN ({placeholders(names)})"
+    return (yield from select_sessions(f"s.no IN ({theirs}) ORDER BY s.no", *names))
 
 
 def _everyone(people: People) -> frozenset[str]:
@@ -176,8 +169,7 @@ def _vacate(session: Session, new: SessionKey, now: datetime) -> Statements[None
     if session.ended is not None or operation is None or operation.session_number != session.number:
         return
     yield from undo_log.mark_undone(operation.number, now)
-    rows = yield f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.id = ?", (operation.from_session,)
-    for before in readable(session_of, rows):
+    for before in (yield from select_sessions("s.id = ?", operation.from_session)):
         if before.key == old and before.ended is not None:
             yield from reopen(before.number, old, now, human=False)
             yield from route(old, before.number, before.origin)

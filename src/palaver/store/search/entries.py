@@ -6,7 +6,7 @@ from typing import NamedTuple
 from palaver.db.transaction import Row, Statements, Value, transaction
 from palaver.model.session import Principal, Session
 from palaver.model.transcript import Entry, UnreadableEntry
-from palaver.store.conversations.visibility import Filter, get_visible, visible_to
+from palaver.store.conversations.visibility import Filter, get_visible, select_sessions, visible_to
 from palaver.store.records import SEQS, SESSION_COLUMNS, entries_of, placeholders, readable, session_of
 from palaver.store.search.index import Document, make_documents
 
@@ -146,8 +146,8 @@ def visible_titles(
 
 @transaction
 def load_sessions(numbers: Sequence[int]) -> Statements[dict[int, Session]]:
-    rows = yield f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.no IN ({placeholders(numbers)})", tuple(numbers)
-    return {session.number: session for session in readable(session_of, rows)}
+    found = yield from select_sessions(f"s.no IN ({placeholders(numbers)})", *numbers)
+    return {session.number: session for session in found}
 
 
 @transaction

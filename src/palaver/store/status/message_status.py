@@ -16,7 +16,7 @@ from palaver.model.value import value
 from palaver.model.view import open_calls_of_turn
 from palaver.store.conversations.sessions import open_by_key
 from palaver.store.conversations.transcript import load_turn
-from palaver.store.conversations.visibility import Filter, get_visible, messages_visible_to, visible_to
+from palaver.store.conversations.visibility import Filter, get_visible, messages_visible_to, select_sessions, visible_to
 from palaver.store.queue.cause import CauseKind
 from palaver.store.queue.inbox import OPEN_TURN, ORIGINAL, SAME_MESSAGE, get_message
 from palaver.store.queue.turn_control import record_answers
@@ -25,7 +25,6 @@ from palaver.store.records import (
     DELIVERY_COLUMNS,
     REPLIES,
     SELECT_RECEIVED,
-    SESSION_COLUMNS,
     chat_columns,
     delivery_of,
     entries_of,
@@ -34,7 +33,6 @@ from palaver.store.records import (
     readable,
     received_of,
     reply_span,
-    session_of,
 )
 from palaver.store.status.trace import visible_turn
 
@@ -223,12 +221,12 @@ def sessions_by_key(
     longer = [(f"{text}-", f"{text}-g", len(text) + 1, f"{text}-") for text in texts if with_suffixes]
     # The range finds them in the index, under any collation; the comparison keeps only what begins with the key.
     either = " OR ".join([f"s.key IN ({placeholders(keys)})", *([_BEGINS_ALIKE] * len(longer))])
-    rows = yield (
-        f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE ({either}) AND {seen.sql}"
-        " ORDER BY s.last_active DESC, s.no DESC LIMIT 100",
-        (*texts, *(each for values in longer for each in values), *seen.values),
+    return (
+        yield from select_sessions(
+            f"({either}) AND {seen.sql} ORDER BY s.last_active DESC, s.no DESC LIMIT 100",
+            *(*texts, *(each for values in longer for each in values), *seen.values),
+        )
     )
-    return list(readable(session_of, rows))
 
 
 _BEGINS_ALIKE = "(s.key >= ? AND s.key < ? AND substr(s.key, 1, ?) = ?)"
