@@ -13,6 +13,7 @@ from palaver.model.text import (
     counted,
     escape_invisible,
     last_cut,
+    listed,
     one_line,
     quoted,
     strip_markdown,
@@ -111,6 +112,14 @@ def test_one_and_many() -> None:
     assert [counted(number, "entry") for number in (1, 2)] == ["1 entry", "2 entries"]
     assert [counted(number, "row is", "rows are") for number in (1, 2)] == ["1 row is", "2 rows are"]
     assert counted(3, "day") == "3 days"
+
+
+@pytest.mark.parametrize(
+    ("count", "told"),
+    [(0, ""), (1, "0"), (2, "0, 1"), (20, ", 18, 19"), (21, ", 18, 19 and 1 more"), (500, ", 18, 19 and 480 more")],
+)
+def test_a_long_list_says_how_many_more_there_are(count: int, told: str) -> None:
+    assert listed(map(str, range(count))).endswith(told)
 
 
 def test_shown_is_quoted_and_short() -> None:

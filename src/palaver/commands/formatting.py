@@ -1,6 +1,6 @@
 """Format sessions, times, counts and traces for people."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta, tzinfo
 from enum import StrEnum
 from typing import NamedTuple
@@ -15,7 +15,6 @@ from palaver.store.archive.render import moment_text
 from palaver.store.status.trace import DeliveryTrace, InboundTrace, Trace, TurnTrace
 
 _MAX_QUOTE_CHARS = 80
-_PAGE_SIZE = 20
 
 
 def in_quotes(text: str, limit: int = _MAX_QUOTE_CHARS) -> str:
@@ -34,13 +33,6 @@ def session_name(session: Session) -> str:
 def session_phrase(session: Session) -> str:
     """Return the session's name for use in a sentence."""
     return in_quotes(session.title) if session.title else f"the untitled conversation {session.id}"
-
-
-def listed(names: Iterable[str]) -> str:
-    """Return `a, b, c`, or the first names and how many more there are."""
-    every = list(names)
-    more = len(every) - _PAGE_SIZE
-    return ", ".join(every) if more <= 0 else f"{', '.join(every[:_PAGE_SIZE])} and {more} more"
 
 
 _STEPS = (

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from palaver.commands.formatting import in_quotes, listed, session_phrase
+from palaver.commands.formatting import in_quotes, session_phrase
 from palaver.commands.registry import CommandGroup, is_admin
 from palaver.commands.sessions import drop_pending_question
 from palaver.db.transaction import Statements, transaction
@@ -13,6 +13,7 @@ from palaver.model.errors import BadArgument, NotAllowed
 from palaver.model.label import Label
 from palaver.model.session import Session
 from palaver.model.source import DM, Source, identity_of, named_identity
+from palaver.model.text import listed
 from palaver.model.turn import outbound_to
 from palaver.store.accounts import NamedHome
 from palaver.store.people import access_rules

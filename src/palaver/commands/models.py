@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from palaver.commands.formatting import listed
 from palaver.commands.registry import CommandGroup
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.commands import CommandContext
@@ -10,7 +9,7 @@ from palaver.model.command import Arg, Invocation
 from palaver.model.errors import BadArgument
 from palaver.model.quotas import QuotaKind, period_start
 from palaver.model.session import Counters, ModelOverride, Principal, Session, UsageTotal, find_models, model_name
-from palaver.model.text import counted
+from palaver.model.text import counted, listed
 from palaver.protocols.agent import Choosing
 from palaver.store.store import Store
 

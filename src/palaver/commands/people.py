@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
-from palaver.commands.formatting import listed, session_phrase
+from palaver.commands.formatting import session_phrase
 from palaver.commands.registry import CommandGroup, direct_chat_only
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine.commands import CommandContext
@@ -16,7 +16,7 @@ from palaver.model.key import DmScope
 from palaver.model.people import OFFER_LIFETIME, code_hash, make_code, parse_code
 from palaver.model.session import Session
 from palaver.model.source import DM, Source, named_identity, readable_identity
-from palaver.model.text import counted
+from palaver.model.text import counted, listed
 from palaver.store.people.links import Unlinked
 from palaver.store.people.people import Identity, Offer, Party, Person
 from palaver.store.queue.cause import CauseKind, SendCause

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from palaver.db.conversions import CONVERSIONS
 from palaver.db.transaction import Lock, Statements, Transaction, transaction
 from palaver.model.errors import NewerSchema, StoreInUse
+from palaver.model.text import listed
 
 _NAME = "hashtextextended('gateways of palaver in ' || current_schema(), 0)"
 HOLD_SCHEMA = f"SELECT pg_advisory_lock_shared({_NAME})"
@@ -52,8 +53,7 @@ def refuse_running_gateways() -> Statements[None]:
         (),
     )
     names = [row[0] for row in held]
-    more = f" and {len(names) - _MAX_NAMED_GATEWAYS} more" if len(names) > _MAX_NAMED_GATEWAYS else ""
-    raise StoreInUse(f"gateways still use it ({'; '.join(names[:_MAX_NAMED_GATEWAYS])}{more}): stop them first")
+    raise StoreInUse(f"gateways still use it ({listed(names, _MAX_NAMED_GATEWAYS, '; ')}): stop them first")
 
 
 SQLITE = {

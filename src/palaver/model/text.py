@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections.abc import Iterable
 from functools import lru_cache
 
 _BREAKS = re.compile(r"[\n\r\t\v\f\x1c-\x1f\x85\u2028\u2029]+")
@@ -69,6 +70,13 @@ def escape_invisible(text: str) -> str:
 def counted(count: int, one: str, several: str = "") -> str:
     """Return `1 session`, `2 sessions`, `0 entries`, or with the words for several: `2 rows are`."""
     return f"{count} {one if count == 1 else several or _Y.sub('ie', one) + 's'}"
+
+
+def listed(names: Iterable[str], most: int = 20, separator: str = ", ") -> str:
+    """Return `a, b, c`, or the first ones and how many more there are."""
+    every = list(names)
+    more = f" and {len(every) - most} more" if len(every) > most else ""
+    return f"{separator.join(every[:most])}{more}"
 
 
 def quoted(text: str) -> str:

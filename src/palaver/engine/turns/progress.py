@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 
-from palaver.model.text import as_code, one_line
+from palaver.model.text import as_code, listed, one_line
 
 DELAY_SECONDS = 2.0
 """Tools that take less are not worth a message."""
@@ -57,7 +57,6 @@ class ToolProgress:
 def describe_tools(names: Sequence[str], seconds: float, said: str = "") -> str:
     """Return one line: Using `search`, `terminal` (1 min 5 s): `page 3 of 9`."""
     named = [as_code(one_line(name, _NAME_LENGTH)) for name in dict.fromkeys(names)]
-    more = f" and {len(named) - _MAX_NAMED} more" if len(named) > _MAX_NAMED else ""
     minutes, rest = divmod(int(seconds), 60)
     took = f"{minutes} min {rest} s" if minutes else f"{rest} s"
-    return f"Using {', '.join(named[:_MAX_NAMED])}{more} ({took}){f': {as_code(said)}' if said else ''}"
+    return f"Using {listed(named, _MAX_NAMED)} ({took}){f': {as_code(said)}' if said else ''}"

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from palaver.db.transaction import Transaction
+from palaver.model import text
 from palaver.model.errors import StoreError
 
 Transact = Callable[[Transaction[None]], Awaitable[None]]
@@ -61,6 +62,4 @@ def repair_step(deed: str) -> str:
 
 def listed(names: Iterable[str]) -> str:
     """Return the first few, and how many more there are."""
-    found = list(names)
-    more = f" and {len(found) - MAX_LISTED} more" if len(found) > MAX_LISTED else ""
-    return f"{'; '.join(found[:MAX_LISTED])}{more}"
+    return text.listed(names, MAX_LISTED, "; ")
