@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from palaver.model.access import AccessRole, Grant
 from palaver.model.key import ScopedSetting
 from palaver.model.revision import RevisionPolicy
 from palaver.model.transcript import ToolCall
-from palaver.model.turn import QuestionMode
+from palaver.model.turn import BusyMode, Outbound, QuestionMode
 from palaver.model.view import INTERRUPTED, NOT_RUN, open_calls
 from palaver.protocols.adapter import Limits
 from palaver.protocols.agent import (
@@ -23,11 +24,13 @@ from palaver.protocols.agent import (
     FailureKind,
     Final,
     Request,
+    TextDelta,
     ToolCalled,
     ToolReturned,
 )
 from palaver.store.status.invariants import violations
 from palaver.store.status.trace import find_traces
+from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Scripted, heard, noted
 from tests.engine.gateway import OPERATOR, Bench, NoPauses, running, until
@@ -57,6 +60,47 @@ async def test_what_a_person_says_is_done_at_once(store_url: str, command: str, 
         assert told in await here.texts()
         assert not any("restarted" in text for text in await here.texts())
         assert await here.store.read(violations()) == []
+
+
+class _SlowDrafts(FakeAdapter):
+    """A platform that takes its time to show what the agent says before it asks."""
+
+    def __init__(self, world: FakePlatform) -> None:
+        super().__init__(world)
+        self.is_showing, self.go = asyncio.Event(), asyncio.Event()
+
+    async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        if outbound.text == "let me see":
+            self.is_showing.set()
+            await self.go.wait()
+        return await super().send(outbound, idempotency_key=idempotency_key)
+
+
+@pytest.mark.parametrize("said", ["/stop", "never mind"])
+async def test_a_turn_that_was_stopped_asks_nothing(tmp_path: Path, said: str) -> None:
+    async def asks(request: Request) -> AsyncGenerator[Event]:
+        if heard(request) == "never mind":
+            yield Final(text="as you like")
+            return
+        yield TextDelta("let me see")
+        yield ApprovalNeeded(call=ToolCall(id="c", name="look"), question="May I?")
+
+    world, interrupts = FakePlatform(), ScopedSetting(default=BusyMode.INTERRUPT)
+    adapter = _SlowDrafts(world)
+    async with running(tmp_path / "p.db", world, agent=Scripted(asks), adapters=[adapter], busy=interrupts) as here:
+        chat = world.dm(alice := world.person("alice"))
+        await chat.say(alice, "look")
+        await adapter.is_showing.wait()
+        await chat.say(alice, said)
+        await until(partial(_is_stopped, here))
+        adapter.go.set()
+        await here.settled()
+        assert [state for state in await states(here) if state == "parked"] == []
+        assert [message.text for message in chat.shown if "May I?" in message.text] == []
+
+
+async def _is_stopped(here: Bench) -> bool:
+    return any(each.stop.done() for each in here.engine._runner._running.values())  # pyright: ignore[reportPrivateUsage]
 
 
 async def test_a_turn_can_ask_again_and_again(tmp_path: Path) -> None:

@@ -150,6 +150,9 @@ class TurnCompletion:
         # A client that offered a tool sees the call itself, and answers it.
         is_client_tool = needed.call.name in running.offered
         question = [] if is_client_tool else await self._question(running, needed)
+        if running.stop.done() and not running.resumes:  # somebody stopped it before it could ask
+            await self.stop(running, running.stop.result())
+            return
         halt = turns.halt(
             turn,
             TurnState.PARKED,
