@@ -405,3 +405,14 @@ async def _until_long(stream: AsyncIterator[Event | None]) -> AsyncGenerator[Eve
             yield event
             if event.body["text"] == "x" * 999:
                 return
+
+
+async def test_a_position_from_before_a_restore_is_not_waited_for(window: Opened, client: httpx.AsyncClient) -> None:
+    alice = Person(terminal_socket(window.config), "main")
+    position = {"last-event-id": "0.999999/00000000.0"}
+    async with alice.present(), client.stream("GET", "/events", headers=position, timeout=60) as answer:
+        ear = Ear(answer.aiter_lines())
+        name, _ = await ear.next()
+        await alice.say("one")
+        assert len(await ear.entries(2)) == 2
+        assert name == "reset"

@@ -254,8 +254,10 @@ class Hub:
         `watch` is the session whose growing answers the reader shows as HTML. The stream ends if the reader is too
         slow, or the server stops.
         """
-        with self._subscribe(caller, await self._newest(), watch) as (feed, reader):
-            known = _POSITION.fullmatch(position or "")
+        newest, known = await self._newest(), _POSITION.fullmatch(position or "")
+        if known and _order(known[1]) > _order(newest):
+            known = None  # of a database that was restored since: what comes now would seem old
+        with self._subscribe(caller, newest, watch) as (feed, reader):
             at, hints = known.groups() if known else (reader.since, self._hints)
             # From here on events are queued for this reader. A client that is cut off before it has read the missed
             # hints must get them again, so they carry the count from before.

@@ -96,7 +96,8 @@ class MessageSchema(Schema, frozen=True, kw_only=True):
     notices: list[str]
     """What the gateway answered: to a command, with a question, or with an error."""
     waits_for: str | None
-    """`approval` if a person has to approve something, `tools` if you have to run a tool, else null."""
+    """`approval` if a person has to approve something, `answer` if the agent asks something, `tools` if you have to run
+    a tool, else null."""
     calls: list[CallSchema]
     """The tool calls to run."""
     files: list[FileSchema]
