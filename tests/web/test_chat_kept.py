@@ -3,12 +3,15 @@
 import asyncio
 import json
 import re
+from datetime import timedelta
 
 import pytest
 from playwright.async_api import Browser, BrowserContext, Page, Route, expect
 
+from palaver.model.source import Source
+from palaver.protocols.clock import SystemClock
 from tests.web.conftest import Opened, becomes
-from tests.web.demo_data import OPERATOR
+from tests.web.demo_data import OPERATOR, Stage
 from tests.web.test_chat_window import HIDE, answered, chromium, opened_tab, owner, say, scroll_up, shared
 
 __all__ = ["chromium", "owner", "shared"]
@@ -166,11 +169,19 @@ async def test_who_was_logged_out_elsewhere_is_not_called_offline(shared: Opened
     await tab.goto(await shared.link())
     await tab.wait_for_url(f"{shared.url}/")
     await tab.goto(f"{shared.url}/chat/logged-out")
+    await say(tab, "one")
+    await answered(tab, "You said: one")
+    await tab.get_by_label("Edit and send again").click()
+    await tab.get_by_label("Edited message").fill("one and a half")
     await context.clear_cookies()
     await tab.evaluate(CLOSE)
     await tab.evaluate(OPEN)
     banner = tab.get_by_role("status").filter(has_text="You were logged out.")
     await expect(banner.get_by_role("link", name="Log in")).to_be_visible()
+    async with tab.expect_response("**/login?*"):
+        await tab.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    await expect(tab.get_by_label("Edited message")).to_have_value("one and a half")
+    await expect(banner).to_be_visible()
     await context.close()
 
 
@@ -192,3 +203,44 @@ async def test_text_from_right_to_left_begins_at_the_right(shared: Opened, owner
         text = tab.get_by_label("Message", exact=True)
         await text.fill(words)
         assert await text.evaluate("(text) => text.matches(':dir(rtl)')")
+
+
+async def test_a_list_that_goes_on_has_each_heading_once_and_whole_titles(
+    shared: Opened, owner: BrowserContext
+) -> None:
+    title = "x" * 99 + "z"
+    stage = Stage(shared.store, SystemClock().now() - timedelta(days=100))
+    for number in range(50):
+        await stage.exchange(Source(platform="web", chat_id=f"owner/h{number}", user_id="owner"), "hello", "hi")
+    async with opened_tab(owner, f"{shared.url}/chat/headings") as tab, shared.visit() as other:
+        await say(tab, "hello")
+        await answered(tab, "You said: hello")
+        session = await tab.locator("#chat-head").get_attribute("data-session")
+        assert (await other.post(f"/chat/-/{session}/rename", data={"title": title})).status_code == 200
+        row = tab.locator(f"#c-{session}")
+        await expect(row.locator(".name")).to_have_text(title)
+        rows = tab.locator("#chat-list li")
+        await expect(rows).to_have_count(40)
+        await tab.get_by_role("button", name="Show more").click()
+        await expect(rows).not_to_have_count(40)
+        headings = await tab.locator("#chat-list h2").all_inner_texts()
+        assert len(headings) == len(set(headings))
+        counts = await tab.locator("#chat-list ul").evaluate_all("(lists) => lists.map((each) => each.children.length)")
+        assert sum(counts) == await rows.count()
+
+
+async def test_who_does_not_see_the_page_hears_how_the_answer_goes_on(shared: Opened, owner: BrowserContext) -> None:
+    async with opened_tab(owner, f"{shared.url}/chat/heard") as tab:
+        heard = tab.get_by_role("status").filter(has_text=re.compile("^(Answer|Stop|Wait)"))
+        await expect(heard).to_have_count(0)
+        await say(tab, "hello")
+        await expect(heard).to_have_text("Answered.")
+        await say(tab, "!slow 600 never")
+        await expect(heard).to_have_text("Answering.")
+        await tab.get_by_role("button", name="Stop").click()
+        await expect(heard).to_have_text("Stopped.")
+        await say(tab, "!approve it")
+        await expect(heard).to_have_text("Waits for you.")
+        await tab.reload()
+        await expect(tab.get_by_role("button", name="Approve")).to_be_visible()
+        await expect(heard).to_have_count(0)

@@ -85,6 +85,7 @@ function setOffline(isOffline, isLoggedOut = false) {
   document.getElementById("offline").hidden = !isOffline || isLoggedOut;
 }
 addEventListener("offline", () => setOffline(true));
+document.addEventListener("chat:logged-out", () => setOffline(true, true));
 addEventListener("online", () => { if (stream.isOpen) setOffline(false); });
 
 // What is written here, on its way

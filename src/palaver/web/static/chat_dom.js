@@ -71,7 +71,8 @@ function next(node, keeps) {
 
 export async function fetchFragment(address, signal) {
   const answer = await fetch(address, { headers: { "x-fragment": "1", accept: "text/html" }, credentials: "same-origin", signal });
-  if (answer.redirected && new URL(answer.url).pathname === "/login") { location.reload(); return null; }
+  // The page stays, with what somebody writes in it.
+  if (answer.redirected && new URL(answer.url).pathname === "/login") { document.dispatchEvent(new CustomEvent("chat:logged-out")); return null; }
   if (!answer.ok) throw Object.assign(new Error(await errorText(answer)), { status: answer.status });
   return new DOMParser().parseFromString(await answer.text(), "text/html");
 }

@@ -78,6 +78,13 @@ export class ChatList {
       for (const control of fresh.querySelectorAll("button.more")) control.remove();
       // What was used meanwhile has moved up.
       for (const row of more.querySelectorAll("li[id]")) if (fresh.getElementById(row.id)) row.remove();
+      // A page goes on in the group in which the one before ends.
+      const [group, rest] = [[...fresh.querySelectorAll("h2")].at(-1), more.querySelector("h2")];
+      if (group && rest?.textContent === group.textContent) {
+        group.nextElementSibling.append(...rest.nextElementSibling.children);
+        rest.nextElementSibling.remove();
+        rest.remove();
+      }
       fresh.body.append(...more.body.childNodes);
     }
     return fresh;

@@ -24,6 +24,7 @@ export class Messages {
     resized.observe(this.list);
     document.getElementById("newest").addEventListener("click", () => { this.isFollowing = true; this.dropOlder(); this.toEnd(); this.onScroll(); });
     this.toEnd();
+    this.announce();
   }
 
   get list() { return document.getElementById("messages"); }
@@ -136,7 +137,18 @@ export class Messages {
     if (isOther) this.isFollowing = true;
     if (this.isFollowing) { this.dropOlder(); this.toEnd(); }
     this.readHead();
+    this.announce();
     document.dispatchEvent(new CustomEvent("chat:fresh"));
+  }
+
+  // People who do not see the page hear how the last answer goes on.
+  announce() {
+    const answer = [...this.list.querySelectorAll(".message.answer")].at(-1);
+    const [before, now] = [this.heard, { turn: Number(answer?.dataset.turn), state: answer ? stateOf(answer) : "" }];
+    this.heard = now;
+    if (before && (now.turn > (before.turn || 0) || (now.turn === before.turn && now.state !== before.state))) {
+      document.getElementById("heard").textContent = now.state;
+    }
   }
 
   // What has grown since the page was made is not taken back.
@@ -247,6 +259,13 @@ class Page {
     this.item.style.height = `${this.item.offsetHeight}px`;
     this.list.remove();
   }
+}
+
+function stateOf(answer) {
+  if (answer.classList.contains("running")) return "Answering.";
+  if (answer.querySelector(".asks")) return "Waits for you.";
+  if (answer.querySelector(".failed")) return "Not answered.";
+  return answer.querySelector(".stopped") ? "Stopped." : "Answered.";
 }
 
 // A person who writes instructions keeps what they wrote.
