@@ -6,12 +6,13 @@ Other rooms may use `opened` for a window over any configuration.
 import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
 import pytest
+import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright, expect
 
 from palaver.agents.plugins import agent_options
@@ -140,15 +141,29 @@ async def becomes(page: Page, expression: str) -> None:
             await asyncio.sleep(0.02)
 
 
-@pytest.fixture
-async def browser() -> AsyncIterator[Browser]:
+@asynccontextmanager
+async def started_chromium() -> AsyncGenerator[Browser]:
     if not CHROMIUM.exists():
         pytest.fail(f"{CHROMIUM} is missing: install it, for example with `apt-get install chromium-headless-shell`")
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGS)
-        async with AsyncExitStack() as stack:
-            stack.push_async_callback(browser.close)
+        try:
             yield browser
+        finally:
+            await browser.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def chromium() -> AsyncIterator[Browser]:
+    """One browser for a module whose tests run on one loop."""
+    async with started_chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    async with started_chromium() as browser:
+        yield browser
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Page
 
 from palaver.protocols.clock import SystemClock
-from tests.web.conftest import ARGS, CHROMIUM, Opened, config_file, opened
+from tests.web.conftest import Opened, config_file, opened, started_chromium
 from tests.web.demo_data import furnish
 
 FOLDER = Path(__file__).parents[2] / "docs/pictures"
@@ -51,8 +51,7 @@ async def take(folder: Path, names: Sequence[str] = (), *, everything: bool = Fa
         url = f"{home}/palaver.db"
         await furnish(url, SystemClock().now())
         file = config_file(Path(home), _MODEL)
-        async with opened(file.load().config, file=file) as window, async_playwright() as playwright:
-            browser = await playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGS)
+        async with opened(file.load().config, file=file) as window, started_chromium() as browser:
             if not names or set(names) - {"transcript", "settings"}:
                 await _talk(browser, window)
             for size, (width, height) in _SIZES.items():
@@ -63,7 +62,6 @@ async def take(folder: Path, names: Sequence[str] = (), *, everything: bool = Fa
                         if (everything or usual or name in {"sessions", "transcript"}) and (not names or name in names):
                             await _picture(page, window, path, folder / f"{name}-{size}-{theme}.png")
                     await page.context.close()
-            await browser.close()
 
 
 async def _talk(browser: Browser, window: Opened) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from axe_playwright_python.base import AXE_SCRIPT
-from playwright.async_api import Browser, BrowserContext, Page, Route, ViewportSize, async_playwright, expect
+from playwright.async_api import Browser, BrowserContext, Page, Route, ViewportSize, expect
 from playwright.async_api import Error as PlaywrightError
 
 from palaver.config.agents import EchoAgentConfig
@@ -19,7 +19,7 @@ from palaver.config.web import WebConfig
 from palaver.gateway.terminal import terminal_socket
 from palaver.protocols.clock import SystemClock
 from tests.platforms.terminal.people import Person
-from tests.web.conftest import ARGS, CHROMIUM, Opened, becomes, opened
+from tests.web.conftest import Opened, becomes, opened
 from tests.web.demo_data import HOSTILE, OPERATOR, Stage, dm, furnish
 from tests.web.test_server import HIDE
 
@@ -57,16 +57,6 @@ async def shared(home: Path) -> AsyncIterator[Opened]:
     agent = EchoAgentConfig(streams=True, delay=timedelta(milliseconds=25))
     async with opened(Config(data_dir=home, store=url, web=WebConfig(), agent=agent)) as window:
         yield window
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def chromium() -> AsyncIterator[Browser]:
-    if not CHROMIUM.exists():
-        pytest.fail(f"{CHROMIUM} is missing: install it, for example with `apt-get install chromium-headless-shell`")
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGS)
-        yield browser
-        await browser.close()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

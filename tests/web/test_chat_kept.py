@@ -12,9 +12,9 @@ from palaver.model.source import Source
 from palaver.protocols.clock import SystemClock
 from tests.web.conftest import Opened, becomes
 from tests.web.demo_data import OPERATOR, Stage
-from tests.web.test_chat_window import HIDE, answered, chromium, opened_tab, owner, say, scroll_up, shared
+from tests.web.test_chat_window import HIDE, answered, opened_tab, owner, say, scroll_up, shared
 
-__all__ = ["chromium", "owner", "shared"]
+__all__ = ["owner", "shared"]
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, BrowserContext, Page, ViewportSize, async_playwright, expect
+from playwright.async_api import Browser, BrowserContext, Page, ViewportSize, expect
 
 from palaver.config.agents import EchoAgentConfig
 from palaver.config.model import Config
@@ -17,7 +17,7 @@ from palaver.model.source import Source
 from palaver.protocols.clock import SystemClock
 from palaver.store.opening import open_store
 from tests.platforms.terminal.people import Person
-from tests.web.conftest import ARGS, CHROMIUM, Opened, becomes, opened
+from tests.web.conftest import Opened, becomes, opened
 from tests.web.demo_data import HOSTILE, OPERATOR, Stage, dm
 from tests.web.hostile import HOSTILE_MARKDOWN
 from tests.web.test_browser import problems
@@ -65,14 +65,6 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Open
     agent = EchoAgentConfig(streams=True, delay=timedelta(milliseconds=15))
     async with opened(Config(data_dir=home, store=url, web=WebConfig(), agent=agent)) as window:
         yield window
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def chromium() -> AsyncIterator[Browser]:
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGS)
-        yield browser
-        await browser.close()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

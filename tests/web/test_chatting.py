@@ -8,12 +8,12 @@ from zoneinfo import ZoneInfo
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Page, Route, async_playwright, expect
+from playwright.async_api import Browser, Page, Route, expect
 
 from palaver.config.limits import LimitsConfig
 from palaver.config.model import Config
 from palaver.config.web import WebConfig
-from tests.web.conftest import ARGS, CHROMIUM, Opened, becomes, opened
+from tests.web.conftest import Opened, becomes, opened
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -32,14 +32,6 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Open
     )
     async with opened(config) as window:
         yield window
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def chromium() -> AsyncIterator[Browser]:
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGS)
-        yield browser
-        await browser.close()
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, BrowserContext, Page, ViewportSize, async_playwright, expect
+from playwright.async_api import Browser, BrowserContext, Page, ViewportSize, expect
 
 from palaver.config.editor import ConfigFile
 from palaver.model.key import Scope, derive_key
@@ -16,7 +16,7 @@ from palaver.model.turn import Inbound
 from palaver.protocols.clock import SystemClock
 from palaver.store import accounts
 from tests.agents.fake_provider import Provider, Refuses, providing
-from tests.web.conftest import ARGS, CHROMIUM, Opened, becomes, config_file, opened
+from tests.web.conftest import Opened, becomes, config_file, opened
 from tests.web.demo_data import furnish
 from tests.web.test_browser import problems
 
@@ -48,16 +48,6 @@ async def shared(file: ConfigFile) -> AsyncIterator[Opened]:
     await furnish(config.store, SystemClock().now())
     async with opened(config, file=file) as window:
         yield window
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def chromium() -> AsyncIterator[Browser]:
-    if not CHROMIUM.exists():
-        pytest.fail(f"{CHROMIUM} is missing: install it, for example with `apt-get install chromium-headless-shell`")
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGS)
-        yield browser
-        await browser.close()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
