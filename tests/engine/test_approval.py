@@ -2,19 +2,21 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from palaver.commands.formatting import trace_steps
+from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
 from palaver.model.access import AccessRole, Grant
 from palaver.model.key import ScopedSetting
 from palaver.model.revision import RevisionPolicy
 from palaver.model.transcript import ToolCall
-from palaver.model.turn import BusyMode, Outbound, QuestionMode
+from palaver.model.turn import BusyMode, Outbound, QuestionMode, Turn, TurnState
 from palaver.model.view import INTERRUPTED, NOT_RUN, open_calls
 from palaver.protocols.adapter import Limits
 from palaver.protocols.agent import (
@@ -28,6 +30,7 @@ from palaver.protocols.agent import (
     ToolCalled,
     ToolReturned,
 )
+from palaver.store.queue import turn_control, turns
 from palaver.store.status.invariants import violations
 from palaver.store.status.trace import find_traces
 from palaver.testkit.adapter import FakeAdapter
@@ -97,6 +100,30 @@ async def test_a_turn_that_was_stopped_asks_nothing(tmp_path: Path, said: str) -
         await here.settled()
         assert [state for state in await states(here) if state == "parked"] == []
         assert [message.text for message in chat.shown if "May I?" in message.text] == []
+
+
+async def test_a_stop_in_the_moment_in_which_a_turn_asks_is_not_lost(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    halt = turns.halt
+
+    @transaction
+    def stop_first(turn: Turn, state: TurnState, now: datetime, **rest: Any) -> Statements[None]:
+        yield from turn_control.request_stop(turn.key, now, by="alice")
+        yield from halt(turn, state, now, **rest)
+
+    monkeypatch.setattr(turns, "halt", stop_first)
+    async with running(store_url, lease=SLOW, poll=SLOW) as here:
+        chat = here.world.dm(alice := here.world.person("alice"))
+        await chat.say(alice, "!approve it")
+        await until(partial(_is_over, here))
+        await here.settled()
+        assert [message.text for message in chat.shown if "/approve" in message.text] == []
+        assert await here.store.read(violations()) == []
+
+
+async def _is_over(here: Bench) -> bool:
+    return await states(here) in (["done"], ["failed"])
 
 
 async def _is_stopped(here: Bench) -> bool:

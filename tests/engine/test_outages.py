@@ -53,7 +53,7 @@ async def test_a_turn_that_was_parked_though_nobody_heard_so_is_not_taken_for_lo
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running(tmp_path / "p.db") as here:
-        happened = trouble(monkeypatch, here.store, "transact", "SET state = ?, halted", OUTAGE, done=True)
+        happened = trouble(monkeypatch, here.store, "transact", "pending_call = ?", OUTAGE, done=True)
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, "!approve")

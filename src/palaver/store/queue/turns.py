@@ -396,13 +396,14 @@ def halt(
     """Park a turn or mark it interrupted. Its messages stay with it until it is resumed.
 
     `asked` is the call that a parked turn needs approval for; without one it waits for its client. With `asks_anew`
-    earlier approvals no longer count.
+    earlier approvals no longer count. A turn that somebody stopped meanwhile asks nothing: who resumes it ends it.
     """
     spent = usage or NO_USAGE
     yield from _write(turn, [], spent)
     rows = yield (
-        f"UPDATE turns SET state = ?, halted = ?, error = ?, pending_call = ?, {_COUNT}"
-        " WHERE no = ? AND fence = ? AND state = 'running' RETURNING no",
+        "UPDATE turns SET state = CASE WHEN stopped_by IS NULL THEN CAST(? AS TEXT) ELSE 'interrupted' END,"
+        f" halted = ?, error = ?, pending_call = ?, {_COUNT}"
+        " WHERE no = ? AND fence = ? AND state = 'running' RETURNING state",
         (
             *(advance(turn.state, state).value, micros(now), error, asked),
             *(spent.model, *counted(spent), spent.prompt_tokens),
@@ -412,7 +413,8 @@ def halt(
     _refuse_stale(turn, rows)
     if asks_anew:
         yield "UPDATE turns SET approvals = NULL WHERE no = ?", (turn.number,)
-    yield from outbox.enqueue_parts(notices, SendCause(CauseKind.HALT, turn.number, str(turn.fence)), now)
+    if rows == [(state.value,)]:
+        yield from outbox.enqueue_parts(notices, SendCause(CauseKind.HALT, turn.number, str(turn.fence)), now)
     yield Notify(TURNS)
 
 
