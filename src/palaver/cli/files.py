@@ -30,12 +30,10 @@ def file(name: Id, *, output: Output = "", force: Force = False, store: StoreOpt
     found = ask(store, lambda opened: opened.read(attachments.find(name, OPERATOR)))
     blobs = blob_store()
     place = blobs.place(found.sha256 or "")
+    where = f"at {place}" if place else "not on this machine"
     if output:
         asyncio.run(_copy(name, blobs, found.sha256 or "", output, force=force))
-    if output:
         where = "on standard output" if output == _STANDARD_OUTPUT else f"in {output}"
-    else:
-        where = f"at {place}" if place else "not on this machine"
     described = f"{found.name.plain()}, {found.media_type}, {format_size(found.size)}: {where}"
     if output == _STANDARD_OUTPUT:
         print_note(described)

@@ -189,10 +189,10 @@ class Client:
 
     def _tell(self, value: wire.FromTerminal) -> bool:
         """Write a value; return whether there is a connection for it."""
-        is_connected = self._writer is not None and not self._writer.is_closing()
-        if self._writer is not None and is_connected:
-            self._writer.write(wire.encode(value))
-        return is_connected
+        if self._writer is None or self._writer.is_closing():
+            return False
+        self._writer.write(wire.encode(value))
+        return True
 
 
 async def _next(reader: asyncio.StreamReader) -> wire.FromGateway:

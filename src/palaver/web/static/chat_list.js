@@ -64,8 +64,9 @@ export class ChatList {
     this.isStale = true;
     if (this.isCatchingUp) return;
     this.isCatchingUp = true;
-    while (this.isStale) { this.isStale = false; await this.refresh(); }
-    this.isCatchingUp = false;
+    try {
+      while (this.isStale) { this.isStale = false; await this.refresh(); }
+    } finally { this.isCatchingUp = false; }
   }
 
   // As many pages as are shown, so that what somebody unfolded stays.
