@@ -32,7 +32,7 @@ def turn(workshop: Workshop, engine: Engine) -> Iterator[Figure]:
 
 async def _one_by_one(engine: Engine, turns: Sequence[Turn], url: str, other: str) -> Sides:
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(await open_store(url))
+        store = await stack.enter_async_context(await open_store(url, exclusive=True))
         scripts = await _scripts(engine, other, turns)
         raw = await engine.raw(other)
         stack.push_async_callback(raw.close)
@@ -61,7 +61,7 @@ def rate(name: str, engine: Engine, sides: Sides, note: str = "") -> Figure:
 async def sixty_four(engine: Engine, turns: Sequence[Turn], url: str, other: str) -> Sides:
     """Seconds per turn. The rows of the bare side are ready before the clock starts."""
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(await open_store(url))
+        store = await stack.enter_async_context(await open_store(url, exclusive=True))
         scripts = await _scripts(engine, other, turns)
         crowd = await engine.crowd(other)
         stack.push_async_callback(crowd.close)

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from palaver.db.high_water import HighWater, mark_path, read_mark
-from palaver.db.sqlite import MarkFile
+from palaver.db.high_water import HighWater, MarkFile, mark_path, read_mark
 from palaver.model.errors import StoreError
 from palaver.store.conversations.attachment_refs import kept_aside
 from palaver.store.conversations.blob_store import SET_ASIDE, BlobStore
@@ -142,11 +141,16 @@ async def test_a_mark_that_cannot_be_read_is_no_mark(folder: Path) -> None:
 
 
 def test_the_mark_only_rises_beside_another_process(tmp_path: Path) -> None:
-    gateway, command = (MarkFile(tmp_path / KEPT, HighWater(10, 10, 0, 10)) for _ in range(2))
+    """A gateway owns the database, and two commands write beside it."""
+    start = HighWater(10, 10, 0, 10)
+    gateway, *commands = (MarkFile(tmp_path / KEPT, start, is_shared=shared) for shared in (False, True, True))
     gateway.write(HighWater(20, 30, 0, 20))
-    command.write(HighWater(10, 11, 0, 10))
-    assert read_mark(tmp_path / KEPT) == HighWater(20, 30, 0, 20)
-    for each in (gateway, command):
+    commands[0].write(HighWater(10, 40, 0, 10))
+    commands[1].write(HighWater(10, 11, 0, 10))
+    assert read_mark(tmp_path / KEPT) == HighWater(20, 40, 0, 20)
+    gateway.write(HighWater(21, 35, 0, 20))
+    assert read_mark(tmp_path / KEPT) == HighWater(21, 40, 0, 20)
+    for each in (gateway, *commands):
         each.close()
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from palaver.db import postgres, postgres_batch
+from palaver.db import in_step, postgres, postgres_batch
 from palaver.db.transaction import ConstraintViolated, Lock, Notify, Statements, TryLock, keyed, transaction
 from palaver.model.errors import StoreError, StoreUnavailable
 from palaver.store.opening import open_store
@@ -159,7 +159,7 @@ async def test_statements_are_recognised_however_they_are_written(store: Store) 
 
 
 async def test_texts_that_are_forgotten_stop_no_batch(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres_batch, "_MAX_TEXTS", 1)
+    monkeypatch.setattr(in_step, "_MAX_TEXTS", 1)
 
     @transaction
     def several_texts(number: int) -> Statements[int]:

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from palaver.db.file_lock import FileLock
-from palaver.db.high_water import HighWater, mark_path
+from palaver.db.high_water import HighWater, MarkFile, mark_path
 from palaver.db.private_files import open_private, touch_private
-from palaver.db.sqlite import MarkFile
 from palaver.model.errors import StoreError
 
 NOBODY = 65534
@@ -52,7 +51,7 @@ def test_a_link_leads_to_no_other_file(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"palaver\.db\.lock"):
         FileLock(database).take()
     with pytest.raises(OSError, match=r"palaver\.db\.mark"):
-        MarkFile(database, HighWater())
+        MarkFile(database, HighWater(), is_shared=False)
     assert (other.read_text(), other.stat().st_mode & 0o777) == ("secret", 0o644)
 
 
@@ -76,7 +75,7 @@ def test_what_is_beside_a_database_belongs_to_its_owner(tmp_path: Path) -> None:
     database = tmp_path / "palaver.db"
     database.touch()
     os.chown(database, NOBODY, NOBODY)
-    MarkFile(database, HighWater())
+    MarkFile(database, HighWater(), is_shared=False)
     lock = FileLock(database)
     lock.take()
     lock.release()

@@ -10,6 +10,7 @@ import pytest
 
 from palaver.db import sqlite
 from palaver.db.schema import SQLITE, known_migrations, migrate_step, pending_migrations
+from palaver.db.sqlite_batch import run_statements
 from palaver.store import opening
 
 __all__ = ["copied_stores", "empty_store", "write_empty_store"]
@@ -24,7 +25,7 @@ def empty_store() -> sqlite3.Connection:
     db.execute("PRAGMA page_size = 2048")
     migrations = known_migrations()
     waiting = pending_migrations(migrations, _VERSION_TABLE)
-    sqlite.run_statements(db, iter(migrate_step(migrations, SQLITE, waiting)), set())
+    run_statements(db, iter(migrate_step(migrations, SQLITE, waiting)), set())
     return db
 
 

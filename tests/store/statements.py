@@ -60,8 +60,8 @@ class Recorder:
         self._test = set()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(postgres, "_run", self._noting(getattr(postgres, "_run")))  # noqa: B009 - it is private
-            fetch = self._noting_batch(getattr(postgres_batch.Batch, "_fetch"))  # noqa: B009
-            patch.setattr(postgres_batch.Batch, "_fetch", fetch)
+            fetch = self._noting_batch(getattr(postgres_batch, "_fetch"))  # noqa: B009
+            patch.setattr(postgres_batch, "_fetch", fetch)
             done = yield
         name = name_in_list(item)
         source = getsource(cast("Any", item).function)
@@ -82,9 +82,9 @@ class Recorder:
 
     def _noting_batch(self, fetch: Any) -> Any:
         @wraps(fetch)
-        async def noting(batch: object, text: object, members: Sequence[postgres_batch.Member]) -> Any:
+        async def noting(connection: object, text: object, members: postgres_batch.Members) -> Any:
             with self._noted([member.statement for member in members]):
-                return await fetch(batch, text, members)
+                return await fetch(connection, text, members)
 
         return noting
 

@@ -2,14 +2,15 @@
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
 import asyncpg
 
-from palaver.db.postgres_batch import BEGIN_BATCH, Batch, Batcher, Member, RunAlone, Text
+from palaver.db.in_step import RunAlone, Text
+from palaver.db.postgres_batch import BEGIN_BATCH, Batcher, Members, run_batch
 from palaver.db.postgres_servers import parse_servers, refuse_transaction_pooler
 from palaver.db.postgres_statements import LOCK, LOST, ROLLED_BACK, TRY_LOCK, is_transient, to_postgres
 from palaver.db.schema import HOLD_SCHEMA, READ_SCHEMA, check_schema, connection_name, refuse_running_gateways
@@ -286,11 +287,11 @@ class PostgresDatabase(Notifier):
         begin = self._begin(_READ if read_only else _WRITE)
         return await _on_connection(self._pool, partial(_in_transaction, work=work, begin=begin))
 
-    async def _attempt_batch(self, members: Sequence[Member]) -> None:
+    async def _attempt_batch(self, members: Members) -> None:
         async def run(connection: Connection) -> None:
             topics: set[str] = set()
             async with _transaction(connection, self._begin(BEGIN_BATCH), topics):
-                topics.update(await Batch(connection, members, self._positions).run())
+                topics.update(await run_batch(connection, members, self._positions))
 
         await _on_connection(self._pool, run)
 

@@ -1,34 +1,23 @@
 """SQLite: one writer thread that commits concurrent transactions together, and readers that never wait for it."""
 
 import asyncio
-import fcntl
 import logging
-import os
 import sqlite3
 import threading
 import time
-from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Generic, NamedTuple, TypeVar
-from zlib import crc32
+from typing import Any, NamedTuple, TypeVar
 
 from palaver.db.cipher import open_file
-from palaver.db.file_lock import FileLock, is_transient, is_writable
-from palaver.db.high_water import MEASURE, HighWater, mark_path, parse_mark
-from palaver.db.private_files import open_private, touch_private
-from palaver.db.transaction import (
-    Notifier,
-    Notify,
-    Row,
-    Statements,
-    Transaction,
-    fail_statement,
-    storable,
-    violation,
-)
+from palaver.db.file_lock import FileLock, is_writable
+from palaver.db.high_water import MEASURE, HighWater, MarkFile
+from palaver.db.in_step import Member, Text
+from palaver.db.private_files import touch_private
+from palaver.db.sqlite_batch import Members, accept_any_text, run_batch, run_member, run_read, store_error
+from palaver.db.transaction import KeyedTransaction, Notifier, Transaction
 from palaver.model.errors import StoreError, StoreUnavailable
 
 T = TypeVar("T")
@@ -95,104 +84,10 @@ def use_write_ahead_log(db: sqlite3.Connection) -> None:
 _WAL_ATTEMPTS = 100
 
 
-def run_statements(db: sqlite3.Connection, steps: Statements[T], notified: set[str]) -> T:
-    """Run every statement of a transaction on this connection. Locks need no statement: there is one writer."""
-    cursor = db.cursor()
-    try:
-        statement = next(steps)
-        while True:
-            rows: list[Row] = []
-            try:
-                if isinstance(statement, tuple):
-                    sql, values = statement
-                    if isinstance(values, tuple):
-                        rows = cursor.execute(sql, storable(values)).fetchall()
-                    else:
-                        cursor.executemany(sql, map(storable, values))
-                elif isinstance(statement, Notify):
-                    notified.add(statement.topic)
-            except sqlite3.Error as error:
-                fail_statement(steps, violation(error) if isinstance(error, sqlite3.IntegrityError) else error)
-            statement = steps.send(rows)
-    except StopIteration as finished:
-        return finished.value
-    finally:
-        cursor.close()  # A statement that failed halfway would keep its connection at the snapshot it reads.
-
-
-def _accept_any_text(db: sqlite3.Connection, error: sqlite3.Error) -> bool:
-    """Read text that is not UTF-8 as well as possible from now on, if that was the error; it is slower."""
-    if not str(error).startswith("Could not decode to UTF-8") or db.text_factory is not str:
-        return False
-    db.text_factory = _decode
-    return True
-
-
-def _decode(text: bytes) -> str:
-    return text.decode(errors="replace")
-
-
-_FIXES = {
-    "no such ": ". Run palaver doctor",
-    "attempt to write a readonly ": ". Make its file and its folder writable, or use another data directory",
-}
-
-
-def _store_error(problem: str, error: sqlite3.Error) -> StoreError:
-    fix = next((advice for said, advice in _FIXES.items() if str(error).startswith(said)), "")
-    store_error = (StoreUnavailable if is_transient(error) else StoreError)(f"{problem}: {error}{fix}")
-    store_error.__cause__ = error  # raised on another thread
-    return store_error
-
-
 def _unreachable(error: Exception) -> StoreUnavailable:
     unavailable = StoreUnavailable(f"the database cannot be reached: {error}")
     unavailable.__cause__ = error  # raised on another thread
     return unavailable
-
-
-def _run_read(db: sqlite3.Connection, work: Transaction[T]) -> T:
-    db.execute("BEGIN")
-    try:
-        return run_statements(db, iter(work), set())
-    finally:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-
-
-class _Job(Generic[T]):
-    """A transaction on its way to the writer thread and back to the event loop."""
-
-    __slots__ = ("error", "future", "result", "work")
-
-    def __init__(self, work: Transaction[T], future: "asyncio.Future[T]") -> None:
-        self.work = work
-        self.future = future
-        self.error: BaseException | None = None
-        self.result: T | None = None
-
-    def run(self, db: sqlite3.Connection, notified: set[str]) -> bool:
-        """Run it; return False if it failed or was cancelled, so that it must be rolled back."""
-        if self.future.cancelled():
-            return True
-        self.error = None
-        try:
-            self.result = run_statements(db, iter(self.work), notified)
-        except sqlite3.Error as error:
-            _accept_any_text(db, error)  # for the retry
-            self.error = _store_error("the database refused", error)
-        except BaseException as error:  # noqa: BLE001 - the caller handles it
-            self.error = error
-        return self.error is None and not self.future.cancelled()
-
-    def settle(self) -> None:
-        """Give the outcome to the future, on the thread of its loop."""
-        if self.future.done():
-            return
-        if self.error is not None:
-            self.future.set_exception(self.error)
-        else:
-            self.future.set_result(self.result)  # pyright: ignore[reportArgumentType]
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -202,57 +97,6 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return found.st_dev, found.st_ino
-
-
-_MARK_LENGTH = 96
-
-
-class MarkFile:
-    """The file of the high-water mark, kept open. It only rises, since a command can write beside a gateway."""
-
-    def __init__(self, path: Path, reached: HighWater) -> None:
-        self.problem = ""
-        """Why it could not be written."""
-        self.mark = HighWater()
-        self._written = HighWater()
-        self._content = b""
-        self._handle = open_private(mark_path(path), os.O_RDWR, like=path)
-        self.write(reached)
-
-    def write(self, reached: HighWater) -> None:
-        """Raise the mark. That the commit has happened does not change if this fails."""
-        self.mark = HighWater(*map(max, self.mark, reached))
-        if self.mark == self._written:
-            return
-        try:
-            fcntl.flock(self._handle, fcntl.LOCK_EX)
-            try:
-                self._raise()
-            finally:
-                fcntl.flock(self._handle, fcntl.LOCK_UN)
-        except OSError as error:
-            if not self.problem:
-                _log.warning("The mark of the database cannot be written: %s", error, extra={"action": "mark.failed"})
-            self.problem = str(error)
-
-    def _raise(self) -> None:
-        """Write the mark. Where another process has written a higher one since, that counts."""
-        found = os.pread(self._handle, _MARK_LENGTH, 0)
-        if found != self._content:
-            self.mark = self.mark.raised_to(parse_mark(found))
-        numbers = b"%d %d %d %d" % self.mark
-        # Of one length, so that nothing is left of a longer one.
-        self._content = (b"%b %08x" % (numbers, crc32(numbers))).ljust(_MARK_LENGTH)
-        os.pwrite(self._handle, self._content, 0)
-        self._written, self.problem = self.mark, ""
-
-    def flush(self) -> None:
-        with suppress(OSError):
-            os.fdatasync(self._handle)
-
-    def close(self) -> None:
-        self.flush()
-        os.close(self._handle)
 
 
 class SqliteDatabase(Notifier):
@@ -265,7 +109,7 @@ class SqliteDatabase(Notifier):
         """None if the file is not encrypted."""
         self._ownership = ownership
         self._loop = asyncio.get_running_loop()
-        self._jobs: SimpleQueue[_Job[object] | None] = SimpleQueue()
+        self._queue: SimpleQueue[Member[Any] | None] = SimpleQueue()
         self._writer = threading.Thread(target=self._write, name="palaver-writer", daemon=True)
         self._readers = ThreadPoolExecutor(_READER_COUNT, thread_name_prefix="palaver-reader")
         self._local = threading.local()
@@ -275,6 +119,7 @@ class SqliteDatabase(Notifier):
         # Checkpoint before the first write: a gateway that is killed again and again reaches no other checkpoint.
         if ownership.is_taken and self._log_size() > _CHECKPOINT_BYTES:
             self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        self._positions: dict[Text, int] = {}
         self._file = _identity(path)
         self._next_file_check = 0.0
         self._batches = 0
@@ -288,7 +133,8 @@ class SqliteDatabase(Notifier):
     def keep_mark(self, reached: HighWater) -> None:
         """Write the high-water mark with every commit from now on, if the database can be written."""
         try:
-            self._mark = MarkFile(self.path, reached) if is_writable(self.path) else None
+            if is_writable(self.path):
+                self._mark = MarkFile(self.path, reached, is_shared=not self._ownership.is_taken)
         except OSError as error:
             self._mark_problem = str(error)
             _log.warning("The mark of the database cannot be opened: %s", error, extra={"action": "mark.failed"})
@@ -301,7 +147,7 @@ class SqliteDatabase(Notifier):
     def transact(self, work: Transaction[T]) -> "asyncio.Future[T]":
         self._refuse_when_closed()
         future: asyncio.Future[T] = self._loop.create_future()
-        self._jobs.put(_Job(work, future))  # pyright: ignore[reportArgumentType]
+        self._queue.put(Member(work, future, work.key if isinstance(work, KeyedTransaction) else ""))
         return future
 
     async def read(self, work: Transaction[T]) -> T:
@@ -321,7 +167,7 @@ class SqliteDatabase(Notifier):
             checkpoint = self._checkpoint, "TRUNCATE"
             done = await asyncio.get_running_loop().run_in_executor(self._checkpointer, *checkpoint)
         except sqlite3.Error as error:
-            raise _store_error("the database log cannot be truncated", error) from error
+            raise store_error("the database log cannot be truncated", error) from error
         except OSError as error:
             raise _unreachable(error) from error
         if done.is_busy:
@@ -331,7 +177,7 @@ class SqliteDatabase(Notifier):
         if self._closed:
             return
         self._closed = True
-        self._jobs.put(None)  # the writer stops after the jobs before it
+        self._queue.put(None)  # the writer stops after the jobs before it
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._writer.join)
         await loop.run_in_executor(None, self._readers.shutdown)
@@ -355,13 +201,13 @@ class SqliteDatabase(Notifier):
         try:
             db = self._reader()
             try:
-                return _run_read(db, work)
+                return run_read(db, work)
             except sqlite3.Error as error:
-                if not _accept_any_text(db, error):
+                if not accept_any_text(db, error):
                     raise
-                return _run_read(db, work)
+                return run_read(db, work)
         except sqlite3.Error as error:
-            raise _store_error("the database cannot be read", error) from error
+            raise store_error("the database cannot be read", error) from error
         except OSError as error:
             raise _unreachable(error) from error
 
@@ -381,36 +227,34 @@ class SqliteDatabase(Notifier):
                 self._deliver(batch, self._commit(batch))
                 self._checkpoint_if_due(len(batch))
 
-    def _take(self) -> tuple[list[_Job[object]], bool]:
-        """Wait for at least one job; return all that wait."""
-        batch: list[_Job[object]] = []
-        while not batch or (len(batch) < _MAX_BATCH and not self._jobs.empty()):
-            job = self._jobs.get()
-            if job is None:
+    def _take(self) -> tuple[list[Member[Any]], bool]:
+        """Wait for at least one transaction; return all that wait."""
+        batch: list[Member[Any]] = []
+        while not batch or (len(batch) < _MAX_BATCH and not self._queue.empty()):
+            member = self._queue.get()
+            if member is None:
                 return batch, True
-            batch.append(job)
+            batch.append(member)
         return batch, False
 
-    def _commit(self, batch: Sequence[_Job[object]]) -> set[str]:
-        """Commit all jobs together. A job that fails is rolled back alone."""
+    def _commit(self, batch: Members) -> set[str]:
+        """Commit all transactions together. One that fails is rolled back alone."""
         notified: set[str] = set()
         try:
             self._check_file()
             self._db.execute("BEGIN IMMEDIATE")
-            for job in batch:
-                if not job.run(self._db, notified):
-                    self._retry_with_savepoints(batch, notified)
-                    break
+            if not run_batch(self._db, batch, self._positions, notified):
+                self._retry_with_savepoints(batch, notified)
             # Measured before the commit, which would need another transaction, and written after it.
             reached = self._measure()
             self._db.execute("COMMIT")
             if self._mark and reached:
                 self._mark.write(reached)
         except sqlite3.Error as error:
-            self._fail_batch(batch, _store_error("the database could not commit", error))
+            self._fail_batch(batch, store_error("the database could not commit", error))
         except StoreUnavailable as error:
             self._fail_batch(batch, error)
-        except Exception as error:  # noqa: BLE001 - every job waits for this thread
+        except Exception as error:  # noqa: BLE001 - all of them wait for this thread
             self._fail_batch(batch, _unreachable(error))
         return notified
 
@@ -423,15 +267,17 @@ class SqliteDatabase(Notifier):
         except sqlite3.Error:  # a table is missing: palaver doctor says so
             return None
 
-    def _retry_with_savepoints(self, batch: Sequence[_Job[object]], notified: set[str]) -> None:
-        """Run the batch again with a savepoint for each job. Failures are rare, so the first run needs none."""
+    def _retry_with_savepoints(self, batch: Members, notified: set[str]) -> None:
+        """Run the batch again, each alone and with a savepoint. Failures are rare, so the first run needs none."""
         self._roll_back()
+        for member in batch:
+            member.restart()
         self._db.execute("BEGIN IMMEDIATE")
-        for job in batch:
+        for member in batch:
             self._db.execute("SAVEPOINT work")
-            kept = job.run(self._db, notified)
+            kept = run_member(self._db, member, notified)
             if not self._db.in_transaction:  # a full disk rolls back everything
-                raise StoreUnavailable(f"the transaction was lost: {job.error}")
+                raise StoreUnavailable(f"the transaction was lost: {member.error}")
             if not kept:
                 self._db.execute("ROLLBACK TO work")
             self._db.execute("RELEASE work")
@@ -450,9 +296,9 @@ class SqliteDatabase(Notifier):
                 "back or remove it, and start again"
             )
 
-    def _fail_batch(self, batch: Sequence[_Job[object]], error: StoreError) -> None:
-        for job in batch:
-            job.error = job.error or error
+    def _fail_batch(self, batch: Members, error: StoreError) -> None:
+        for member in batch:
+            member.error = member.error or error
         with suppress(sqlite3.Error):  # what stays open is rolled back before the next commit
             self._roll_back()
 
@@ -460,14 +306,14 @@ class SqliteDatabase(Notifier):
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
 
-    def _deliver(self, batch: Sequence[_Job[object]], notified: set[str]) -> None:
+    def _deliver(self, batch: Members, notified: set[str]) -> None:
         """Wake the event loop once for the whole batch."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._settle, batch, notified)
 
-    def _settle(self, batch: Sequence[_Job[object]], notified: set[str]) -> None:
-        for job in batch:
-            job.settle()
+    def _settle(self, batch: Members, notified: set[str]) -> None:
+        for member in batch:
+            member.settle()
         for topic in notified:
             self.wake(topic)
 
