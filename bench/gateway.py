@@ -108,7 +108,7 @@ async def gateway(url: str, people: int) -> AsyncGenerator[Gateway]:
     world = FakePlatform(clock=SystemClock())
     adapter = TimedAdapter(world)
     gc.set_threshold(GC_THRESHOLD)  # as the real one does
-    async with await open_store(url) as store:
+    async with await open_store(url, exclusive=True) as store:
         measured = Gateway(Crowd(world, people), adapter, store.search, store.database)
         engine = Engine(
             store=store,

@@ -10,8 +10,7 @@ from itertools import islice
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from palaver.db.sqlite import connect
-from palaver.db.sqlite_batch import run_statements
+from palaver.db.sqlite import connect, run_statements
 from palaver.db.transaction import Statements, Transaction, Value, transaction
 from palaver.model.addressing import ConversationRules
 from palaver.model.key import Scope, SessionKey, derive_key

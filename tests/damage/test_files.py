@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from palaver.db.high_water import HighWater, MarkFile, mark_path, read_mark
+from palaver.db.high_water import HighWater, mark_path, read_mark
+from palaver.db.sqlite import MarkFile
 from palaver.model.errors import StoreError
 from palaver.store.conversations.attachment_refs import kept_aside
 from palaver.store.conversations.blob_store import SET_ASIDE, BlobStore

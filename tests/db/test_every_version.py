@@ -12,7 +12,7 @@ import pytest
 
 from palaver.db.schema import POSTGRES, SQLITE, known_migrations, run_migration, translate
 from palaver.db.schema_check import compare_sqlite, expected_sqlite, read_sqlite
-from palaver.db.sqlite_batch import run_statements
+from palaver.db.sqlite import run_statements
 from palaver.db.transaction import Statements, transaction
 from palaver.model.session import Principal
 from palaver.model.turn import Inbound, Outbound

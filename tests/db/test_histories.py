@@ -1,4 +1,4 @@
-"""Histories of concurrent transactions on PostgreSQL: whatever shared a batch, some order of all of them explains it.
+"""Histories of concurrent transactions: whatever shared a batch, some order of all of them explains it.
 
 Each transaction appends its number to lists and returns them as it found them. So the lists show in which order the
 transactions took place on each key, and together these orders must not contradict each other, nor the clock.
@@ -146,9 +146,8 @@ async def run(seed: int, *urls: str, meanwhile: Callable[[], Coroutine[Any, Any,
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_some_order_explains_all(postgres_server: str, seed: int) -> None:
-    url = await fresh_store(postgres_server)
-    history = await run(seed, url, url)
+async def test_some_order_explains_all(store_url: str, seed: int) -> None:
+    history = await run(seed, store_url, store_url)
     assert len(history.done) > TASKS * ROUNDS / 2
     assert not history.unknown
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from palaver.db.file_lock import FileLock
-from palaver.db.high_water import HighWater, MarkFile, mark_path
+from palaver.db.high_water import HighWater, mark_path
 from palaver.db.private_files import open_private, touch_private
+from palaver.db.sqlite import MarkFile
 from palaver.model.errors import StoreError
 
 NOBODY = 65534

@@ -144,7 +144,7 @@ async def running(
     async def note(happening: GatewayEvent) -> None:
         happened.append(happening)
 
-    async with await open_store(str(url)) as store:
+    async with await open_store(str(url), exclusive=alone) as store:
         engine = Engine(
             store=store,
             adapters=[FakeAdapter(world, limits=limits)] if adapters is None else adapters,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from palaver.db.sqlite_batch import run_statements
+from palaver.db.sqlite import run_statements
 from palaver.db.transaction import Transaction
 from palaver.model.errors import StoreUnavailable
 from tests.simulation.disk import NOTHING, Disk, Mark

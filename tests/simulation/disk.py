@@ -10,8 +10,7 @@ from tempfile import mkdtemp
 from typing import Any, NamedTuple, TypeVar, cast
 
 from palaver.db.file_lock import is_transient
-from palaver.db.sqlite import connect
-from palaver.db.sqlite_batch import run_statements
+from palaver.db.sqlite import connect, run_statements
 from palaver.db.transaction import Transaction
 from palaver.model.errors import StoreError, StoreUnavailable
 from tests.store.empty import empty_store

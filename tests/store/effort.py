@@ -3,8 +3,7 @@
 from contextlib import closing
 from pathlib import Path
 
-from palaver.db.sqlite import connect
-from palaver.db.sqlite_batch import run_statements
+from palaver.db.sqlite import connect, run_statements
 from palaver.db.transaction import Transaction
 
 __all__ = ["steps_of"]

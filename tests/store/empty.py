@@ -10,7 +10,7 @@ import pytest
 
 from palaver.db import sqlite
 from palaver.db.schema import SQLITE, known_migrations, migrate_step, pending_migrations
-from palaver.db.sqlite_batch import run_statements
+from palaver.db.sqlite import run_statements
 from palaver.store import opening
 
 __all__ = ["copied_stores", "empty_store", "write_empty_store"]

@@ -15,8 +15,8 @@ from typing import Any, Self
 import apsw
 import pytest
 
-from palaver.db.high_water import HighWater, MarkFile
-from palaver.db.sqlite import SqliteDatabase
+from palaver.db.high_water import HighWater
+from palaver.db.sqlite import MarkFile, SqliteDatabase
 from palaver.db.transaction import Row
 from tests.store.interruptions import try_again
 

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import pytest
 
-from palaver.db import postgres, postgres_batch
+from palaver.db import in_step, postgres, postgres_batch
 from palaver.db.transaction import Lock, Notify, Statement
 
 __all__ = ["LIST", "name_in_list", "needless", "on_sqlite_only"]
@@ -82,7 +82,7 @@ class Recorder:
 
     def _noting_batch(self, fetch: Any) -> Any:
         @wraps(fetch)
-        async def noting(connection: object, text: object, members: postgres_batch.Members) -> Any:
+        async def noting(connection: object, text: object, members: in_step.Members) -> Any:
             with self._noted([member.statement for member in members]):
                 return await fetch(connection, text, members)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from palaver.db.schema import known_migrations
-from palaver.db.sqlite_batch import run_statements
+from palaver.db.sqlite import run_statements
 from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.errors import StoreUnavailable
 from palaver.store import opening

@@ -1,4 +1,4 @@
-"""Conversations side by side leave on PostgreSQL, where they run in step, what they leave one after the other."""
+"""Conversations side by side, where they run in step, leave what they leave one after the other."""
 
 import asyncio
 from collections import Counter
@@ -19,7 +19,6 @@ from palaver.store.queue import inbox, outbox, turns
 from palaver.store.results import Begun, BusyNotices
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
-from tests.store.conftest import fresh_store
 from tests.store.scenario import Picture, take_picture
 from tests.store.world import LEASE, NEVER, NOON, SHORT_MESSAGES, World, answer, dm, group, key_of, only_begun
 
@@ -100,11 +99,11 @@ async def all_at_once(steps: Sequence[Awaitable[object]]) -> None:
     await asyncio.gather(*steps)
 
 
-async def test_a_turn_sees_a_message_from_an_attached_place_whole_or_not_at_all(postgres_server: str) -> None:
+async def test_a_turn_sees_a_message_from_an_attached_place_whole_or_not_at_all(store_url: str) -> None:
     """Its place has another key, so both can be in one batch: nothing is told to wait for the turn that answers it."""
     desk, phone = dm("desk"), dm("phone")
     notices = BusyNotices(place=ReplyPlace(source=phone), running="Still answering.")
-    async with await open_store(await fresh_store(postgres_server)) as store:
+    async with await open_store(store_url) as store:
         session = (await World(store).exchange("at the desk", source=desk)).turn.session
         owner = Principal(identities=frozenset({"telegram:desk", "telegram:phone"}))
         await store.transact(attach_to(session, key_of(phone), owner))
@@ -132,10 +131,10 @@ def attach_to(session: str, place: SessionKey, principal: Principal) -> Statemen
     yield from attach.attach(place, found, NOON, by="me", farewell=outbound_to(dm("phone"), "parted"))
 
 
-async def test_side_by_side_as_one_by_one(postgres_server: str, tmp_path: Path) -> None:
-    async with await open_store(str(tmp_path / "palaver.db")) as store:
+async def test_side_by_side_as_one_by_one(store_url: str, tmp_path: Path) -> None:
+    async with await open_store(str(tmp_path / "one by one.db")) as store:
         expected = await talk(store, one_by_one)
-    async with await open_store(await fresh_store(postgres_server)) as store:
+    async with await open_store(store_url) as store:
         found = await talk(store, all_at_once)
     assert found == expected
     assert found[1] == dict.fromkeys(map(str, range(PEOPLE)), 1)

@@ -11,25 +11,17 @@ one that fails, or would wait for another connection, leaves the batch and runs 
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any
 
-from palaver.db.transaction import Notify, Row, Statement, Statements, Transaction
-
-if TYPE_CHECKING:
-    import asyncio
-
-T = TypeVar("T")
+from palaver.db.transaction import Member, Notify, Row, RunAlone
 
 _MAX_TEXTS = 2048
 
+Members = Sequence[Member[Any]]
 Text = tuple[str, bool]
 """SQL, and whether it comes with a list of values to run it with each."""
 LOCK: Text = ("", False)
 """Stands for a `Lock` that the database transaction does not have yet."""
-
-
-class RunAlone(Exception):
-    """A transaction left its batch: run it in a database transaction of its own."""
 
 
 class BatchUndone(Exception):
@@ -38,54 +30,6 @@ class BatchUndone(Exception):
     def __init__(self, leaving: "Iterable[Member[Any]]") -> None:
         super().__init__()
         self.leaving = frozenset(leaving)
-
-
-class Member(Generic[T]):
-    """A transaction in a batch, for a caller who waits for the future."""
-
-    __slots__ = ("error", "future", "has_written", "key", "names", "position", "result", "statement", "steps", "work")
-
-    def __init__(self, work: Transaction[T], future: "asyncio.Future[T]", key: str = "") -> None:
-        self.work = work
-        self.future = future
-        self.key = key
-        """Nothing if it runs alone."""
-        self.restart()
-
-    def restart(self) -> None:
-        self.steps: Statements[Any] | None = None
-        self.statement: Statement | None = None
-        """What it waits for; None before the first one and after the last."""
-        self.position = 0
-        """How many statements it has run."""
-        self.names: list[str] = []
-        """What nobody else in the batch can have until it ends: its key and its locks."""
-        self.has_written = False
-        self.result: T | None = None
-        self.error: BaseException | None = None
-
-    def step(self, rows: list[Row]) -> None:
-        """Go on to the next statement or to the end."""
-        self.position += 1
-        try:
-            if self.steps is None:
-                self.steps = iter(self.work)
-                self.statement = next(self.steps)
-            else:
-                self.statement = self.steps.send(rows)
-        except StopIteration as finished:
-            self.statement, self.result = None, finished.value
-        except Exception:  # noqa: BLE001 - its caller gets what it raises alone
-            self.statement, self.error = None, RunAlone()
-
-    def settle(self) -> None:
-        """Give the outcome to the caller, on the thread of the event loop."""
-        if self.future.done():
-            return
-        if self.error is not None:
-            self.future.set_exception(self.error)
-        else:
-            self.future.set_result(self.result)  # pyright: ignore[reportArgumentType]
 
 
 class Batch:
@@ -107,7 +51,6 @@ class Batch:
         self._blocked: dict[str, deque[Member[Any]]] = {}
         """Members by the name that they wait for until its holder ends."""
         for member in members:
-            member.restart()
             self._enter(member)
 
     def next_group(self) -> tuple[Text, list[Member[Any]]] | None:
@@ -119,7 +62,7 @@ class Batch:
         text = min(self._waiting, key=self._position) if len(self._waiting) > 1 else next(iter(self._waiting))
         return text, self._waiting.pop(text)
 
-    def go_on(self, members: Sequence[Member[Any]], found: Iterable[list[Row]]) -> None:
+    def go_on(self, members: Members, found: Iterable[list[Row]]) -> None:
         """Give each member its rows, and let it wait for what it needs next."""
         for member, rows in zip(members, found, strict=False):
             member.step(rows)

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from palaver.db.in_step import RunAlone, Text
-from palaver.db.postgres_batch import BEGIN_BATCH, Batcher, Members, run_batch
+from palaver.db.in_step import Members, Text
+from palaver.db.postgres_batch import BEGIN_BATCH, Batcher, run_batch
 from palaver.db.postgres_servers import parse_servers, refuse_transaction_pooler
 from palaver.db.postgres_statements import LOCK, LOST, ROLLED_BACK, TRY_LOCK, is_transient, to_postgres
 from palaver.db.schema import HOLD_SCHEMA, READ_SCHEMA, check_schema, connection_name, refuse_running_gateways
@@ -20,6 +20,7 @@ from palaver.db.transaction import (
     Notifier,
     Notify,
     Row,
+    RunAlone,
     Statement,
     Statements,
     Transaction,

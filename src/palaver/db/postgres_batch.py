@@ -8,14 +8,13 @@ from typing import Any, TypeVar, cast
 
 import asyncpg
 
-from palaver.db.in_step import LOCK, Batch, BatchUndone, Member, RunAlone, Text
+from palaver.db.in_step import LOCK, Batch, BatchUndone, Members, Text
 from palaver.db.postgres_statements import LOST, TRY_LOCK, is_of_server, to_postgres, with_caller
-from palaver.db.transaction import KeyedTransaction, Lock, Row, TryLock, Value, storable
+from palaver.db.transaction import KeyedTransaction, Lock, Member, Row, RunAlone, TryLock, Value, storable
 
 T = TypeVar("T")
 # asyncpg has no types of its own.
 Connection = Any
-Members = Sequence[Member[Any]]
 
 BEGIN_BATCH = (
     "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;"
@@ -36,6 +35,8 @@ MAX_RUNNING = 2
 
 async def run_batch(connection: Connection, members: Members, positions: dict[Text, int]) -> set[str]:
     """Run all members to their end; return the topics to notify. Raise BatchUndone if some have to leave."""
+    for member in members:
+        member.restart()
     batch = Batch(members, positions)
     while group := batch.next_group():
         await _run_group(connection, batch, *group)

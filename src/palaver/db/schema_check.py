@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from palaver.db.schema import SQLITE, Migration, run_migration
-from palaver.db.sqlite_batch import run_statements
+from palaver.db.sqlite import run_statements
 from palaver.db.transaction import Statements, transaction
 
 

@@ -1,23 +1,38 @@
 """SQLite: one writer thread that commits concurrent transactions together, and readers that never wait for it."""
 
 import asyncio
+import fcntl
 import logging
+import os
 import sqlite3
 import threading
 import time
+from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
+from zlib import crc32
 
 from palaver.db.cipher import open_file
-from palaver.db.file_lock import FileLock, is_writable
-from palaver.db.high_water import MEASURE, HighWater, MarkFile
-from palaver.db.in_step import Member, Text
-from palaver.db.private_files import touch_private
-from palaver.db.sqlite_batch import Members, accept_any_text, run_batch, run_member, run_read, store_error
-from palaver.db.transaction import KeyedTransaction, Notifier, Transaction
+from palaver.db.file_lock import FileLock, is_transient, is_writable
+from palaver.db.high_water import MEASURE, SLOT_BYTES, HighWater, mark_path, parse_slot, read_mark
+from palaver.db.in_step import BatchUndone, Members, Text
+from palaver.db.private_files import open_private, touch_private
+from palaver.db.sqlite_batch import run_in_step
+from palaver.db.transaction import (
+    KeyedTransaction,
+    Member,
+    Notifier,
+    Notify,
+    Row,
+    Statements,
+    Transaction,
+    fail_statement,
+    storable,
+    violation,
+)
 from palaver.model.errors import StoreError, StoreUnavailable
 
 T = TypeVar("T")
@@ -84,6 +99,100 @@ def use_write_ahead_log(db: sqlite3.Connection) -> None:
 _WAL_ATTEMPTS = 100
 
 
+def run_statements(db: sqlite3.Connection, steps: Statements[T], notified: set[str]) -> T:
+    """Run every statement of a transaction on this connection. Locks need no statement: there is one writer."""
+    cursor = db.cursor()
+    try:
+        statement = next(steps)
+        while True:
+            rows: list[Row] = []
+            try:
+                if isinstance(statement, tuple):
+                    sql, values = statement
+                    if isinstance(values, tuple):
+                        rows = cursor.execute(sql, storable(values)).fetchall()
+                    else:
+                        cursor.executemany(sql, map(storable, values))
+                elif isinstance(statement, Notify):
+                    notified.add(statement.topic)
+            except sqlite3.Error as error:
+                fail_statement(steps, violation(error) if isinstance(error, sqlite3.IntegrityError) else error)
+            statement = steps.send(rows)
+    except StopIteration as finished:
+        return finished.value
+    finally:
+        cursor.close()  # A statement that failed halfway would keep its connection at the snapshot it reads.
+
+
+def _run_batch(db: sqlite3.Connection, members: Members, positions: dict[Text, int], notified: set[str]) -> bool:
+    """Run all members; return False if one failed or was cancelled, so that all must be rolled back.
+
+    Those without a key run first, each alone.
+    """
+    in_step = [member for member in members if member.key]
+    if len(in_step) < _MIN_IN_STEP:
+        return all(_run_member(db, member, notified) for member in members)
+    if not all(_run_member(db, member, notified) for member in members if not member.key):
+        return False
+    try:
+        notified |= run_in_step(db, in_step, positions)
+    except (sqlite3.Error, BatchUndone, ArithmeticError, TypeError, ValueError) as error:  # a value that has no column
+        _accept_any_text(db, error)  # for the retry, in which each gets its own error
+        return False
+    return not any(member.error or member.future.cancelled() for member in in_step)
+
+
+_MIN_IN_STEP = 2
+
+
+def _run_member(db: sqlite3.Connection, member: Member[Any], notified: set[str]) -> bool:
+    """Run a member alone; return False if it failed or was cancelled, so that it must be rolled back."""
+    if member.future.cancelled():
+        return True
+    try:
+        member.result = run_statements(db, iter(member.work), notified)
+    except sqlite3.Error as error:
+        _accept_any_text(db, error)  # for the retry
+        member.error = _store_error("the database refused", error)
+    except BaseException as error:  # noqa: BLE001 - the caller handles it
+        member.error = error
+    return member.error is None and not member.future.cancelled()
+
+
+def _run_read(db: sqlite3.Connection, work: Transaction[T]) -> T:
+    db.execute("BEGIN")
+    try:
+        return run_statements(db, iter(work), set())
+    finally:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+
+
+def _accept_any_text(db: sqlite3.Connection, error: Exception) -> bool:
+    """Read text that is not UTF-8 as well as possible from now on, if that was the error; it is slower."""
+    if not str(error).startswith("Could not decode to UTF-8") or db.text_factory is not str:
+        return False
+    db.text_factory = _decode
+    return True
+
+
+def _decode(text: bytes) -> str:
+    return text.decode(errors="replace")
+
+
+_FIXES = {
+    "no such ": ". Run palaver doctor",
+    "attempt to write a readonly ": ". Make its file and its folder writable, or use another data directory",
+}
+
+
+def _store_error(problem: str, error: sqlite3.Error) -> StoreError:
+    fix = next((advice for said, advice in _FIXES.items() if str(error).startswith(said)), "")
+    failed = (StoreUnavailable if is_transient(error) else StoreError)(f"{problem}: {error}{fix}")
+    failed.__cause__ = error  # raised on another thread
+    return failed
+
+
 def _unreachable(error: Exception) -> StoreUnavailable:
     unavailable = StoreUnavailable(f"the database cannot be reached: {error}")
     unavailable.__cause__ = error  # raised on another thread
@@ -97,6 +206,61 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return found.st_dev, found.st_ino
+
+
+class MarkFile:
+    """The file of the high-water mark, kept open. It only rises.
+
+    It has two slots, and what is higher counts: one of the gateway that owns the database, which so needs no lock and
+    does not read it again, and one that everybody else shares.
+    """
+
+    def __init__(self, path: Path, reached: HighWater, *, is_shared: bool) -> None:
+        self.problem = ""
+        """Why it could not be written."""
+        self._is_shared = is_shared
+        self._written = HighWater()
+        self._handle = open_private(mark_path(path), os.O_RDWR, like=path)
+        self.write(reached.raised_to(read_mark(path)))
+
+    def write(self, reached: HighWater) -> None:
+        """Raise the mark. That the commit has happened does not change if this fails."""
+        if reached == self._written:
+            return
+        try:
+            if self._is_shared:
+                with self._locked():
+                    self._raise(reached, parse_slot(os.pread(self._handle, SLOT_BYTES, SLOT_BYTES)))
+            else:
+                self._raise(reached, self._written)
+        except OSError as error:
+            if not self.problem:
+                _log.warning("The mark of the database cannot be written: %s", error, extra={"action": "mark.failed"})
+            self.problem = str(error)
+
+    def _raise(self, reached: HighWater, earlier: HighWater) -> None:
+        mark = HighWater(*map(max, reached, earlier))
+        numbers = b"%d %d %d %d" % mark
+        # Of one length, so that nothing is left of a longer one.
+        content = (b"%b %08x" % (numbers, crc32(numbers))).ljust(SLOT_BYTES)
+        os.pwrite(self._handle, content, SLOT_BYTES if self._is_shared else 0)
+        self._written, self.problem = mark, ""
+
+    @contextmanager
+    def _locked(self) -> Generator[None]:
+        fcntl.flock(self._handle, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._handle, fcntl.LOCK_UN)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            os.fdatasync(self._handle)
+
+    def close(self) -> None:
+        self.flush()
+        os.close(self._handle)
 
 
 class SqliteDatabase(Notifier):
@@ -167,7 +331,7 @@ class SqliteDatabase(Notifier):
             checkpoint = self._checkpoint, "TRUNCATE"
             done = await asyncio.get_running_loop().run_in_executor(self._checkpointer, *checkpoint)
         except sqlite3.Error as error:
-            raise store_error("the database log cannot be truncated", error) from error
+            raise _store_error("the database log cannot be truncated", error) from error
         except OSError as error:
             raise _unreachable(error) from error
         if done.is_busy:
@@ -201,13 +365,13 @@ class SqliteDatabase(Notifier):
         try:
             db = self._reader()
             try:
-                return run_read(db, work)
+                return _run_read(db, work)
             except sqlite3.Error as error:
-                if not accept_any_text(db, error):
+                if not _accept_any_text(db, error):
                     raise
-                return run_read(db, work)
+                return _run_read(db, work)
         except sqlite3.Error as error:
-            raise store_error("the database cannot be read", error) from error
+            raise _store_error("the database cannot be read", error) from error
         except OSError as error:
             raise _unreachable(error) from error
 
@@ -243,7 +407,7 @@ class SqliteDatabase(Notifier):
         try:
             self._check_file()
             self._db.execute("BEGIN IMMEDIATE")
-            if not run_batch(self._db, batch, self._positions, notified):
+            if not _run_batch(self._db, batch, self._positions, notified):
                 self._retry_with_savepoints(batch, notified)
             # Measured before the commit, which would need another transaction, and written after it.
             reached = self._measure()
@@ -251,7 +415,7 @@ class SqliteDatabase(Notifier):
             if self._mark and reached:
                 self._mark.write(reached)
         except sqlite3.Error as error:
-            self._fail_batch(batch, store_error("the database could not commit", error))
+            self._fail_batch(batch, _store_error("the database could not commit", error))
         except StoreUnavailable as error:
             self._fail_batch(batch, error)
         except Exception as error:  # noqa: BLE001 - all of them wait for this thread
@@ -275,7 +439,7 @@ class SqliteDatabase(Notifier):
         self._db.execute("BEGIN IMMEDIATE")
         for member in batch:
             self._db.execute("SAVEPOINT work")
-            kept = run_member(self._db, member, notified)
+            kept = _run_member(self._db, member, notified)
             if not self._db.in_transaction:  # a full disk rolls back everything
                 raise StoreUnavailable(f"the transaction was lost: {member.error}")
             if not kept:

@@ -6,7 +6,7 @@ from functools import lru_cache
 from graphlib import TopologicalSorter
 
 from palaver.db.schema import SQLITE, Migration, known_migrations, run_migration
-from palaver.db.sqlite_batch import run_statements
+from palaver.db.sqlite import run_statements
 from palaver.model.value import value
 
 _LAST = ("journal", "meta")

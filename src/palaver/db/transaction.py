@@ -22,7 +22,7 @@ import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, TypeVar
 
 from palaver.model.errors import StoreError, StoreUnavailable
 from palaver.model.key import SessionKey
@@ -84,7 +84,7 @@ class Transaction(partial[Statements[T_co]]):  # pyright: ignore[reportInvalidTy
 
 
 class KeyedTransaction(Transaction[T_co]):
-    """A transaction of one conversation: PostgreSQL can run it in step with those that have other keys.
+    """A transaction of one conversation: it can run in step with those that have other keys.
 
     It reads and writes only what belongs to its key, what it holds a `Lock` for, and rows that no keyed transaction
     changes. It can see the writes of others before these have ended, but is committed together with them.
@@ -96,7 +96,7 @@ class KeyedTransaction(Transaction[T_co]):
 
 def keyed(key: str, work: Transaction[T]) -> KeyedTransaction[T]:
     """Return the same transaction, to be run in step. As a part of another one it is like any other."""
-    made = KeyedTransaction[T](work)
+    made: KeyedTransaction[T] = KeyedTransaction(work)
     made.key = key
     return made
 
@@ -120,6 +120,58 @@ def fail_statement(steps: Statements[T], error: Exception) -> NoReturn:
     else:
         steps.close()
     raise StoreError("a transaction continued after one of its statements had failed") from error
+
+
+class RunAlone(Exception):
+    """A transaction left its batch: run it in a database transaction of its own."""
+
+
+class Member(Generic[T]):
+    """A transaction on its way: alone or in a batch, for a caller who waits for the future."""
+
+    __slots__ = ("error", "future", "has_written", "key", "names", "position", "result", "statement", "steps", "work")
+
+    def __init__(self, work: Transaction[T], future: "asyncio.Future[T]", key: str = "") -> None:
+        self.work = work
+        self.future = future
+        self.key = key
+        """Nothing if it runs alone."""
+        self.restart()
+
+    def restart(self) -> None:
+        self.steps: Statements[Any] | None = None
+        self.statement: Statement | None = None
+        """What it waits for; None before the first one and after the last."""
+        self.position = 0
+        """How many statements it has run."""
+        self.names: list[str] = []
+        """What nobody else in the batch can have until it ends: its key and its locks."""
+        self.has_written = False
+        self.result: T | None = None
+        self.error: BaseException | None = None
+
+    def step(self, rows: list[Row]) -> None:
+        """Go on to the next statement or to the end."""
+        self.position += 1
+        try:
+            if self.steps is None:
+                self.steps = iter(self.work)
+                self.statement = next(self.steps)
+            else:
+                self.statement = self.steps.send(rows)
+        except StopIteration as finished:
+            self.statement, self.result = None, finished.value
+        except Exception:  # noqa: BLE001 - its caller gets what it raises alone
+            self.statement, self.error = None, RunAlone()
+
+    def settle(self) -> None:
+        """Give the outcome to the caller, on the thread of the event loop."""
+        if self.future.done():
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)  # pyright: ignore[reportArgumentType]
 
 
 _UNKNOWN = "\N{REPLACEMENT CHARACTER}"

@@ -48,6 +48,7 @@ class OutboxState(Enum):
 
 State = TypeVar("State", TurnState, OutboxState)
 
+_NOTHING: frozenset[Enum] = frozenset()
 _NEXT: Mapping[Enum, frozenset[Enum]] = {
     TurnState.RUNNING: frozenset({TurnState.DONE, TurnState.FAILED, TurnState.INTERRUPTED, TurnState.PARKED}),
     TurnState.INTERRUPTED: frozenset({TurnState.RUNNING, TurnState.FAILED}),
@@ -60,7 +61,7 @@ _NEXT: Mapping[Enum, frozenset[Enum]] = {
 
 def advance(state: State, wanted: State) -> State:
     """Return `wanted`, or raise IllegalTransition if `state` cannot become it."""
-    legal = _NEXT.get(state, frozenset())
+    legal = _NEXT.get(state, _NOTHING)
     if wanted not in legal:
         raise IllegalTransition(state, wanted, legal)
     return wanted

@@ -268,13 +268,15 @@ _HIDDEN_BY = Entry._fields.index("hidden_by")
 
 def _without_defaults(values: tuple[object, ...]) -> tuple[object, ...]:
     """Drop trailing values that are defaults."""
-    length = len(values)
+    length = _USUAL_BODY if values[_USUAL_BODY:] == _RARE_DEFAULTS else len(values)
     while length > _SHORTEST_BODY and values[length - 1] == _DEFAULTS[length - _SHORTEST_BODY]:
         length -= 1
     return values[:length]
 
 
 _SHORTEST_BODY = 3  # role, time and text
+_USUAL_BODY = Entry._fields.index("observed") - 1  # a body has no seq
+_RARE_DEFAULTS = _DEFAULTS[_USUAL_BODY - 2 : -1]
 
 
 def entries_of(rows: Sequence[Row]) -> list[Entry]:

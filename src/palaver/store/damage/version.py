@@ -7,8 +7,7 @@ from pathlib import Path
 
 from palaver.db.schema import SQLITE, WRITE_SCHEMA, known_migrations, run_migration
 from palaver.db.schema_check import Shape, compare_sqlite, expected_sqlite, read_sqlite
-from palaver.db.sqlite import connect
-from palaver.db.sqlite_batch import run_statements
+from palaver.db.sqlite import connect, run_statements
 from palaver.store.damage.health_check import HealthCheck, repair_step
 
 
