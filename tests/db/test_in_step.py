@@ -341,3 +341,14 @@ async def test_as_a_part_of_another_it_is_like_any_other(store: Store) -> None:
 
     first, second = await store.transact(both())
     assert first == second
+
+
+async def test_a_question_of_many_is_asked_once_on_sqlite(tmp_path: Path) -> None:
+    @transaction
+    def draw() -> Statements[int]:
+        rows = yield "SELECT random()", ()
+        return rows[0][0]
+
+    async with await open_store(str(tmp_path / "palaver.db")) as store:
+        found = await asyncio.gather(*(store.transact(keyed(f"k{each}", draw())) for each in range(MANY)))
+    assert len(set(found)) < MANY / 2  # those of a batch share the answer

@@ -33,6 +33,9 @@ def _run_group(cursor: sqlite3.Cursor, text: Text, members: Members) -> Iterable
     if is_list:
         cursor.executemany(sql, [storable(row) for rows in values for row in rows])
         return _NO_ROWS
+    if sql.startswith("SELECT"):  # the same question has one answer: nothing is written between
+        answers = {each: cursor.execute(sql, storable(each)).fetchall() for each in dict.fromkeys(values)}
+        return [answers[each] for each in values]
     first = cursor.execute(sql, storable(values[0])).fetchall()
     if cursor.description:
         return [first, *(cursor.execute(sql, storable(each)).fetchall() for each in values[1:])]
