@@ -1,5 +1,6 @@
 """Damage to files: the database, its log, its mark, the search index, copies and attachments."""
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -12,13 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from palaver.db.high_water import HighWater, mark_path, read_mark
+from palaver.db.high_water import SLOT_BYTES, HighWater, mark_path, read_mark
 from palaver.db.sqlite import MarkFile
 from palaver.model.errors import StoreError
+from palaver.store import opening
 from palaver.store.conversations.attachment_refs import kept_aside
 from palaver.store.conversations.blob_store import SET_ASIDE, BlobStore
 from palaver.store.damage.corruption import recovery_steps
 from palaver.store.damage.leftovers import copy_database, describe_leftovers
+from palaver.store.damage.lost_log import known_mark
 from palaver.store.damage.repair import find_damage, repair
 from palaver.store.opening import open_store
 from palaver.store.status.health import check_all
@@ -153,6 +156,40 @@ def test_the_mark_only_rises_beside_another_process(tmp_path: Path) -> None:
     assert read_mark(tmp_path / KEPT) == HighWater(21, 40, 0, 20)
     for each in (gateway, *commands):
         each.close()
+
+
+def test_a_mark_that_could_not_be_written_still_rises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "the disk")
+
+    MarkFile(tmp_path / KEPT, HighWater(100), is_shared=False).close()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", fail)
+        mark = MarkFile(tmp_path / KEPT, HighWater(90), is_shared=False)
+    assert mark.problem
+    mark.write(HighWater(91))
+    assert read_mark(tmp_path / KEPT) == HighWater(100)
+    mark.close()
+
+
+async def test_a_mark_of_one_slot_is_read(folder: Path) -> None:
+    reached = read_mark(folder / KEPT)
+    mark_path(folder / KEPT).write_bytes(mark_path(folder / KEPT).read_bytes()[SLOT_BYTES:])
+    assert read_mark(folder / KEPT) == reached
+    await (await open_store(str(folder / KEPT), exclusive=True)).close()
+
+
+async def test_a_command_can_write_while_a_gateway_opens(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write_and_read_mark(path: Path, key: bytes | None) -> HighWater:
+        with closing(sqlite3.connect(path)) as db:
+            db.execute("UPDATE sqlite_sequence SET seq = seq + 1 WHERE name = 'turns'")
+            db.commit()
+            (turns,) = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'turns'").fetchone()
+        MarkFile(path, HighWater(turns=turns), is_shared=True).close()
+        return known_mark(path, key)
+
+    monkeypatch.setattr(opening, "known_mark", write_and_read_mark)
+    await (await open_store(str(folder / KEPT), exclusive=True)).close()
 
 
 async def test_that_no_mark_is_kept_is_said(folder: Path, caplog: pytest.LogCaptureFixture) -> None:

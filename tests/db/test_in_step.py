@@ -5,12 +5,13 @@ import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from palaver.db import in_step, postgres, postgres_batch
 from palaver.db.transaction import ConstraintViolated, Lock, Notify, Statements, TryLock, keyed, transaction
-from palaver.model.errors import StoreUnavailable
+from palaver.model.errors import StoreError, StoreUnavailable
 from palaver.store.opening import open_store
 from palaver.store.store import Store
 from tests.store.conftest import fresh_store
@@ -144,7 +145,7 @@ async def test_one_that_fails_leaves_the_others_alone(store: Store) -> None:
 async def test_a_value_that_cannot_be_stored_fails_only_its_transaction(store: Store) -> None:
     works = [keyed(f"k{each}", insert(1 << 70 if each == 3 else f"row {each}")) for each in range(5)]  # pyright: ignore[reportArgumentType]
     found = await asyncio.gather(*map(store.transact, works), return_exceptions=True)
-    assert [isinstance(each, Exception) for each in found] == [each == 3 for each in range(5)]
+    assert [isinstance(each, StoreError | OverflowError) for each in found] == [each == 3 for each in range(5)]
 
 
 async def test_one_that_is_slow_does_not_keep_the_others(on_postgres: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,6 +342,45 @@ async def test_as_a_part_of_another_it_is_like_any_other(store: Store) -> None:
 
     first, second = await store.transact(both())
     assert first == second
+
+
+class Stopped(BaseException):
+    """An error that nobody expects."""
+
+
+async def test_whatever_one_raises_on_sqlite_the_others_go_on(tmp_path: Path) -> None:
+    @transaction
+    def insert_and_raise(name: str, error: BaseException) -> Statements[str]:
+        yield from insert(name)
+        raise error
+
+    runs, has_all = Counter[str](), threading.Event()
+
+    @transaction
+    def counted(name: str) -> Statements[str]:
+        runs[name] += 1
+        return (yield from insert(name))
+
+    @transaction
+    def keep_writer() -> Statements[None]:
+        has_all.wait(30)
+        yield "SELECT 1", ()
+
+    async with await open_store(str(tmp_path / "palaver.db")) as store:
+        works = (insert_and_raise("a", MemoryError()), insert("b"), insert_and_raise("c", Stopped()), insert("d"))
+        tasks = [store.transact(keyed(f"k{place}", work)) for place, work in enumerate(works)]
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(each) for each in found] == [MemoryError, str, Stopped, str]
+        assert await store.read(names(*"abcd")) == ["b", "d"]
+
+        waiting: list[asyncio.Future[Any]] = [asyncio.ensure_future(store.transact(keep_writer()))]
+        waiting += [asyncio.ensure_future(store.transact(keyed(name, counted(name)))) for name in "efg"]
+        await asyncio.sleep(0)
+        waiting[2].cancel()
+        await asyncio.sleep(0)
+        has_all.set()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        assert runs == {"e": 1, "g": 1}, "one that was cancelled while it waited makes nobody run twice"
 
 
 async def test_a_question_of_many_is_asked_once_on_sqlite(tmp_path: Path) -> None:

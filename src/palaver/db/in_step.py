@@ -6,7 +6,7 @@ whom; the database runs the statements (`sqlite_batch`, `postgres_batch`).
 
 It is as safe as a database transaction for each (docs/decisions/0022-in-step.md): those that run in step have different
 keys, so none reads what another writes; a name that several lock belongs to one of them until that one has ended; and
-one that fails, or would wait for another connection, leaves the batch and runs alone.
+one that fails, or would wait for another connection, is run again outside of the batch.
 """
 
 from collections import deque
@@ -27,7 +27,7 @@ LOCK: Text = ("", False)
 class BatchUndone(Exception):
     """A batch has to be rolled back, and run again without these members, which run alone."""
 
-    def __init__(self, leaving: "Iterable[Member[Any]]") -> None:
+    def __init__(self, leaving: Iterable[Member[Any]]) -> None:
         super().__init__()
         self.leaving = frozenset(leaving)
 
@@ -50,11 +50,15 @@ class Batch:
         self._holders: dict[str, Member[Any]] = {}
         self._blocked: dict[str, deque[Member[Any]]] = {}
         """Members by the name that they wait for until its holder ends."""
+        self._freed: deque[str] = deque()
+        """Names whose holders have ended."""
         for member in members:
             self._enter(member)
 
     def next_group(self) -> tuple[Text, list[Member[Any]]] | None:
         """Return a statement and all who wait for it; None at the end. Raise BatchUndone if none can go on."""
+        if self._blocked:
+            self._wake_blocked()
         if not self._waiting:
             if self._blocked:
                 raise BatchUndone(next(iter(self._blocked.values())))
@@ -114,14 +118,22 @@ class Batch:
         return self._positions.get(text, 0)  # another batch can have cleared them
 
     def _end(self, member: Member[Any]) -> None:
-        """Let those go on that wait for a name of this member."""
+        """Free the names of a member."""
         for name in member.names:
             del self._holders[name]
-        if not self._blocked:
-            return
-        for name in member.names:
-            for each in self._blocked.pop(name, ()):
-                if each.steps is None:
-                    self._enter(each)
-                else:
-                    self._place(each)
+        self._freed.extend(member.names)
+
+    def _wake_blocked(self) -> None:
+        """Let the first that waits for a free name go on."""
+        while self._freed:
+            name = self._freed.popleft()
+            waiting = self._blocked.get(name)
+            if not waiting or name in self._holders:
+                continue
+            member = waiting.popleft()
+            if not waiting:
+                del self._blocked[name]
+            if member.steps is None:
+                self._enter(member)
+            else:
+                self._place(member)

@@ -18,7 +18,7 @@ from zlib import crc32
 from palaver.db.cipher import open_file
 from palaver.db.file_lock import FileLock, is_transient, is_writable
 from palaver.db.high_water import MEASURE, SLOT_BYTES, HighWater, mark_path, parse_slot, read_mark
-from palaver.db.in_step import BatchUndone, Members, Text
+from palaver.db.in_step import Members, Text
 from palaver.db.private_files import open_private, touch_private
 from palaver.db.sqlite_batch import run_in_step
 from palaver.db.transaction import (
@@ -129,6 +129,7 @@ def _run_batch(db: sqlite3.Connection, members: Members, positions: dict[Text, i
 
     Those without a key run first, each alone.
     """
+    members = [member for member in members if not member.future.cancelled()]
     in_step = [member for member in members if member.key]
     if len(in_step) < _MIN_IN_STEP:
         return all(_run_member(db, member, notified) for member in members)
@@ -136,8 +137,9 @@ def _run_batch(db: sqlite3.Connection, members: Members, positions: dict[Text, i
         return False
     try:
         notified |= run_in_step(db, in_step, positions)
-    except (sqlite3.Error, BatchUndone, ArithmeticError, TypeError, ValueError) as error:  # a value that has no column
-        _accept_any_text(db, error)  # for the retry, in which each gets its own error
+    except BaseException as error:  # noqa: BLE001 - in the retry each gets its own error
+        _log.debug("A batch runs again, one by one: %r", error, extra={"action": "batch.retried"})
+        _accept_any_text(db, error)
         return False
     return not any(member.error or member.future.cancelled() for member in in_step)
 
@@ -168,7 +170,7 @@ def _run_read(db: sqlite3.Connection, work: Transaction[T]) -> T:
             db.execute("ROLLBACK")
 
 
-def _accept_any_text(db: sqlite3.Connection, error: Exception) -> bool:
+def _accept_any_text(db: sqlite3.Connection, error: BaseException) -> bool:
     """Read text that is not UTF-8 as well as possible from now on, if that was the error; it is slower."""
     if not str(error).startswith("Could not decode to UTF-8") or db.text_factory is not str:
         return False
@@ -219,32 +221,35 @@ class MarkFile:
         self.problem = ""
         """Why it could not be written."""
         self._is_shared = is_shared
-        self._written = HighWater()
+        self._mark = read_mark(path)
+        self._written: HighWater | None = None
         self._handle = open_private(mark_path(path), os.O_RDWR, like=path)
-        self.write(reached.raised_to(read_mark(path)))
+        self.write(reached)
 
     def write(self, reached: HighWater) -> None:
         """Raise the mark. That the commit has happened does not change if this fails."""
-        if reached == self._written:
+        self._mark = HighWater(*map(max, reached, self._mark))
+        if self._mark == self._written:
             return
         try:
             if self._is_shared:
                 with self._locked():
-                    self._raise(reached, parse_slot(os.pread(self._handle, SLOT_BYTES, SLOT_BYTES)))
+                    others = parse_slot(os.pread(self._handle, SLOT_BYTES, SLOT_BYTES))
+                    self._mark = self._mark.raised_to(others)
+                    self._save()
             else:
-                self._raise(reached, self._written)
+                self._save()
         except OSError as error:
             if not self.problem:
                 _log.warning("The mark of the database cannot be written: %s", error, extra={"action": "mark.failed"})
             self.problem = str(error)
 
-    def _raise(self, reached: HighWater, earlier: HighWater) -> None:
-        mark = HighWater(*map(max, reached, earlier))
-        numbers = b"%d %d %d %d" % mark
+    def _save(self) -> None:
+        numbers = b"%d %d %d %d" % self._mark
         # Of one length, so that nothing is left of a longer one.
         content = (b"%b %08x" % (numbers, crc32(numbers))).ljust(SLOT_BYTES)
         os.pwrite(self._handle, content, SLOT_BYTES if self._is_shared else 0)
-        self._written, self.problem = mark, ""
+        self._written, self.problem = self._mark, ""
 
     @contextmanager
     def _locked(self) -> Generator[None]:
@@ -433,9 +438,9 @@ class SqliteDatabase(Notifier):
 
     def _retry_with_savepoints(self, batch: Members, notified: set[str]) -> None:
         """Run the batch again, each alone and with a savepoint. Failures are rare, so the first run needs none."""
-        self._roll_back()
         for member in batch:
             member.restart()
+        self._roll_back()
         self._db.execute("BEGIN IMMEDIATE")
         for member in batch:
             self._db.execute("SAVEPOINT work")

@@ -10,7 +10,8 @@ from palaver.db.transaction import Row, storable
 
 
 def run_in_step(db: sqlite3.Connection, members: Members, positions: dict[Text, int]) -> set[str]:
-    batch = Batch((member for member in members if not member.future.cancelled()), positions)
+    """Run all members to their end; return the topics to notify. After an error all of them must be rolled back."""
+    batch = Batch(members, positions)
     cursor = db.cursor()
     try:
         while group := batch.next_group():

@@ -17,7 +17,7 @@ from palaver.db.file_lock import (
     refuse_hard_links,
     refuse_network_disk,
 )
-from palaver.db.high_water import measure
+from palaver.db.high_water import HighWater, measure
 from palaver.db.private_files import make_private_folder
 from palaver.db.schema import (
     POSTGRES,
@@ -126,11 +126,13 @@ async def _open_sqlite(path: Path, key: bytes | None, *, exclusive: bool, repair
     except (OSError, sqlite3.Error) as error:
         ownership.release()
         raise _not_opened(path, error) from error
+    # Read before the database is measured: a command can write meanwhile.
+    mark = known_mark(path, key) if exclusive and not repairs else HighWater()
     try:
         reached = await store.read(measure())
     except StoreError:
         return store  # a table is missing: palaver doctor says so
-    if exclusive and not repairs and (lost := describe_lost(reached, known_mark(path, key))):
+    if lost := describe_lost(reached, mark):
         await store.close()
         raise _lost_rows(path, lost)
     database.keep_mark(reached)
