@@ -233,7 +233,6 @@ export class Messages {
     });
     for (const gone of [...body.children].slice(after + blocks.length)) gone.remove();
     body.dataset.closed = after + closed.length;
-    this.lastPart = performance.now();
     if (this.isFollowing) this.toEnd();
     document.dispatchEvent(new CustomEvent("chat:grown"));
   }
