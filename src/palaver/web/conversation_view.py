@@ -249,7 +249,7 @@ def _with_open_turn(items: list[Item], around: Around, entries: Sequence[Entry])
     turn = item.turn.number
     growing = around.growing[1] if around.growing and around.growing[0] == turn else None
     stored = [entry.text for entry in entries if entry.role is Role.ASSISTANT and entry.turn == str(turn)]
-    if growing and any(text.startswith(growing.text.text) for text in stored):
+    if growing and any(text.startswith(growing.text) for text in stored):
         growing = None  # It is complete; what the agent says next has not begun.
     state = {"is_running": item.question is None, "asks": item if item.question else None, "growing": growing}
     name = f"t-{turn}"
