@@ -1,6 +1,6 @@
 // The list of conversations: search while typing, marks, renaming, deleting with a way back, and what waits there.
 
-import { fetchFragment, morph, post, announceProblem, toast } from "./chat_dom.js";
+import { fetchFragment, morph, post, announceProblem, toast } from "./dom.js";
 
 const DELETE_SECONDS = 8;
 
