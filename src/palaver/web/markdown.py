@@ -15,8 +15,8 @@ from pygments.formatters.html import HtmlFormatter
 from pygments.lexers import get_lexer_by_name  # pyright: ignore[reportUnknownVariableType]
 from pygments.util import ClassNotFound
 
+from palaver.model.text import legible
 from palaver.protocols.markdown import tree as markdown
-from palaver.web.text import legible
 
 _TAGS = {markdown.Style.BOLD: "strong", markdown.Style.ITALIC: "em", markdown.Style.STRUCK: "del"}
 _SCHEMES = ("https://", "http://", "mailto:")
