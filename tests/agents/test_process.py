@@ -1,6 +1,7 @@
 """Programs as agents: what they may do, and anything that they do wrong."""
 
 import asyncio
+import errno
 import json
 import logging
 import os
@@ -10,11 +11,13 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import psutil
 import pytest
 
 from palaver.agents import process
+from palaver.agents.acp import AcpTransport
 from palaver.agents.external import AgentError, ExternalAgent
 from palaver.agents.process import ProcessPool, safe_environment
 from palaver.model.session import ModelOverride
@@ -311,12 +314,24 @@ async def test_a_line_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     assert (found.kind, found.detail) == (FailureKind.FATAL, "a line is longer than 100000 bytes")
 
 
+@pytest.mark.parametrize("transport", [ProcessPool, AcpTransport])
 @pytest.mark.parametrize("command", [["/nowhere/at/all"], ["/"], ["a\0b"]])
-async def test_what_cannot_be_started(command: list[str]) -> None:
-    (only,) = await events(ExternalAgent(ProcessPool(command=command, environ={})), asked("hi"))
+async def test_what_cannot_be_started(command: list[str], transport: type[ProcessPool | AcpTransport]) -> None:
+    (only,) = await events(ExternalAgent(transport(command=command, environ={})), asked("hi"))
     assert isinstance(only, Failure)
     assert only.kind is FailureKind.FATAL
     assert "could not be started" in only.detail
+
+
+@pytest.mark.parametrize("transport", [ProcessPool, AcpTransport])
+async def test_a_full_machine_is_tried_again(
+    transport: type[ProcessPool | AcpTransport], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = AsyncMock(side_effect=OSError(errno.EAGAIN, "Resource temporarily unavailable"))
+    monkeypatch.setattr("palaver.agents.process.asyncio.create_subprocess_exec", full)
+    (only,) = await events(ExternalAgent(transport(command=["agent"], environ={})), asked("hi"))
+    assert isinstance(only, Failure)
+    assert only.kind is FailureKind.TRANSIENT
 
 
 async def test_it_is_started_again_each_time_a_little_later(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,8 @@ from html.parser import HTMLParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.web.markdown import GrowingText, render, render_blocks
+from palaver.web.growing_answer import GrowingAnswer
+from palaver.web.markdown import render, render_blocks
 from tests.web.hostile import HOSTILE_MARKDOWN
 
 TAGS = {
@@ -75,7 +76,7 @@ ALPHABET = st.sampled_from(
 @given(st.lists(ALPHABET, max_size=40).map("".join))
 def test_anything_is_safe_and_grows_into_what_it_is_as_a_whole(text: str) -> None:
     check(text)
-    growing = GrowingText()
+    growing = GrowingAnswer("s", 0)
     for end in (*range(0, len(text), 3), len(text)):
         growing.grow(text[:end])
     assert (*growing.closed, *growing.open) == render_blocks(text)

@@ -79,6 +79,15 @@ async def test_the_first_day_of_a_plot_is_a_whole_one(window: Opened, client: ht
     assert str(first.date()) in (await client.get("/usage?days=7")).text
 
 
+async def test_people_whose_names_begin_alike_are_all_counted(window: Opened, client: httpx.AsyncClient) -> None:
+    stage = Stage(window.store, SystemClock().now() - timedelta(hours=1))
+    for end in "12":
+        await stage.exchange(dm("x" * 80 + end), "hello", "hi")
+    page = (await client.get("/usage?by=person&days=7")).text
+    assert '<th scope="row">All</th><td data-label="Turns">2</td>' in page
+    assert page.count('<th scope="row">') == 3
+
+
 def test_a_plot_ends_today_right_after_midnight_too() -> None:
     """In the night after clocks went forward, six days of 24 hours reach back to a seventh one."""
     now = datetime(2026, 3, 29, 22, 30, tzinfo=UTC)

@@ -74,12 +74,7 @@ class AcpTransport:
 
     async def _connected(self) -> AcpConnection:
         if self._connection is None or self._connection.has_ended:
-            try:
-                process = await Process.start(self.command, self.environ, self.folder)
-            except (OSError, ValueError) as error:
-                reason = getattr(error, "strerror", None) or type(error).__name__
-                raise AgentError(FailureKind.FATAL, f"{self.command[0]} could not be started: {reason}") from error
-            connection = AcpConnection(process)
+            connection = AcpConnection(await Process.start(self.command, self.environ, self.folder))
             try:
                 await connection.initialize()
             except BaseException:

@@ -54,45 +54,41 @@ class _Model:
     def answer(
         self, messages: Sequence[Mapping[str, str]], max_tokens: int, on_piece: Callable[[str], bool]
     ) -> dict[str, Any]:
-        """Return the usage or an error. `on_piece` gets each piece and returns whether to stop."""
-        outcome: dict[str, Any] = {}
-
-        def take(chunk: Mapping[str, Any]) -> bool:
-            outcome.update({name: chunk[name] for name in ("error", "usage") if chunk.get(name)})
-            pieces = (choice["delta"].get("content") for choice in chunk.get("choices", ()))
-            return on_piece("".join(filter(None, pieces)))
-
+        """Return the text with its usage, or an error. `on_piece` gets each piece and returns whether to stop."""
         request = {
             "messages": list(messages),
-            "stream": True,
-            "stream_options": {"include_usage": True},
             "max_tokens": max_tokens,
             "temperature": self._options.temperature,
             "id_slot": _CONVERSATION_SLOT,
         }
-        self._server.handle_chat_completions(request, take)
-        return outcome
+        return _stream(self._server.handle_chat_completions, request, on_piece)
 
     def complete(self, prompt: str, grammar: str, is_cancelled: Callable[[], bool]) -> dict[str, Any]:
         """Continue the prompt with the likeliest text that the grammar allows."""
-        outcome: dict[str, Any] = {"text": ""}
-
-        def take(chunk: Mapping[str, Any]) -> bool:
-            outcome.update({name: chunk[name] for name in ("error", "usage") if chunk.get(name)})
-            outcome["text"] += "".join(choice["text"] for choice in chunk.get("choices", ()))
-            return is_cancelled()
-
         request = {
             "prompt": prompt,
             "grammar": grammar,
-            "stream": True,
-            "stream_options": {"include_usage": True},
             "max_tokens": _CALL_TOKENS,
             "temperature": 0,
             "id_slot": _EXAMPLES_SLOT,
         }
-        self._server.handle_completions(request, take)
-        return outcome
+        return _stream(self._server.handle_completions, request, lambda _: is_cancelled())
+
+
+def _stream(
+    handle: Callable[..., object], request: Mapping[str, Any], on_piece: Callable[[str], bool]
+) -> dict[str, Any]:
+    outcome: dict[str, Any] = {"text": ""}
+
+    def take(chunk: Mapping[str, Any]) -> bool:
+        outcome.update({name: chunk[name] for name in ("error", "usage") if chunk.get(name)})
+        choices = (choice.get("delta", choice) for choice in chunk.get("choices", ()))
+        piece = "".join(filter(None, (choice.get("content") or choice.get("text") for choice in choices)))
+        outcome["text"] += piece
+        return on_piece(piece)
+
+    handle({**request, "stream": True, "stream_options": {"include_usage": True}}, take)
+    return outcome
 
 
 class _RequestLoop:
@@ -172,10 +168,7 @@ class _RequestLoop:
     def _generate(
         self, name: str, messages: Sequence[Mapping[str, str]], max_tokens: int, *, streams: bool = True
     ) -> dict[str, Any]:
-        pieces: list[str] = []
-
         def on_piece(piece: str) -> bool:
-            pieces.append(piece)
             if piece and streams:
                 self._write(type="delta", id=name, text=piece)
             return name in self._cancelled
@@ -187,7 +180,7 @@ class _RequestLoop:
             kind = "overflow" if error.get("type") == "exceed_context_size_error" else "fatal"
             return {"type": "failure", "kind": kind, "detail": f"llama.cpp refused with code {error.get('code')}"}
         self._report_usage(name, outcome)
-        return {"type": "final", "text": "".join(pieces).strip()}
+        return {"type": "final", "text": outcome["text"].strip()}
 
     def _report_usage(self, name: str, outcome: Mapping[str, Any]) -> None:
         usage = outcome.get("usage", {})

@@ -50,6 +50,7 @@ _QUEUED_LINES = 8
 _MAX_LOGGED_LINES = 200
 _MAX_LOGGED_LENGTH = 300
 _CHUNK_BYTES = 1 << 16
+_TRANSIENT_ERRORS = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY})
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
@@ -75,10 +76,10 @@ class Process:
 
     @classmethod
     async def start(cls, command: Sequence[str], environ: Mapping[str, str], folder: Path | None) -> "Process":
-        """Start it. Raises OSError."""
+        """Start it. Raises AgentError."""
         pipe = asyncio.subprocess.PIPE
-        return cls(
-            await asyncio.create_subprocess_exec(
+        try:
+            process = await asyncio.create_subprocess_exec(
                 *command,
                 stdin=pipe,
                 stdout=pipe,
@@ -89,7 +90,12 @@ class Process:
                 start_new_session=True,
                 preexec_fn=_end_with_gateway,
             )
-        )
+        except (OSError, ValueError) as error:
+            is_transient = getattr(error, "errno", None) in _TRANSIENT_ERRORS
+            reason = getattr(error, "strerror", None) or type(error).__name__
+            kind = FailureKind.TRANSIENT if is_transient else FailureKind.FATAL
+            raise AgentError(kind, f"{command[0]} could not be started: {reason}") from error
+        return cls(process)
 
     def write(self, line: bytes) -> None:
         """Write without waiting: a program that reads nothing can still have something to say.
@@ -318,7 +324,6 @@ class WorkerCall:
 
 
 _FIRST_RESTART_SECONDS, _MAX_RESTART_SECONDS = 0.2, 30.0
-_TRANSIENT_ERRORS = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY})
 _SAFE_VARIABLES = frozenset({"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"})
 
 
@@ -376,13 +381,7 @@ class ProcessPool:
         if self._useless_starts:
             delay = _FIRST_RESTART_SECONDS * 2 ** min(self._useless_starts, 20)
             await asyncio.sleep(min(_MAX_RESTART_SECONDS, delay))
-        try:
-            process = await Process.start(self.command, self.environ, self.folder)
-        except (OSError, ValueError) as error:
-            is_transient = getattr(error, "errno", None) in _TRANSIENT_ERRORS
-            reason = getattr(error, "strerror", None) or type(error).__name__
-            kind = FailureKind.TRANSIENT if is_transient else FailureKind.FATAL
-            raise AgentError(kind, f"{self.command[0]} could not be started: {reason}") from error
+        process = await Process.start(self.command, self.environ, self.folder)
         worker = Worker(process, reusable=not (self.per_turn or self._is_retired), on_change=self._notify)
         self._workers.add(worker)
         worker.task.add_done_callback(lambda _: self._remove(worker))

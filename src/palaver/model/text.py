@@ -67,6 +67,15 @@ def escape_invisible(text: str) -> str:
     )
 
 
+# Control characters, bidirectional overrides and lone surrogates. Line ends and tabs stay.
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def legible(text: str) -> str:
+    """Write characters that are invisible or change the direction of text as their code point."""
+    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text.replace("\r\n", "\n"))
+
+
 def counted(count: int, one: str, several: str = "") -> str:
     """Return `1 session`, `2 sessions`, `0 entries`, or with the words for several: `2 rows are`."""
     return f"{count} {one if count == 1 else several or _Y.sub('ie', one) + 's'}"

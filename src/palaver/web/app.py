@@ -21,10 +21,10 @@ A page is a module in `web/pages/` with its routes in `ROUTES`, listed in `PAGES
 - Templates extend `layout.html`. Everything is escaped; never use `| safe`; pass text of others through `| shown`. A
   form carries `<input type="hidden" name="csrf" value="{{ user.csrf }}">`; with `data-quiet` the script sends it
   without leaving the page, with `data-ask="Really?"` it asks first. Inline scripts and styles are forbidden.
-- Live updates: the script fetches `<section id="list" data-live="sessions">` again when a topic changes: one of
-  `event_hub.TOPICS`, or `session:<id>`. With `data-keyed` it replaces only the children that differ, by id. Call
-  `hub.hint("people")` after a change that no transcript, turn or send shows. A growing answer arrives as the event
-  `palaver:draft` on `document` with `detail` {session, turn, text}.
+- Live updates: the script fetches `<section id="list" data-live="sessions">` again when a topic changes, one of
+  `event_hub.TOPICS` or `session:<id>`, and changes only what differs. Rows have ids, and so have their buttons: else
+  what has the focus becomes that of the next row. Call `hub.hint("people")` after a change that no transcript, turn or
+  send shows. A growing answer arrives as the event `palaver:draft` on `document` with `detail` {session, turn, text}.
 - Errors: raise the model's errors. NotFound becomes 404, InvalidInput 400, NotAllowed 403, SessionBusy 409, an outage
   503, anything else 500 without its text.
 """

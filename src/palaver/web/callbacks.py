@@ -15,7 +15,7 @@ from palaver.model.errors import StoreError
 from palaver.protocols.adapter import PlatformBusy, PlatformError, Receiver
 from palaver.protocols.capabilities import HttpCallbacks, HttpRequest, HttpResponse
 from palaver.web.bodies import BodyTooSlow, ServerBusy
-from palaver.web.errors import CALLBACK_PREFIX, INTERNAL_ERROR, text_response
+from palaver.web.errors import CALLBACK_PREFIX, INTERNAL_ERROR, error_response, text_response
 from palaver.web.routes import services_of
 from palaver.web.services import Services
 
@@ -59,12 +59,8 @@ async def _dispatch(http: Request, services: Services) -> Response:
         return text_response(CALLBACK_PREFIX, 404, "Not found.")
     try:
         call = await _read_call(http, services, unquote(path))
-    except BodyTooSlow as error:
-        return text_response(CALLBACK_PREFIX, 408, str(error))
-    except TooLarge as error:
-        return text_response(CALLBACK_PREFIX, 413, str(error))
-    except ServerBusy:
-        return _try_later(503, _RETRY_AFTER_SECONDS)
+    except (BodyTooSlow, TooLarge, ServerBusy) as error:
+        return error_response(CALLBACK_PREFIX, error)
     return await _call_adapter(adapter, call, services.engine.receiver(*name), ":".join(name))
 
 

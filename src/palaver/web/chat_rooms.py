@@ -135,7 +135,6 @@ async def continue_here(request: WebRequest, id_: str) -> Source:
     session, source, place, store = room.session, room.source, room.place, request.store
     if room.home is not None and session is not None:
         return session.origin
-    place = await request.services.engine.place_of(source)
 
     @transaction
     def lead(principal: Principal) -> Statements[None]:

@@ -129,8 +129,7 @@ def arrange(entries: Sequence[Entry], session: Session | None, around: Around) -
             items.append(_answer(group, results, around))
     items = _with_own_ids(items)
     items = _with_open_turn(items, around, entries)
-    items = _with_failures(items, around)
-    items = _with_stops(items, around)
+    items = _with_ends(items, around)
     items = _with_choices(items, around)
     stored = {entry.message_id for entry in entries if entry.message_id}
     return _with_asides(items, [aside for aside in around.asides if aside.id not in stored])
@@ -249,7 +248,7 @@ def _with_open_turn(items: list[Item], around: Around, entries: Sequence[Entry])
     turn = item.turn.number
     growing = around.growing[1] if around.growing and around.growing[0] == turn else None
     stored = [entry.text for entry in entries if entry.role is Role.ASSISTANT and entry.turn == str(turn)]
-    if growing and any(text.startswith(growing.text.text) for text in stored):
+    if growing and any(text.startswith(growing.text) for text in stored):
         growing = None  # It is complete; what the agent says next has not begun.
     state = {"is_running": item.question is None, "asks": item if item.question else None, "growing": growing}
     name = f"t-{turn}"
@@ -258,29 +257,19 @@ def _with_open_turn(items: list[Item], around: Around, entries: Sequence[Entry])
     return [replace(each, **state) if each.id == name else each for each in items]
 
 
-def _with_failures(items: list[Item], around: Around) -> list[Item]:
-    """Put what people were told about a failed turn below its last message."""
-    for turn, text in around.failures.items():
-        places = [place for place, each in enumerate(items) if each.turn == str(turn)]
-        if not places:
+def _with_ends(items: list[Item], around: Around) -> list[Item]:
+    """Show below its last message that a turn was stopped, or what people were told when it failed."""
+    stopped = {turn: "" for turn, facts in around.facts.items() if facts.is_stopped}
+    for turn, problem in {**stopped, **around.failures}.items():
+        place = max((place for place, each in enumerate(items) if each.turn == str(turn)), default=None)
+        if place is None:
             continue
-        last = items[places[-1]]
-        if last.kind == "answer":
-            items[places[-1]] = replace(last, problem=text)
-        else:
-            failed = Item(id=f"t-{turn}", kind="answer", at=last.at, seq=last.seq, turn=str(turn))
-            items.insert(places[-1] + 1, replace(failed, problem=text, facts=around.facts.get(turn)))
-    return items
-
-
-def _with_stops(items: list[Item], around: Around) -> list[Item]:
-    """Show a turn that was stopped before it said anything."""
-    for turn in (number for number, facts in around.facts.items() if facts.is_stopped):
-        places = [place for place, each in enumerate(items) if each.turn == str(turn)]
-        if places and items[places[-1]].kind == "user":
-            asked = items[places[-1]]
-            stopped = Item(id=f"t-{turn}", kind="answer", at=asked.at, seq=asked.seq, turn=str(turn))
-            items.insert(places[-1] + 1, replace(stopped, facts=around.facts[turn]))
+        last = items[place]
+        if last.kind == "user":  # it ended before it said anything
+            last = Item(id=f"t-{turn}", kind="answer", at=last.at, seq=last.seq, turn=str(turn))
+            last, place = replace(last, facts=around.facts.get(turn)), place + 1
+            items.insert(place, last)
+        items[place] = replace(last, problem=problem)
     return items
 
 

@@ -69,13 +69,10 @@ def error_text(error: Exception) -> str:
 
 
 def error_response(path: str, error: Exception) -> Response:
-    headers, facts = _headers_of(error), {}
+    facts, headers, code = {}, _headers_of(error), error_code(error)
     if isinstance(error, InvalidInput):
         facts = {"found": error.found[:200], "allowed": error.allowed, "example": error.example}
-    status, text = status_of(error), error_text(error)
-    if path.startswith(OPENAI_PREFIX):
-        return openai_error(status, text, error_code(error), headers)
-    return text_response(path, status, text, headers=headers, facts=facts)
+    return text_response(path, status_of(error), error_text(error), headers=headers, facts=facts, code=code)
 
 
 def _headers_of(error: Exception) -> Mapping[str, str] | None:
@@ -97,19 +94,14 @@ def text_response(
     *,
     headers: Mapping[str, str] | None = None,
     facts: Mapping[str, str] | None = None,
+    code: str | None = None,
 ) -> Response:
     """Return an error in the form that clients of this path expect."""
     if path.startswith(OPENAI_PREFIX):
-        return openai_error(status, text, None, headers)
+        return JSONResponse({"error": openai_problem(status, text, code)}, status_code=status, headers=headers)
     if path.startswith(API_PREFIX):
         title = HTTPStatus(status).phrase
-        body: dict[str, object] = {
-            "type": "about:blank",
-            "title": title,
-            "status": status,
-            "detail": text,
-            **(facts or {}),
-        }
+        body = {"type": "about:blank", "title": title, "status": status, "detail": text, **(facts or {})}
         return JSONResponse(body, status_code=status, headers=headers, media_type="application/problem+json")
     return PlainTextResponse(f"{text}\n", status_code=status, headers=headers)
 
@@ -118,7 +110,3 @@ def openai_problem(status: int, text: str, code: str | None) -> dict[str, object
     is_server_error = status >= HTTPStatus.INTERNAL_SERVER_ERROR
     kind = _OPENAI_TYPES.get(status, "server_error" if is_server_error else "invalid_request_error")
     return {"message": text, "type": kind, "param": None, "code": code}
-
-
-def openai_error(status: int, text: str, code: str | None, headers: Mapping[str, str] | None) -> Response:
-    return JSONResponse({"error": openai_problem(status, text, code)}, status_code=status, headers=headers)

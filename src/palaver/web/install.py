@@ -7,7 +7,8 @@ from starlette.routing import Route
 from palaver.web.files import asset
 from palaver.web.pages.common import render, render_text
 
-_FILES = ("palaver.css", "pages.css", "palaver.js", "pages.js", "shell.js", "palaver.svg", "icon-192.png")
+_SCRIPTS = ("dom.js", "stream.js", "palaver.js", "pages.js", "shell.js")
+_FILES = ("palaver.css", "pages.css", *_SCRIPTS, "palaver.svg", "icon-192.png")
 """What the offline page needs."""
 _ICONS = {"icon-192.png": "192x192", "icon-512.png": "512x512"}
 

@@ -2,13 +2,14 @@
 
 import math
 import sys
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Generator, Hashable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from palaver.model.errors import PalaverError
 from palaver.model.value import value
+from palaver.protocols.recent import remember
 
 if sys.platform != "win32":
     import resource
@@ -47,7 +48,7 @@ class RateLimiter:
     """None if events of one caller do not count against others."""
     window: float = 60.0
     _all: deque[float] = field(default_factory=deque[float])
-    _by_caller: "OrderedDict[Hashable, deque[float]]" = field(default_factory=OrderedDict)
+    _by_caller: dict[Hashable, deque[float]] = field(default_factory=dict[Hashable, deque[float]])
 
     def retry_after(self, caller: Hashable, now: float) -> float:
         """Return how many seconds this caller has to wait; 0 if it need not."""
@@ -55,10 +56,8 @@ class RateLimiter:
         return max(self._seconds_left(own, self.per_caller, now), self._seconds_left(self._all, self.total, now))
 
     def record(self, caller: Hashable, now: float) -> None:
-        own = self._by_caller.setdefault(caller, deque())
-        self._by_caller.move_to_end(caller)
-        while len(self._by_caller) > _MAX_CALLERS:
-            self._by_caller.popitem(last=False)
+        own = self._by_caller.get(caller, deque())
+        remember(self._by_caller, caller, own, _MAX_CALLERS)
         for events, limit in ((own, self.per_caller), (self._all, self.total or 0)):
             events.append(now)
             while len(events) > limit:

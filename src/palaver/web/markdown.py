@@ -1,4 +1,4 @@
-"""Render Markdown as safe HTML for the chat, whole or block by block while it grows.
+"""Render Markdown as safe HTML for the chat.
 
 Nothing that people or models write becomes a tag or an attribute: the tree of `protocols.markdown` has no HTML, and
 every text is escaped here.
@@ -15,8 +15,8 @@ from pygments.formatters.html import HtmlFormatter
 from pygments.lexers import get_lexer_by_name  # pyright: ignore[reportUnknownVariableType]
 from pygments.util import ClassNotFound
 
+from palaver.model.text import legible
 from palaver.protocols.markdown import tree as markdown
-from palaver.web.text import legible
 
 _TAGS = {markdown.Style.BOLD: "strong", markdown.Style.ITALIC: "em", markdown.Style.STRUCK: "del"}
 _SCHEMES = ("https://", "http://", "mailto:")
@@ -39,32 +39,6 @@ def render(text: str) -> Markup:
 def render_blocks(text: str) -> tuple[str, ...]:
     """Render each block of a text as one element."""
     return tuple(_block(block) for part in markdown.sections(text) for block in markdown.parse_markdown(part))
-
-
-class GrowingText:
-    """The HTML of a text while it grows. Only the last block is rendered again."""
-
-    def __init__(self) -> None:
-        self.closed: list[str] = []
-        """Blocks that nothing written later can change."""
-        self.open: tuple[str, ...] = ()
-        self.text = ""
-        self._rest = 0
-        """Where the open block begins."""
-
-    def grow(self, text: str) -> int:
-        """Take the text so far; return how many blocks have not changed since the last time."""
-        if not text.startswith(self.text[: self._rest]):
-            self.closed, self._rest = [], 0
-        known, self.text = len(self.closed), text
-        rest = text[self._rest :]
-        settled = markdown.settled_length(rest)
-        if settled:
-            self.closed += render_blocks(rest[:settled])
-            self._rest += settled
-        # The open block is another one each time, so it stays out of the cache.
-        self.open = render_blocks.__wrapped__(rest[settled:])
-        return known
 
 
 def _block(block: markdown.Block) -> str:  # noqa: PLR0911 - one line for each kind

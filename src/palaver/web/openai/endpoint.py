@@ -1,10 +1,9 @@
 """The OpenAI-compatible endpoint: /v1/chat/completions, /v1/responses and /v1/models."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
-from typing import Any, Protocol
 
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
@@ -26,7 +25,7 @@ from palaver.web.message_service import AlreadyContinued, MessageService, Progra
 from palaver.web.openai.completions import CompletionWriter
 from palaver.web.openai.conversations import ConversationFinder, Destination
 from palaver.web.openai.items import parse_response_request, split_id
-from palaver.web.openai.outcome import Outcome, StreamedText, outcome_of
+from palaver.web.openai.outcome import StreamedText, outcome_of
 from palaver.web.openai.responses import ResponseWriter
 from palaver.web.openai.schema import MODEL, CompletionRequest, parse_request, read_chat
 from palaver.web.routes import WebRequest, action, page
@@ -92,24 +91,12 @@ def _check_model(name: str) -> None:
         raise HTTPException(404, text)
 
 
-class _Writer(Protocol):
-    """Writes one answer in the form of one API."""
-
-    def whole(self, outcome: Outcome, reply: Reply) -> dict[str, Any]: ...
-
-    def text(self, more: str, *, is_first: bool) -> bytes: ...
-
-    def ending(self, outcome: Outcome, reply: Reply) -> list[bytes]: ...
-
-    def failure(self, problem: Mapping[str, object]) -> bytes: ...
-
-
-class _WriterFor(Protocol):
-    def __call__(self, *, number: int, created: int) -> _Writer: ...
+_Writer = CompletionWriter | ResponseWriter
+"""Writes one answer in the form of one API."""
 
 
 async def _send(
-    request: WebRequest, body: CompletionRequest, writer_for: _WriterFor, previous: int | None = None
+    request: WebRequest, body: CompletionRequest, writer_for: Callable[..., _Writer], previous: int | None = None
 ) -> "_Answer":
     _check_model(body.model)
     chat, service, headers = read_chat(body), MessageService(request), request.http.headers

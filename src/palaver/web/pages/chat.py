@@ -1,7 +1,7 @@
 """The web chat: the caller's own conversations, with files, commands and buttons for open questions."""
 
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
@@ -13,7 +13,6 @@ from palaver.engine.options import Options
 from palaver.model.attachment import Attachment, TooLarge, format_size
 from palaver.model.people import Reception
 from palaver.model.session import model_name
-from palaver.model.source import Source
 from palaver.model.text import escape_invisible, one_line
 from palaver.protocols.agent import Choosing
 from palaver.store.people.api_tokens import Right
@@ -131,20 +130,16 @@ async def start(_: WebRequest) -> Response:
 
 @action("/chat/{name}", needs=Right.CHAT)
 async def send(request: WebRequest) -> Response:
-    return await _send(request, lambda: _own_source(request))
+    return await _send(request)
 
 
 @action("/chat/s/{id}", needs=Right.CHAT)
 async def send_to_session(request: WebRequest) -> Response:
     """Continue any conversation from here: attach to one that is open elsewhere, resume one that has ended."""
-    return await _send(request, lambda: continue_here(request, request.path["id"]))
+    return await _send(request, request.path["id"])
 
 
-async def _own_source(request: WebRequest) -> Source:
-    return source_of_chat(request, chat_name(request))
-
-
-async def _send(request: WebRequest, find_source: Callable[[], Awaitable[Source]]) -> Response:
+async def _send(request: WebRequest, session: str | None = None) -> Response:
     services, http = request.services, request.http
     MessageService(request).count_message()
     _check_length(http, services.engine.options)
@@ -156,13 +151,10 @@ async def _send(request: WebRequest, find_source: Callable[[], Awaitable[Source]
         raise HTTPException(400, "Write something or choose a file.")
     if len(text) > MAX_TEXT_LENGTH:
         raise HTTPException(413, f"A message can have at most {MAX_TEXT_LENGTH:,} characters, not {len(text):,}.")
-    source = await find_source()
+    source = await continue_here(request, session) if session else source_of_chat(request, chat_name(request))
     await require_own_conversation(request, source)
-    user, chat, message_id = (
-        source.user_id or "",
-        name_of_chat(source.chat_id or ""),
-        message_id or secrets.token_hex(12),
-    )
+    user, chat = source.user_id or "", name_of_chat(source.chat_id or "")
+    message_id = message_id or secrets.token_hex(12)
     name = "" if user == OWNER else user.capitalize()  # People who were invited have their name as id.
     talk_only = request.caller.talk_only
     await services.webchat.say(user, chat, message_id, text, name=name, files=files, talk_only=talk_only)

@@ -13,7 +13,7 @@ from palaver.model.session import Principal, Session
 from palaver.model.value import value
 from palaver.store.conversations.deletion import ProcessRuns
 from palaver.store.people.api_tokens import Right
-from palaver.store.status.chat_list import ChatPage, ListedChat
+from palaver.store.status.chat_list import ListedChat
 from palaver.web.chat_rooms import MAIN_CHAT, OTHER_CHATS, name_of_chat, path_of_chat, platform_title, source_of_chat
 from palaver.web.pages.common import parse_number, query_value, read_form, show_page
 from palaver.web.routes import WebRequest, action, page
@@ -50,15 +50,10 @@ async def read_list(request: WebRequest) -> ChatList:
     """Read the conversations of the caller, or those in which their words are found."""
     query, archived = query_value(request, "q")[:_MAX_QUERY], bool(query_value(request, "archived"))
 
-    @transaction
-    def read(person: Principal) -> Statements[tuple[Principal, ChatPage]]:
-        after, identity = query_value(request, "after") or None, request.caller.identity
-        found = yield from request.store.chat_list.list_chats(person, identity, archived=archived, after=after)
-        return person, found
-
-    principal, found = await request.read_as_person(read)
     if query:
-        return ChatList(groups=await _search(request, principal, query), query=query)
+        return ChatList(groups=await _search(request, query), query=query)
+    find, after, identity = request.store.chat_list.list_chats, query_value(request, "after"), request.caller.identity
+    found = await request.read_as_person(lambda who: find(who, identity, archived=archived, after=after or None))
     rows = [await _row(request, chat) for chat in found.chats]
     return ChatList(groups=tuple(_by_day(request, rows)), after=found.after, archived=archived)
 
@@ -71,7 +66,8 @@ async def newest_path(request: WebRequest) -> str | None:
     return path if request.caller.has(Right.READ) or not (path and path.startswith(OTHER_CHATS)) else None
 
 
-async def _search(request: WebRequest, principal: Principal, query: str) -> tuple[ChatGroup, ...]:
+async def _search(request: WebRequest, query: str) -> tuple[ChatGroup, ...]:
+    principal = await request.store.read(request.store.people.principal_of(request.caller.identity))
     hits = await request.search_beginnings(principal, query, _MAX_HITS)
     snippets: dict[str, str] = {}
     for hit in hits:

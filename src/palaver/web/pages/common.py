@@ -15,7 +15,7 @@ from palaver.config.model import Config
 from palaver.model.attachment import format_size
 from palaver.model.session import Session, readable_model
 from palaver.model.source import readable_identity
-from palaver.model.text import escape_invisible, one_line
+from palaver.model.text import escape_invisible, legible, one_line
 from palaver.model.value import value
 from palaver.store.people.people import Identity, Person
 from palaver.web import markdown
@@ -24,7 +24,6 @@ from palaver.web.caller import Caller
 from palaver.web.files import asset
 from palaver.web.pages.navigation import COMMANDS, DIAGNOSTICS, NAVIGATION
 from palaver.web.routes import WebRequest
-from palaver.web.text import legible
 
 THEME_COOKIE = "palaver-theme"
 MAX_SHOWN_TEXT = 20_000

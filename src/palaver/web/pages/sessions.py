@@ -11,7 +11,7 @@ from palaver.commands.formatting import session_name
 from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import NotFound
 from palaver.model.session import Principal, Session, SessionState
-from palaver.model.text import one_line
+from palaver.model.text import legible, one_line
 from palaver.model.transcript import Entry
 from palaver.store.archive.exporter import ExportFormat
 from palaver.store.status.overview import OpenTurn
@@ -31,7 +31,6 @@ from palaver.web.pages.common import (
     with_query,
 )
 from palaver.web.routes import WebRequest, action, page
-from palaver.web.text import legible
 
 _PAGE_SIZE = 50
 _STATES = {state.value: state for state in SessionState}

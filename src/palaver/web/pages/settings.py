@@ -164,7 +164,7 @@ async def people(request: WebRequest) -> Response:
 async def limits(request: WebRequest) -> Response:
     role = query_value(request, "role")
     section = _limits_section(role if role in _ROLES else "")
-    return await show_settings(request, section, "settings/limits.html", role=role, roles=_ROLES, measures=_MEASURES)
+    return await show_settings(request, section, "settings/limits.html", role=role, roles=_ROLES)
 
 
 @page("/settings/general", owner_only=True)

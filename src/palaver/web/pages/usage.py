@@ -161,13 +161,14 @@ async def usage(request: WebRequest) -> Response:
     since = datetime.combine(days[0], time.min, zone)
     found = await request.browse(lambda who: request.store.usage.totals_by(by, who, since=since, zone=zone))
     names = await list_names(request) if by is GroupBy.PERSON else {}
-    table = {_shown(str(name), names) or by.unnamed: spent for name, spent in found.items()}
+    # Not by what is shown: names that are cut can be alike.
+    table = [(_shown(str(name), names) or by.unnamed, spent) for name, spent in found.items()]
     unit = currency_of(request.services.config()) if metric == "cost" else ""
     return show_page(
         request,
         "usage.html",
         table=table,
-        total=total_of(table),
+        total=total_of(found),
         charts=[_chart(by, metric, table, days, unit=unit, width=width) for width in (WIDE, NARROW)] if table else [],
         caption=f"{_caption(metric, unit)} by {by.value}",
         by=by.value,
@@ -193,12 +194,13 @@ def _caption(metric: str, unit: str) -> str:
 
 
 def _chart(
-    by: GroupBy, metric: str, table: Mapping[str, UsageTotal], days: list[date], *, unit: str, width: int
+    by: GroupBy, metric: str, table: Sequence[tuple[str, UsageTotal]], days: list[date], *, unit: str, width: int
 ) -> Chart:
     if by is GroupBy.DAY:
-        values = [(f"{day.day} {day:%b}", _values(metric, table.get(str(day), UsageTotal()))) for day in days]
+        spent_on = dict(table)
+        values = [(f"{day.day} {day:%b}", _values(metric, spent_on.get(str(day), UsageTotal()))) for day in days]
         return column_chart(values, _METRICS[metric], unit, width)
-    values = [(name, _values(metric, spent)) for name, spent in table.items()]
+    values = [(name, _values(metric, spent)) for name, spent in table]
     return row_chart(sorted(values, key=lambda row: -sum(row[1]))[:_MAX_ROWS], _METRICS[metric], unit, width)
 
 

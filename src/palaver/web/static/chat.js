@@ -1,12 +1,12 @@
 // The chat window. The server renders every message; this script shows what changes, at once and in every open tab.
 
-import { announceProblem, errorText, hideToast, isComposing, loginPath, post, toast } from "./chat_dom.js";
+import { announceProblem, errorText, hideToast, isComposing, loginPath, post, toast } from "./dom.js";
 import { Composer } from "./chat_composer.js";
 import { ChatList } from "./chat_list.js";
 import { Messages } from "./chat_messages.js";
 import { Outbox } from "./chat_outbox.js";
 import { notify, offerNotifications, setCount, setTitle } from "./chat_notify.js";
-import { Stream } from "./chat_stream.js";
+import { Stream } from "./stream.js";
 
 const chat = document.querySelector(".chat");
 const form = document.getElementById("compose");
@@ -15,7 +15,7 @@ const body = (fields) => new URLSearchParams(fields);
 
 // The conversation
 
-const stream = new Stream(document.body.dataset.chatEvents, document.body.dataset.position, {
+const stream = new Stream(document.body.dataset.chatEvents, {
   entries: ({ session, kind, first }) => {
     if (session === messages.session) {
       const isOld = kind !== "append" && kind !== "settle" && first < Number(messages.list.dataset.first);
@@ -36,7 +36,7 @@ const stream = new Stream(document.body.dataset.chatEvents, document.body.datase
   lost: () => setOffline(true),
   shown: () => { messages.refresh(); refreshList(); markSeen(); },
   loggedOut: () => setOffline(true, true),
-});
+}, { notifies: true });
 
 const messages = new Messages((state) => {
   stream.watch(state.session);

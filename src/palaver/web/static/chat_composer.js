@@ -1,6 +1,6 @@
 // The composer: text that grows and survives a reload, files from anywhere, and commands.
 
-import { isComposing } from "./chat_dom.js";
+import { isComposing } from "./dom.js";
 
 const newId = () => [...crypto.getRandomValues(new Uint8Array(12))].map((each) => each.toString(16).padStart(2, "0")).join("");
 

@@ -1,6 +1,6 @@
 // The list of conversations: search while typing, marks, renaming, deleting with a way back, and what waits there.
 
-import { fetchFragment, morph, post, announceProblem, toast } from "./chat_dom.js";
+import { fetchFragment, morph, post, announceProblem, toast } from "./dom.js";
 
 const DELETE_SECONDS = 8;
 
@@ -43,10 +43,15 @@ export class ChatList {
     return `/chat/-/list?${asked}`;
   }
 
-  async refresh() {
+  // Resolves once what is shown is not older than this call.
+  refresh() { this.reading = this.read(); return this.reading; }
+
+  async read() {
     this.request?.abort();
     this.request = new AbortController();
-    const fresh = await this.fetchPages(this.request.signal).catch(() => null);
+    const { signal } = this.request;
+    const fresh = await this.fetchPages(signal).catch(() => null);
+    if (signal.aborted) { await this.reading; return; }
     if (!fresh || this.list.querySelector("form.rename")) return;
     for (const id of this.deleting.keys()) fresh.getElementById(`c-${id}`)?.remove();
     const before = new Set(this.waiting());

@@ -1,6 +1,6 @@
 // The list of messages: fresh from the server, growing, sent but not stored yet, and older ones as one scrolls up.
 
-import { fetchFragment, loginPath, mergeList, morph } from "./chat_dom.js";
+import { fetchFragment, loginPath, mergeList, morph } from "./dom.js";
 
 const PAUSE_MS = 150;
 const EDGE = 120;
@@ -233,7 +233,6 @@ export class Messages {
     });
     for (const gone of [...body.children].slice(after + blocks.length)) gone.remove();
     body.dataset.closed = after + closed.length;
-    this.lastPart = performance.now();
     if (this.isFollowing) this.toEnd();
     document.dispatchEvent(new CustomEvent("chat:grown"));
   }

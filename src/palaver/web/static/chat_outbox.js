@@ -1,6 +1,6 @@
 // Messages on their way: kept in this tab until the gateway has stored them, sent in order, each once.
 
-import { errorText, post } from "./chat_dom.js";
+import { errorText, post } from "./dom.js";
 
 const KEY = "outbox";
 const RETRY_MS = 2000;

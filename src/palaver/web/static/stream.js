@@ -1,10 +1,11 @@
-// The stream of events: what changed, and answers as they grow. One hidden tab keeps its stream, to notify its owner.
+// The stream of events: what changed, and answers as they grow. It resumes where it was.
 
 export class Stream {
-  constructor(address, position, handlers) {
+  // With `notifies`, one hidden tab keeps its stream, to notify its owner.
+  constructor(address, handlers, { notifies = false } = {}) {
     this.place = new URL(address, location.href);
-    if (position) this.place.searchParams.set("after", position);
     this.handlers = handlers;
+    this.notifies = notifies;
     document.addEventListener("visibilitychange", () => this.adjust());
     addEventListener("pagehide", () => this.close());
     addEventListener("pageshow", (event) => { this.open(); if (event.persisted) this.handlers.shown?.(); });
@@ -18,11 +19,12 @@ export class Stream {
     this.open();
   }
 
-  // Browsers limit connections per host, so of all hidden tabs only one stays connected: the next when it is gone.
+  // Browsers limit connections per host, so of all hidden tabs at most one stays connected: the next when it is gone.
   adjust() {
     this.hiding?.abort();
     if (!document.hidden) { this.open(); this.handlers.shown?.(); return; }
     this.close();
+    if (!this.notifies) return;
     this.hiding = new AbortController();
     const { signal } = this.hiding;
     navigator.locks?.request("palaver-hidden-stream", { signal }, () => {
@@ -33,14 +35,14 @@ export class Stream {
   }
 
   open() {
-    if (this.source) return;
+    if (this.source || (document.hidden && !this.notifies)) return;
     this.source = new EventSource(this.place);
     this.source.onopen = () => this.handlers.connected?.();
     this.source.onerror = () => {
       this.handlers.lost?.();
       if (this.source?.readyState === EventSource.CLOSED) this.again();
     };
-    for (const name of ["entries", "changed", "chat", "growth", "reset"]) {
+    for (const name of ["entries", "changed", "chat", "growth", "draft", "reset"]) {
       this.source.addEventListener(name, (event) => {
         this.place.searchParams.set("after", event.lastEventId);
         this.handlers[name]?.(JSON.parse(event.data));

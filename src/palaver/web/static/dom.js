@@ -78,8 +78,8 @@ export async function fetchFragment(address, signal) {
 }
 
 export async function errorText(answer) {
-  const body = (await answer.text()).slice(0, 500);
-  try { return JSON.parse(body).error || body; } catch { return body; }
+  const body = await answer.text();
+  try { return (JSON.parse(body).error || body).slice(0, 500); } catch { return body.slice(0, 500); }
 }
 
 // Returns the answer, or null while the gateway cannot be reached.
