@@ -3,7 +3,9 @@
 import asyncio
 import hmac
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from palaver.protocols import (
     Attachment,
     ClientErrors,
     HttpRequest,
+    Inbound,
     Label,
     MenuCommand,
     Outbound,
@@ -23,7 +26,9 @@ from palaver.protocols import (
     PlatformRefused,
     SendRefused,
     SendUnclear,
+    Source,
     TargetGone,
+    Trust,
     after_name,
     answer_error,
     check_secret,
@@ -128,6 +133,20 @@ def test_a_signature_fits_its_body_and_its_secret() -> None:
     assert not is_signed(b"Hello, World!", "It's a Secret to Everybody", "grün \ud800")
     assert not is_secret("", "")
     assert not is_signed(b"x", "", hmac.new(b"", b"x", "sha256").hexdigest())
+
+
+def test_a_message_that_could_not_be_stored_is_skipped() -> None:
+    wrong: Any = {"text": 5}
+    said = Inbound(source=Source(platform="pigeon"), text="hi", at=datetime(2026, 5, 1, tzinfo=UTC))
+    wrongs = (replace(said, **wrong), replace(said, files=(Attachment(Label("a"), size=-1),)))
+    forms: list[Callable[[Inbound], object]] = [
+        lambda each: each,
+        lambda each: [said, each],
+        lambda each: (each, Trust()),
+    ]
+    for form in forms:
+        assert parse_or_skip("pigeon", lambda form=form: form(said)) == form(said)
+        assert [parse_or_skip("pigeon", lambda form=form, each=each: form(each)) for each in wrongs] == [None, None]
 
 
 def test_what_is_unreadable_is_skipped_and_not_quoted(caplog: pytest.LogCaptureFixture) -> None:

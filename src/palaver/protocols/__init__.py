@@ -54,7 +54,6 @@ from palaver.protocols.clock import Clock, SystemClock
 from palaver.protocols.hooks import EventKind, EventSubscription, GatewayEvent, Hook, event_name
 from palaver.protocols.incoming import (
     after_name,
-    checked,
     edit_version,
     is_secret,
     is_signed,
@@ -138,7 +137,6 @@ __all__ = [
     "answer_error",
     "check_secret",
     "check_url",
-    "checked",
     "edit_version",
     "event_name",
     "file_to_send",

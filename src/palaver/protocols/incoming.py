@@ -4,7 +4,7 @@ import hashlib
 import hmac
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, TypeVar, cast
@@ -56,21 +56,33 @@ async def take_json(
 
 
 def parse_or_skip(platform: str, parse: Callable[[], T]) -> T | None:
-    """Parse a payload; log and skip it if it is unreadable: it would come again and again and block all behind it."""
+    """Parse a payload; log and skip it if it is unreadable: it would come again and again and block all behind it.
+
+    So would a message with a value of another type than documented, which could not be stored: what `parse` returns is
+    searched for messages, in lists and named tuples.
+    """
     try:
-        return parse()
+        found = parse()
+        for inbound in _messages_in(found):
+            _check_types(inbound)
     except (ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError) as error:
         # Only the type: the text can quote the payload.
         extra = {"action": f"{platform}.unreadable"}
         log.warning("skipped an unreadable update: %s", type(error).__name__, extra=extra)
         return None
+    return found
 
 
-def checked(inbound: Inbound) -> Inbound:
-    """Return the message. Raise TypeError if a value in its payload was something else than text or a number.
+def _messages_in(found: object) -> Iterator[Inbound]:
+    if isinstance(found, Inbound):
+        yield found
+    elif isinstance(found, list | tuple):
+        for each in cast("Iterable[object]", found):
+            yield from _messages_in(each)
 
-    Use it within `parse_or_skip`: such a message could not be stored, and would come again and again.
-    """
+
+def _check_types(inbound: Inbound) -> None:
+    """Raise TypeError if a value in its payload was something else than text or a number."""
     labels, files, quote = inbound.labels, inbound.files, inbound.quote
     names = (labels.user, labels.chat, labels.topic, *(file.name for file in files), quote.name if quote else None)
     optional: list[object] = [inbound.reply_to, inbound.burst, *(name and name.stored() for name in names)]
@@ -85,7 +97,6 @@ def checked(inbound: Inbound) -> Inbound:
         and all(size is None or (isinstance(size, int) and 0 <= size < _MAX_SIZE) for size in sizes)
     ):
         raise TypeError
-    return inbound
 
 
 def parse_time(text: str) -> datetime:

@@ -34,7 +34,6 @@ from palaver.platforms.discord.parse import (
 from palaver.protocols import (
     BackgroundTasks,
     Clock,
-    Inbound,
     PlatformBusy,
     PlatformDown,
     Receiver,
@@ -253,9 +252,12 @@ class Listener:
         """Hand over what an event says; return whether that is anything."""
         try:
             number = int(data["id"]) if name == "MESSAGE_CREATE" else 0
-            found, trust = await self._read(name, data), await self._trust(data)
+            place, us, trust = await self._place(data), await self._us(data), await self._trust(data)
         except _UNREADABLE as error:
             _log_skipped(error)
+            return False
+        found = parse_or_skip(PLATFORM, lambda: parse_event(name, data, place, us, self._clock.now()))
+        if found is None:
             return False
         for inbound in found:
             await self._receiver.receive(inbound, trust)
@@ -265,13 +267,13 @@ class Listener:
             self._tasks.run(self._confirm(data))
         return bool(found)
 
-    async def _read(self, name: str, data: Payload) -> list[Inbound]:
-        place = await self._place(str(data["channel_id"])) if data.get("guild_id") else Place({}, {})
-        us = OwnBot(self._account, self._client.own_id, await self._roles(data), self._options.auto_thread)
-        return parse_event(name, data, place, us, self._clock.now())
+    async def _us(self, data: Payload) -> OwnBot:
+        return OwnBot(self._account, self._client.own_id, await self._roles(data), self._options.auto_thread)
 
-    async def _place(self, channel: str) -> Place:
-        found = await self._channel(channel)
+    async def _place(self, data: Payload) -> Place:
+        if not data.get("guild_id"):
+            return Place({}, {})
+        found = await self._channel(str(data["channel_id"]))
         is_thread = found.get("type") in THREADS
         return Place(found, await self._channel(str(found["parent_id"])) if is_thread else {})
 

@@ -18,7 +18,6 @@ from palaver.protocols import (
     Revision,
     Source,
     after_name,
-    checked,
     edit_version,
     identity_of,
     parse_milliseconds,
@@ -77,7 +76,7 @@ def parse_event(name: str, data: Payload, place: Place, us: OwnBot, now: datetim
             found = [parse_reaction(data, place, us, now, removed=name.endswith("REMOVE"))]
         case _:
             found = parse_deletion(data, place, us, now)
-    return [checked(each) for each in found if each]
+    return [each for each in found if each]
 
 
 def parse_message(data: Payload, place: Place, us: OwnBot) -> Inbound | None:

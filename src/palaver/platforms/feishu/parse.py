@@ -14,7 +14,6 @@ from palaver.protocols import (
     Revision,
     Source,
     Trust,
-    checked,
     parse_milliseconds,
 )
 from palaver.protocols.files import named_file
@@ -42,13 +41,6 @@ class Event(NamedTuple):
 
 def parse(event: Json, account: str, us: str) -> Event | None:
     """Parse an event for the bot with the open id `us`; None if nobody says anything to us."""
-    found = _parse(event, account, us)
-    if found is not None:
-        checked(found.inbound)
-    return found
-
-
-def _parse(event: Json, account: str, us: str) -> Event | None:
     match event["header"]["event_type"]:
         case "im.message.receive_v1":
             return _message(event["event"], account, us)

@@ -16,7 +16,6 @@ from palaver.protocols import (
     Quote,
     Source,
     Trust,
-    checked,
     identity_of,
 )
 
@@ -60,7 +59,7 @@ def _message(event: Json, account: str) -> Event:
         quote=None if is_forwarded else quote,
         files=tuple(_files(said)),
     )
-    return Event(checked(inbound), Trust(is_bot=sender.get("type") == "BOT"))
+    return Event(inbound, Trust(is_bot=sender.get("type") == "BOT"))
 
 
 def _quote(quoted: Json, source: Source) -> Quote | None:
@@ -86,7 +85,7 @@ def _pressed(event: Json, account: str) -> Event:
         labels=_labels(event, user),
         mentions_us=True,
     )
-    return Event(checked(inbound), Trust())
+    return Event(inbound, Trust())
 
 
 def _source(event: Json, account: str, *, user: str, message: str) -> Source:

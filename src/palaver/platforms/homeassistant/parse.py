@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from palaver.protocols import DM, Inbound, Source, checked, parse_time
+from palaver.protocols import DM, Inbound, Source, parse_time
 
 Json = Mapping[str, Any]
 ACTION = "mobile_app_notification_action"
@@ -53,7 +53,7 @@ def parse(event: Json, account: str, default_chat: str) -> Inbound | None:
     chat = chat or default_chat
     if not is_chat(chat):
         raise ValueError("it is not the name of a notify action")
-    inbound = Inbound(
+    return Inbound(
         source=Source(
             platform="homeassistant",
             account=account,
@@ -68,4 +68,3 @@ def parse(event: Json, account: str, default_chat: str) -> Inbound | None:
         at=parse_time(fired),
         mentions_us=True,
     )
-    return checked(inbound)

@@ -16,7 +16,6 @@ from palaver.protocols import (
     Revision,
     Source,
     after_name,
-    checked,
     identity_of,
     parse_milliseconds,
 )
@@ -96,10 +95,6 @@ def _sender(message: Json) -> str | None:
 
 def parse(message: Json, context: Context) -> list[Inbound]:
     """Return the message and its changes, the oldest first."""
-    return [checked(each) for each in _parse(message, context)]
-
-
-def _parse(message: Json, context: Context) -> list[Inbound]:
     versions = _versions(message)
     said = _inbound(message, versions[0].text, context)
     if tapback := _tapback(message):

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
-from palaver.protocols import DM, GROUP, Attachment, Inbound, Revision, Source, checked, parse_milliseconds
+from palaver.protocols import DM, GROUP, Attachment, Inbound, Revision, Source, parse_milliseconds
 from palaver.protocols.files import named_file
 
 Json = Mapping[str, Any]
@@ -20,13 +20,6 @@ class Event(NamedTuple):
 
 def parse(event: Json, account: str) -> Event | None:
     """Parse an event; None if nobody says anything, or another program answers."""
-    found = _parse(event, account)
-    if found is not None:
-        checked(found.inbound)
-    return found
-
-
-def _parse(event: Json, account: str) -> Event | None:
     if event.get("mode") == "standby":
         return None
     kind = event["type"]

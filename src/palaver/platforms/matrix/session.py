@@ -22,7 +22,6 @@ from palaver.protocols import (
     Receiver,
     SystemClock,
     account_text,
-    checked,
     identity_of,
     parse_or_skip,
 )
@@ -139,7 +138,7 @@ class SyncSession:
         inbound = parse(event, context)
         if inbound and inbound.reaction:
             remember(self._reactions, event.event_id, event, _MAX_REACTIONS)
-        return checked(inbound) if inbound else None
+        return inbound
 
     async def _with_quote(self, inbound: Inbound, room_id: str) -> Inbound:
         """Add what a message replies to. A reply to our message counts as a mention."""

@@ -20,7 +20,6 @@ from palaver.protocols import (
     Revision,
     Source,
     after_name,
-    checked,
     edit_version,
     parse_milliseconds,
 )
@@ -136,7 +135,7 @@ def parse(event: Post, us: Us, now: datetime) -> Inbound | None:
     root = post.get("root_id") or None
     kind = _KINDS.get(channel["type"], CHANNEL)
     sender = name.removeprefix("@") if isinstance(name, str) else ""
-    inbound = Inbound(
+    return Inbound(
         source=Source(
             platform="mattermost",
             account=us.account,
@@ -154,7 +153,6 @@ def parse(event: Post, us: Us, now: datetime) -> Inbound | None:
         files=() if change is Change.DELETED else tuple(_files(post)),
         revision=_revision(post, change),
     )
-    return checked(inbound)
 
 
 REACTIONS = {"reaction_added": False, "reaction_removed": True}
@@ -171,20 +169,18 @@ def parse_reaction(found: Json, channel: Json, us: Us, now: datetime, *, removed
     if found["user_id"] == us.id:
         return None
     at = max(int(found.get(name) or 0) for name in ("create_at", "update_at", "delete_at"))
-    return checked(
-        Inbound(
-            source=Source(
-                platform="mattermost",
-                account=us.account,
-                chat_kind=_KINDS.get(channel["type"], CHANNEL),
-                chat_id=str(found["channel_id"]),
-                user_id=str(found["user_id"]),
-            ),
-            text="",
-            at=parse_milliseconds(at) if at and not removed else now,
-            reply_to=str(found["post_id"]),
-            reaction=Reaction(emoji=str(found["emoji_name"]), removed=removed),
-        )
+    return Inbound(
+        source=Source(
+            platform="mattermost",
+            account=us.account,
+            chat_kind=_KINDS.get(channel["type"], CHANNEL),
+            chat_id=str(found["channel_id"]),
+            user_id=str(found["user_id"]),
+        ),
+        text="",
+        at=parse_milliseconds(at) if at and not removed else now,
+        reply_to=str(found["post_id"]),
+        reaction=Reaction(emoji=str(found["emoji_name"]), removed=removed),
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, cast
 
-from palaver.protocols import DM, UNKNOWN_TYPE, Attachment, Inbound, Label, Source, checked
+from palaver.protocols import DM, UNKNOWN_TYPE, Attachment, Inbound, Label, Source
 
 Json = Mapping[str, Any]
 ROBOT = "robot"
@@ -39,7 +39,7 @@ def parse(text: str, account: str, server: str) -> Line:
         mentions_us=True,
         files=tuple(_files(found, server)),
     )
-    return Line(event, time, checked(inbound))
+    return Line(event, time, inbound)
 
 
 def _files(found: Json, server: str) -> Iterator[Attachment]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from palaver.protocols import DM, GROUP, UNKNOWN_TYPE, Attachment, Inbound, Label, Source, checked, parse_time
+from palaver.protocols import DM, GROUP, UNKNOWN_TYPE, Attachment, Inbound, Label, Source, parse_time
 
 Json = Mapping[str, Any]
 GROUP_PREFIX = "group/"
@@ -22,7 +22,7 @@ def parse(event: Json, account: str) -> Inbound | None:
             chat = f"{GROUP_PREFIX}{said['group_openid']}"
         case _:
             return None
-    inbound = Inbound(
+    return Inbound(
         source=Source(
             platform="qq",
             account=account,
@@ -38,7 +38,6 @@ def parse(event: Json, account: str) -> Inbound | None:
         mentions_us=kind == GROUP,
         files=tuple(_files(said)),
     )
-    return checked(inbound)
 
 
 def _files(said: Json) -> Iterator[Attachment]:

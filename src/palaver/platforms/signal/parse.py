@@ -22,7 +22,6 @@ from palaver.protocols import (
     Reaction,
     Revision,
     Source,
-    checked,
     identity_of,
     parse_milliseconds,
 )
@@ -71,11 +70,6 @@ class Known(NamedTuple):
 
 def parse(event: Json, us: OwnAccount, known: Known) -> Inbound | None:
     """Parse an event; None for receipts, typing, calls, stories and what our other devices sent."""
-    inbound = _parse(event, us, known)
-    return checked(inbound) if inbound else None
-
-
-def _parse(event: Json, us: OwnAccount, known: Known) -> Inbound | None:
     envelope: Json = event.get("envelope") or {}
     edit: Json = envelope.get("editMessage") or {}
     data: Json | None = edit.get("dataMessage") if edit else envelope.get("dataMessage")

@@ -21,7 +21,6 @@ from palaver.protocols import (
     Source,
     Trust,
     after_name,
-    checked,
     edit_version,
 )
 
@@ -79,9 +78,8 @@ Event: TypeAlias = NewMessage | ButtonPress | ChatRenumbered | Renamed
 def parse(payload: Json, us: OwnApp, now: datetime) -> Event | None:
     """Parse a payload; None for our own messages and everything else that nobody says to us."""
     event = _parse(payload, us, now)
-    if isinstance(event, NewMessage | ButtonPress):
-        checked(event.inbound)
-    elif event is not None and not all(isinstance(value, str) for value in cast("tuple[object, ...]", event)):
+    told = cast("tuple[object, ...]", event) if isinstance(event, ChatRenumbered | Renamed) else ()
+    if not all(isinstance(value, str) for value in told):
         raise TypeError
     return event
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from urllib.parse import urlsplit
 
-from palaver.protocols import DM, UNKNOWN_TYPE, Attachment, Inbound, Label, Source, checked
+from palaver.protocols import DM, UNKNOWN_TYPE, Attachment, Inbound, Label, Source
 
 _MAX_FILES = 10
 
@@ -14,20 +14,18 @@ def parse(form: Mapping[str, str], account: str, now: datetime) -> Inbound:
     sender = form["From"]
     if not sender or not form["MessageSid"]:
         raise ValueError
-    return checked(
-        Inbound(
-            source=Source(
-                platform="sms",
-                account=account,
-                chat_kind=DM,
-                chat_id=sender,
-                user_id=sender,
-                message_id=form["MessageSid"],
-            ),
-            text=form.get("Body", ""),
-            at=now,
-            files=tuple(_files(form)),
-        )
+    return Inbound(
+        source=Source(
+            platform="sms",
+            account=account,
+            chat_kind=DM,
+            chat_id=sender,
+            user_id=sender,
+            message_id=form["MessageSid"],
+        ),
+        text=form.get("Body", ""),
+        at=now,
+        files=tuple(_files(form)),
     )
 
 

@@ -20,7 +20,6 @@ from palaver.protocols import (
     Revision,
     Source,
     Trust,
-    checked,
     edit_version,
 )
 
@@ -69,7 +68,7 @@ def parse(activity: Json, account: str) -> Activity | None:
         files=() if change == "delete" else tuple(_files(activity)),
         revision=_revision(change, at, text),
     )
-    return Activity(checked(inbound), Trust(is_bot=str(sender["id"]).startswith(_BOT)))
+    return Activity(inbound, Trust(is_bot=str(sender["id"]).startswith(_BOT)))
 
 
 def _reaction(activity: Json, account: str) -> Activity | None:
@@ -88,7 +87,7 @@ def _reaction(activity: Json, account: str) -> Activity | None:
         reply_to=str(activity["replyToId"]),
         reaction=Reaction(emoji=counts[0], removed=counts[1]),
     )
-    return Activity(checked(inbound), Trust(is_bot=str(activity["from"]["id"]).startswith(_BOT)))
+    return Activity(inbound, Trust(is_bot=str(activity["from"]["id"]).startswith(_BOT)))
 
 
 def _emoji(kind: str) -> str:

@@ -27,7 +27,6 @@ from palaver.protocols import (
     Source,
     TargetGone,
     after_name,
-    checked,
     identity_of,
 )
 
@@ -77,7 +76,7 @@ def parse_frame(frame: Frame, account: str, ours: AbstractSet[str]) -> NewMessag
         if frame["type"] == "change"
         else None,
     )
-    return NewMessage(inbound=checked(inbound), aliases=aliases_of(source.user_id, frame.get("from_alt")))
+    return NewMessage(inbound=inbound, aliases=aliases_of(source.user_id, frame.get("from_alt")))
 
 
 def _reaction(frame: Frame, source: Source) -> Inbound:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from palaver.protocols import (
     DM,
@@ -18,7 +18,6 @@ from palaver.protocols import (
     Revision,
     Source,
     after_name,
-    checked,
     value,
 )
 
@@ -55,8 +54,7 @@ class Change:
     statuses: Sequence[Json]
 
 
-@value
-class NewMessage:
+class NewMessage(NamedTuple):
     inbound: Inbound
     aliases: Sequence[tuple[str, str]] = ()
     """Pairs of an id and the canonical id of the same person."""
@@ -123,7 +121,7 @@ def parse_message(message: Json, change: Change, us: OwnNumber) -> NewMessage | 
         reply_to=_context(message).get("id") or None,
         files=(_attachment(kind, message[kind]),) if kind in _MEDIA else (),
     )
-    return NewMessage(inbound=checked(inbound), aliases=aliases)
+    return NewMessage(inbound=inbound, aliases=aliases)
 
 
 def _reaction(message: Json, change: Change, us: OwnNumber) -> NewMessage:

@@ -41,7 +41,6 @@ from palaver.protocols import (
     Revision,
     Source,
     after_name,
-    checked,
     edit_version,
     parse_time,
 )
@@ -157,7 +156,7 @@ def parse(stored: Stored, us: Us, id_of: Callable[[str], str], now: datetime) ->
     reply = message.find(f"{{{REPLY}}}reply")
     is_reply = reply is not None and _is_us(reply.get("to", ""), us, room)
     text = body if rest is None else rest
-    inbound = Inbound(
+    return Inbound(
         source=_source(message, us, room, user, target or own_id),
         text="" if revision and revision.deleted else _without_files(text, files),
         at=_time(stored.stamp, now),
@@ -168,7 +167,6 @@ def parse(stored: Stored, us: Us, id_of: Callable[[str], str], now: datetime) ->
         files=files,
         revision=revision,
     )
-    return checked(inbound)
 
 
 def _is_us(jid: str, us: Us, room: str) -> bool:

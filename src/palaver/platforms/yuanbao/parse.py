@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, cast
 
 from palaver.platforms.yuanbao.render import GROUP_PREFIX, MENTION
 from palaver.platforms.yuanbao.wire import Names, from_json
-from palaver.protocols import DM, GROUP, Attachment, Inbound, Label, Labels, Quote, Revision, Source, checked
+from palaver.protocols import DM, GROUP, Attachment, Inbound, Label, Labels, Quote, Revision, Source
 from palaver.protocols.files import named_file
 from palaver.protocols.protobuf import Fields, decode, messages_of, number_of, text_of
 
@@ -68,7 +68,7 @@ def parse(data: bytes, account: str, us: str) -> Push | None:
         found = tuple(_recalled(fields, source, at))
     else:
         labels = Labels(user=Label.of(name), chat=Label(text_of(fields, 7)) if group else None)
-        found = (checked(_message(fields, source, at, labels, us)),)
+        found = (_message(fields, source, at, labels, us),)
     return Push(found, sender, name, group or text_of(fields, 19))
 
 
