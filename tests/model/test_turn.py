@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -5,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.model.errors import IllegalTransition
-from palaver.model.turn import AnswerForm, OutboxState, TurnState, advance
+from palaver.model.turn import AnswerForm, Outbound, OutboxState, TurnState, advance
 
 # Any: one test asks both lives the same questions, which their types keep apart.
 LIVES: tuple[tuple[Any, ...], ...] = tuple(map(tuple, (TurnState, OutboxState)))
@@ -77,3 +78,9 @@ def test_an_answer_grows_towards_where_it_is_cut(text: str, stops: list[str]) ->
         assert grown.startswith(shown)
         shown = grown
     assert whole.startswith(shown)
+
+
+def test_a_message_to_send_has_nothing_that_no_platform_could_take() -> None:
+    message = Outbound(platform="pigeon", chat_id="loft", text="half \ud800, whole \N{DOVE OF PEACE}")
+    assert message.text == "half ?, whole \N{DOVE OF PEACE}"
+    assert replace(message, text="\udfff").text == "?"

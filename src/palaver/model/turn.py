@@ -407,6 +407,11 @@ class Outbound:
     is_news: bool = False
     """It reports an event; its own delivery is not reported as one."""
 
+    def __post_init__(self) -> None:
+        # Half a surrogate has no UTF-8, so no platform could take it.
+        if not self.text.isascii():
+            object.__setattr__(self, "text", self.text.encode("utf-8", "replace").decode())
+
     def quoted(self, *, in_group: bool) -> str | None:
         """Return the message to reply to, so that people see which one is answered; None if they need not."""
         is_wanted = self.quotes is QuoteMode.ALWAYS or (self.quotes is QuoteMode.GROUPS and in_group)

@@ -61,7 +61,8 @@ def test_no_text_can_add_a_header() -> None:
     assert "Bcc" not in mail
     assert "References" not in mail
     assert mail["Subject"] == "x Bcc: eve@evil.org"
-    assert sent(outbound("\ud800 half"), "\ud800").get_body()
+    half = outbound("\ud800 half")
+    assert sent(half, subject_for(half, "\ud800")).get_body()
     for chat in ("", "Ann", "ann@example.org\nBcc: eve@evil.org", "ann@example.org,", "a b@example.org"):
         with pytest.raises(SendRefused):
             recipients_of(outbound(chat=chat))

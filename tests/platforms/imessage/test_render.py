@@ -15,7 +15,6 @@ from palaver.protocols import Label
         ("```py\nprint(1)\n```", "print(1)"),
         ("`x` ~~no~~", "x no"),
         ("2 * 3 * 4, a_b_c <b>", "2 * 3 * 4, a_b_c <b>"),
-        ("a\ud83d", "a?"),
         ("---", "———"),
         ("[](x)", "x"),
     ],

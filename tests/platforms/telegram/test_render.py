@@ -95,10 +95,6 @@ def test_more_marks_than_telegram_looks_at_are_left_as_they_were_written() -> No
     assert render("**b** " * (MAX_ENTITIES + 1), ROOM) == Rendered("**b** " * (MAX_ENTITIES + 1))
 
 
-def test_what_no_platform_can_take_is_replaced() -> None:
-    assert render("half \ud800", ROOM) == Rendered("half ?")
-
-
 @given(st.lists(MARKUP | st.text(max_size=5), max_size=40))
 def test_anything_that_comes_is_well_formed_and_no_word_is_lost(parts: list[str]) -> None:
     text = "".join(parts)

@@ -18,7 +18,6 @@ _MARKS = Marks(
 
 def render(text: str) -> tuple[str, str]:
     """Return the key of the message, and its parameters. Its Markdown needs two spaces before a line break."""
-    text = text.encode("utf-8", "replace").decode()
     plain, shown = to_spans(text, _MARKS.layout), to_marks(text, _MARKS)
     is_plain = not plain.spans and plain.text.strip() in {"", text.strip()}
     if is_plain or len(shown.encode()) > _MAX_BYTES:

@@ -41,7 +41,6 @@ _MARKS = Marks(
 
 def render(text: str) -> str:
     """Return it with Discord's marks; as written if it gets too long."""
-    text = text.encode("utf-8", "replace").decode("utf-8")
     shown = to_marks(text, _MARKS)
     return shown if shown.strip() and len(shown) <= MAX_TEXT else text
 

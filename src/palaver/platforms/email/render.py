@@ -47,7 +47,7 @@ def render(outbound: Outbound, options: EmailOptions, own_id: str, subject: str,
     mail = EmailMessage(_POLICY)
     mail["From"] = Address(one_line(options.name, _MAX_SUBJECT), addr_spec=options.address)
     mail["To"] = [Address(addr_spec=address) for address in recipients_of(outbound)]
-    mail["Subject"] = _encodable(subject)
+    mail["Subject"] = subject
     mail["Date"] = format_datetime(now)
     mail["Message-ID"] = f"<{own_id}>"
     answered = [each for each in (outbound.thread_id, outbound.reply_to) if each and _REFERENCE.fullmatch(each)]
@@ -57,9 +57,8 @@ def render(outbound: Outbound, options: EmailOptions, own_id: str, subject: str,
     # RFC 3834: no vacation notice or other program answers it.
     mail["Auto-Submitted"] = "auto-replied" if answered else "auto-generated"
     mail["X-Auto-Response-Suppress"] = "All"
-    text = _encodable(outbound.text)
-    mail.set_content(text)
-    if html := to_html(text):
+    mail.set_content(outbound.text)
+    if html := to_html(outbound.text):
         mail.add_alternative(html, subtype="html")
     return mail
 
@@ -67,9 +66,5 @@ def render(outbound: Outbound, options: EmailOptions, own_id: str, subject: str,
 def attach(mail: EmailMessage, file: Attachment, content: Path) -> None:
     kind = _MEDIA_TYPE.fullmatch(file.media_type)
     main, sub = kind.groups() if kind and kind[1] not in {"multipart", "message"} else ("application", "octet-stream")
-    name = _encodable(file.name.plain()) or "file"
+    name = file.name.plain() or "file"
     mail.add_attachment(content.read_bytes(), maintype=main, subtype=sub, filename=name)
-
-
-def _encodable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode("utf-8")

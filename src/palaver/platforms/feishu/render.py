@@ -34,7 +34,6 @@ _MARKS = Marks(
 
 
 def render_text(text: str) -> str:
-    text = text.encode("utf-8", "replace").decode("utf-8")
     shown = to_marks(text, _MARKS)
     return shown if shown.strip() and len(shown.encode()) <= _MAX_CARD_BYTES else _escape(text)
 

@@ -31,7 +31,6 @@ _MARKS = Marks(
 
 
 def render_text(text: str) -> str:
-    text = text.encode("utf-8", "replace").decode()
     shown = to_marks(text, _MARKS)
     return shown if shown.strip() and len(shown) <= MAX_TEXT else _escape(text)
 

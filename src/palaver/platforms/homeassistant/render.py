@@ -20,7 +20,7 @@ _PLAIN = Marks()
 
 def render(outbound: Outbound, receipt: str) -> dict[str, Any]:
     """Return the call of an action. An app shows buttons, and one for a reply."""
-    chat, text = outbound.chat_id, outbound.text.encode("utf-8", "replace").decode()
+    chat, text = outbound.chat_id, outbound.text
     is_page = chat == PERSISTENT
     # Some versions of Home Assistant would run a template in a message. An invisible character breaks it.
     message = _TEMPLATE.sub(f"{{{_INVISIBLE}", text if is_page else to_marks(text, _PLAIN) or text)

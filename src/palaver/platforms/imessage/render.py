@@ -8,7 +8,7 @@ _LAYOUT = Layout(is_even=False)
 
 
 def render(text: str) -> str:
-    shown = to_spans(text.encode("utf-8", "replace").decode("utf-8"), _LAYOUT).text.strip()
+    shown = to_spans(text, _LAYOUT).text.strip()
     return shown or text
 
 

@@ -18,6 +18,6 @@ _MARKS = Marks(
 
 def render(text: str) -> str:
     """Return one line. A code at its beginning would make it a CTCP request, so control characters go."""
-    text = "".join(each for each in text if each == "\t" or each >= " ").encode("utf-8", "replace").decode()
+    text = "".join(each for each in text if each == "\t" or each >= " ")
     shown = " ".join(to_marks(text, _MARKS).split("\n")).strip()
     return shown if shown and Unit.UTF8.measure(shown) <= MAX_BYTES else text

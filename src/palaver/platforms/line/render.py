@@ -12,7 +12,6 @@ _LAYOUT = Layout(is_even=False)
 
 
 def plain_text(text: str) -> str:
-    text = text.encode("utf-8", "replace").decode()
     shown = to_spans(text, _LAYOUT).text.strip()
     return shown if shown and Unit.UTF16.measure(shown) <= MAX_TEXT else text
 

@@ -37,7 +37,7 @@ class LocalAdapter:
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
         """Write the file; sent again under the same key, it is the same file."""
         name = file_name(outbound, idempotency_key, ".md")
-        text = f"{outbound.text.rstrip()}\n".encode("utf-8", "replace")
+        text = f"{outbound.text.rstrip()}\n".encode()
         return await self._write(name, lambda path: path.write_bytes(text))
 
     async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:

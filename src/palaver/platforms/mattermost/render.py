@@ -12,6 +12,5 @@ _INVISIBLE = "\u200b"
 
 def render(outbound: Outbound) -> dict[str, Any]:
     """Return the text of a post. An invisible character keeps `@all` from notifying a whole channel."""
-    text = outbound.text.encode("utf-8", "replace").decode()
-    quiet = _EVERYBODY.sub(f"@{_INVISIBLE}", text)
-    return {"message": quiet if len(quiet) <= MAX_TEXT else text.replace("@", "＠")}  # noqa: RUF001
+    quiet = _EVERYBODY.sub(f"@{_INVISIBLE}", outbound.text)
+    return {"message": quiet if len(quiet) <= MAX_TEXT else outbound.text.replace("@", "＠")}  # noqa: RUF001

@@ -107,7 +107,7 @@ class NtfyAdapter:
         file = file_to_send(outbound, content, MAX_FILE_BYTES)
         about = {"filename": file.name.plain() or "file", "tags": ROBOT}
         if outbound.text.strip():
-            about["message"] = outbound.text.encode("utf-8", "replace").decode()
+            about["message"] = outbound.text
         body = await asyncio.to_thread(content.read_bytes)
         path = f"/{quote(outbound.chat_id, safe='')}"
         sent = await self._api.call("PUT", path, sending=True, params=about, content=body)

@@ -13,8 +13,7 @@ _MAX_LABEL = 40
 
 def render(outbound: Outbound, server: str, *, has_buttons: bool) -> dict[str, Any]:
     """Return what to publish. A button is pressed without our token, so a protected topic has none."""
-    text = outbound.text.encode("utf-8", "replace").decode()
-    message = {"topic": outbound.chat_id, "message": text, "tags": [ROBOT], "markdown": True}
+    message = {"topic": outbound.chat_id, "message": outbound.text, "tags": [ROBOT], "markdown": True}
     if not outbound.choices or not has_buttons:
         return message
     actions = [

@@ -14,7 +14,6 @@ _KINDS = {"image/png": 1, "image/jpeg": 1, "video/mp4": 2}
 
 def render(text: str, reply_to: str, key: str) -> dict[str, Any]:
     """Render a reply. QQ shows one message for each number of a reply, so a key always has the same one."""
-    text = text.encode("utf-8", "replace").decode()
     number = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") % _SEQUENCES + 1
     return {
         "content": to_spans(text, _LAYOUT).text.strip() or text,

@@ -45,7 +45,6 @@ def render(text: str) -> str:
 
 
 def _candidates(text: str) -> Iterator[str]:
-    text = text.encode("utf-8", "replace").decode("utf-8")
     yield to_marks(text, _MARKS)
     yield to_marks(text, replace(_MARKS, layout=replace(_MARKS.layout, is_even=False)))
     yield escape(text)

@@ -19,7 +19,6 @@ _PLAIN = str.maketrans(
 
 def plain_text(text: str) -> str:
     """Return what people see. Typographic characters are replaced if the message is cheaper without them."""
-    text = text.encode("utf-8", "replace").decode()
     shown = to_spans(text, _LAYOUT).text.strip()
     shown = shown if shown and Unit.UTF16.measure(shown) <= MAX_TEXT else text
     simple = shown.translate(_PLAIN)

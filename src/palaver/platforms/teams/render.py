@@ -16,7 +16,6 @@ _CARD = "application/vnd.microsoft.card.adaptive"
 
 
 def render_text(text: str) -> str:
-    text = text.encode("utf-8", "replace").decode()
     plain = escape(text, quote=False).replace("\n", "<br>")
     candidates = (to_html(text, has_tables=False) or plain, plain, text.translate(_LOOKALIKES))
     return next((shown for shown in candidates if len(shown.encode()) <= _MAX_BYTES), "…")

@@ -9,7 +9,6 @@ MAX_ENTITIES = 100
 
 def render(text: str, room: int) -> Rendered:
     """Render at most `room` UTF-16 units; return the text unrendered if it gets longer or has too many entities."""
-    text = text.encode("utf-8", "replace").decode("utf-8")
     for is_even in (True, False):
         shown = to_spans(text, Layout(is_linked=is_web_link, has_quotes=True, is_even=is_even))
         if shown.text.strip() and Unit.UTF16.measure(shown.text) <= room and len(shown.spans) <= MAX_ENTITIES:

@@ -27,12 +27,10 @@ def _fitting(shown: str, text: str) -> str:
 
 
 def plain_text(text: str) -> str:
-    text = text.encode("utf-8", "replace").decode()
     return _fitting(to_spans(text, _PLAIN).text.strip(), text)
 
 
 def wecom_markdown(text: str) -> str:
-    text = text.encode("utf-8", "replace").decode()
     return _fitting(to_marks(text, _MARKS), text)
 
 

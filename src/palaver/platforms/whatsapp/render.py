@@ -47,7 +47,6 @@ _TEXTS = frozenset({"application/json", "application/xml", "application/yaml", "
 
 def render_text(text: str, room: int = MAX_TEXT) -> str:
     """Render at most `room` UTF-16 units; return the text as written if it gets longer."""
-    text = text.encode("utf-8", "replace").decode("utf-8")
     for marks in (_MARKS, _UNALIGNED):
         shown = to_marks(text, marks)
         if shown.strip() and Unit.UTF16.measure(shown) <= room:
