@@ -266,7 +266,7 @@ def _discord() -> _Platform:
 
 
 def _imessage() -> _Platform:
-    parsing, rendering = _of("imessage.parse"), _of("imessage.render")
+    parsing, markdown = _of("imessage.parse"), import_module("palaver.protocols.markdown")
     ann, guid = "+15551234567", "iMessage;-;+15551234567"
     said: dict[str, object] = {
         "originalROWID": 1,
@@ -288,7 +288,7 @@ def _imessage() -> _Platform:
     return _Platform(
         payload=json.dumps(said).encode(),
         parse=lambda payload: parsing.parse(json.loads(payload), context),
-        render=lambda outbound: rendering.render(outbound.text),
+        render=lambda outbound: markdown.to_plain(outbound.text),
         options=lambda url: {"url": url, "password": "p", "poll_seconds": 60},
         answers=answers,
         chat=guid,

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.protocols.markdown import Layout, Marks, is_web_link, to_marks, to_spans
+from palaver.model.split import Unit
+from palaver.protocols.markdown import Layout, Marks, is_web_link, to_marks, to_plain, to_spans
 from tests.platforms.markdown_texts import MARKUP
 
 PLAIN = Marks()
@@ -61,3 +62,25 @@ def test_marks_stand_in_pairs_on_their_line_next_to_words(text: str) -> None:
             parts = line.split(mark)
             assert len(parts) % 2
             assert all(part.strip() == part for part in parts[1::2])
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("**Yes**, at *nine*.", "Yes, at nine."),
+        ("# Plan\n- tea\n- cake", "Plan\n\n• tea\n• cake"),
+        ("See [the map](https://example.org/map).", "See the map (https://example.org/map)."),
+        ("```py\nprint(1)\n```", "print(1)"),
+        ("`x` ~~no~~", "x no"),
+        ("2 * 3 * 4, a_b_c <b>", "2 * 3 * 4, a_b_c <b>"),
+        ("---", "———"),
+        ("[](x)", "x"),
+    ],
+)
+def test_markdown_becomes_plain_text(text: str, shown: str) -> None:
+    assert to_plain(text) == to_plain(text, len(shown)) == shown
+
+
+def test_what_would_get_too_long_stays_as_written() -> None:
+    assert to_plain("- 👍\n" * 5, 24, Unit.UTF16) == to_plain("- 👍\n" * 5).strip()
+    assert to_plain("- 👍\n" * 5, 23, Unit.UTF16) == "- 👍\n" * 5

@@ -13,7 +13,7 @@ import pytest
 
 from palaver.platforms.imessage import adapter as adapter_module
 from palaver.platforms.imessage import reader as reader_module
-from palaver.platforms.imessage.adapter import IMessageAdapter
+from palaver.platforms.imessage.adapter import IMessageAdapter, file_name
 from palaver.platforms.imessage.reader import Position
 from palaver.protocols import (
     Attachment,
@@ -504,3 +504,16 @@ async def test_the_check_says_what_to_do(server: Server) -> None:
         with pytest.raises(error, match=words) as raised:
             await IMessageAdapter(ACCOUNT, options_of(server, **changed)).check()
         assert "sesame" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("notes.txt", "notes.txt"),
+        ("../../etc/passwd", "..:..:etc:passwd"),
+        ("..", "file"),
+        ("", "file"),
+    ],
+)
+def test_a_file_name_is_no_path(name: str, given: str) -> None:
+    assert file_name(Label(name)) == given

@@ -7,7 +7,7 @@ import pytest
 
 from palaver.platforms.line.adapter import LineAdapter
 from palaver.platforms.line.parse import parse
-from palaver.platforms.line.render import plain_text
+from palaver.platforms.line.render import render
 from palaver.protocols import (
     HttpRequest,
     Outbound,
@@ -71,7 +71,8 @@ def test_what_people_send() -> None:
 
 
 def test_line_shows_plain_text() -> None:
-    assert plain_text("**hot** [tea](https://example.org)") == "hot tea (https://example.org)"
+    shown = render(replace(TO, text="**hot** [tea](https://example.org)"))
+    assert shown["text"] == "hot tea (https://example.org)"
 
 
 async def test_the_first_answer_is_a_free_reply_and_the_others_are_pushes_shown_once() -> None:

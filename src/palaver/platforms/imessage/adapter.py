@@ -15,12 +15,12 @@ from palaver.platforms.imessage.api import ServerInfo, api_of, data_of, fetch_in
 from palaver.platforms.imessage.options import GUIDE, IMessageOptions
 from palaver.platforms.imessage.parse import Context, Related, is_complete, parse, related
 from palaver.platforms.imessage.reader import PARTS, Reader
-from palaver.platforms.imessage.render import file_name, render
 from palaver.protocols import (
     Attachment,
     BackgroundTasks,
     HttpRequest,
     HttpResponse,
+    Label,
     Limits,
     Outbound,
     PlatformDown,
@@ -35,6 +35,7 @@ from palaver.protocols import (
     take_json,
 )
 from palaver.protocols.files import send_text_of_file
+from palaver.protocols.markdown import to_plain
 from palaver.protocols.recent import Names
 from palaver.protocols.rest import read_receipt
 
@@ -185,7 +186,7 @@ class IMessageAdapter:
 
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
         """Send a text. The key only keeps BlueBubbles from sending it twice at the same time."""
-        text = render(outbound.text)
+        text = to_plain(outbound.text)
         body = {**await self._where(outbound), "tempGuid": idempotency_key, "message": text}
         began = int(self._clock.now().timestamp() * 1000)
         try:
@@ -249,3 +250,9 @@ def _guid(outbound: Outbound) -> str:
 
 def _chat_path(guid: str, action: str) -> str:
     return f"/chat/{quote(guid, safe='')}/{action}"
+
+
+def file_name(name: Label) -> str:
+    """Return a name without folders. BlueBubbles uses it in a path; the Finder shows a colon as a slash."""
+    safe = name.plain().replace("/", ":")
+    return safe if safe.strip(". ") else "file"

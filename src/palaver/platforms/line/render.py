@@ -3,21 +3,15 @@
 from typing import Any
 
 from palaver.protocols import Outbound, Unit, one_line
-from palaver.protocols.markdown import Layout, to_spans
+from palaver.protocols.markdown import to_plain
 
 MAX_TEXT = 5000
 _MAX_CHOICES = 13
 _MAX_LABEL = 20
-_LAYOUT = Layout(is_even=False)
-
-
-def plain_text(text: str) -> str:
-    shown = to_spans(text, _LAYOUT).text.strip()
-    return shown if shown and Unit.UTF16.measure(shown) <= MAX_TEXT else text
 
 
 def render(outbound: Outbound, quote_token: str | None = None) -> dict[str, Any]:
-    message: dict[str, Any] = {"type": "text", "text": plain_text(outbound.text)}
+    message: dict[str, Any] = {"type": "text", "text": to_plain(outbound.text, MAX_TEXT, Unit.UTF16)}
     if quote_token:
         message["quoteToken"] = quote_token
     if outbound.choices:

@@ -3,10 +3,9 @@
 from math import ceil
 
 from palaver.protocols import Unit
-from palaver.protocols.markdown import Layout, to_spans
+from palaver.protocols.markdown import to_plain
 
 MAX_TEXT = 1600
-_LAYOUT = Layout(is_even=False)
 _BASIC = frozenset(
     "@£$¥èéùìòÇ\nØø\rÅåΔ_ΦΓΛΩΠΨΣΘΞÆæßÉ !\"#¤%&'()*+,-./0123456789:;<=>?¡ABCDEFGHIJKLMNOPQRSTUVWXYZÄÖÑÜ§¿"
     "abcdefghijklmnopqrstuvwxyzäöñüà"
@@ -19,8 +18,7 @@ _PLAIN = str.maketrans(
 
 def plain_text(text: str) -> str:
     """Return what people see. Typographic characters are replaced if the message is cheaper without them."""
-    shown = to_spans(text, _LAYOUT).text.strip()
-    shown = shown if shown and Unit.UTF16.measure(shown) <= MAX_TEXT else text
+    shown = to_plain(text, MAX_TEXT, Unit.UTF16)
     simple = shown.translate(_PLAIN)
     return simple if len(simple) <= MAX_TEXT and segments(simple) < segments(shown) else shown
 

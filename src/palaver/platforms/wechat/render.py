@@ -3,12 +3,11 @@
 from typing import Any
 from xml.sax.saxutils import escape
 
-from palaver.protocols import Attachment, Outbound, SendRefused
-from palaver.protocols.markdown import Layout, Marks, is_web_link, to_marks, to_spans
+from palaver.protocols import Attachment, Outbound, SendRefused, Unit
+from palaver.protocols.markdown import Layout, Marks, is_web_link, to_marks, to_plain
 
 MAX_BYTES = 2048
 MAX_FILE_BYTES = 20_000_000
-_PLAIN = Layout(is_even=False)
 _MARKS = Marks(
     bold="**",
     code="`",
@@ -22,16 +21,13 @@ _MEDIA = {
 }
 
 
-def _fitting(shown: str, text: str) -> str:
-    return shown if shown.strip() and len(shown.encode()) <= MAX_BYTES else text
-
-
 def plain_text(text: str) -> str:
-    return _fitting(to_spans(text, _PLAIN).text.strip(), text)
+    return to_plain(text, MAX_BYTES, Unit.UTF8)
 
 
 def wecom_markdown(text: str) -> str:
-    return _fitting(to_marks(text, _MARKS), text)
+    shown = to_marks(text, _MARKS)
+    return shown if shown.strip() and len(shown.encode()) <= MAX_BYTES else text
 
 
 def render(outbound: Outbound) -> dict[str, Any]:

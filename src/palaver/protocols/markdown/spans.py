@@ -15,7 +15,19 @@ from palaver.model.value import value
 from palaver.protocols.markdown import tree as markdown
 from palaver.protocols.markdown.tree import Style
 
-__all__ = ["Layout", "Open", "Opens", "Piece", "Rendered", "Span", "align", "is_web_link", "to_pieces", "to_spans"]
+__all__ = [
+    "Layout",
+    "Open",
+    "Opens",
+    "Piece",
+    "Rendered",
+    "Span",
+    "align",
+    "is_web_link",
+    "to_pieces",
+    "to_plain",
+    "to_spans",
+]
 
 _RULE = "———"
 _STEP = "   "
@@ -62,6 +74,12 @@ class Layout:
 def to_spans(text: str, layout: Layout) -> Rendered:
     pieces = to_pieces(text, layout)
     return Rendered("".join(piece.text for piece in pieces), tuple(_spans(pieces)))
+
+
+def to_plain(text: str, room: int | None = None, unit: Unit = Unit.CODE_POINTS) -> str:
+    """Return the text without formatting; as written if nothing is left of it, or if it gets longer than `room`."""
+    shown = to_spans(text, Layout(is_even=False)).text.strip()
+    return shown if shown and (room is None or unit.measure(shown) <= room) else text
 
 
 class Open(NamedTuple):
