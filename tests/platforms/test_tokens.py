@@ -10,7 +10,7 @@ import pytest
 from palaver.protocols import Label, Outbound, PlatformDown, SendUnclear
 from palaver.protocols.files import send_text_of_file
 from palaver.protocols.recent import Names, ReplyWindows, remember
-from palaver.protocols.tokens import AccessToken
+from palaver.protocols.tokens import AccessToken, ApiCodes, TokenApi, in_query
 
 
 @dataclass
@@ -39,6 +39,16 @@ async def test_a_token_is_fetched_once_and_again_shortly_before_its_end() -> Non
     assert await token.get() == "t1", "an older one was refused"
     token.drop("t1")
     assert await token.get() == "t2"
+
+
+async def test_an_answer_without_a_token_is_an_outage_so_that_the_message_is_sent_later() -> None:
+    async def fetch() -> tuple[str, float]:
+        found: dict[str, str] = {}
+        return found["access_token"], 7200.0
+
+    api = TokenApi("Pigeon", "https://pigeon.example.org", fetch=fetch, place=in_query(), codes=ApiCodes())
+    with pytest.raises(PlatformDown, match="Pigeon gives no access token"):
+        await api.call("POST", "/send", sending=True)
 
 
 async def test_a_name_is_looked_up_once_and_missing_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:

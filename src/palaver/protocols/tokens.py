@@ -3,16 +3,17 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import field, replace
+from functools import partial
 from http import HTTPStatus
 from typing import Any, cast
 
 import httpx2
 
 from palaver.model.value import value
-from palaver.protocols.adapter import PlatformBusy, PlatformError, PlatformRefused, Receiver, SendRefused
+from palaver.protocols.adapter import PlatformBusy, PlatformDown, PlatformError, PlatformRefused, Receiver, SendRefused
 from palaver.protocols.rest import RestApi
 
 __all__ = ["AccessToken", "ApiCodes", "TokenApi", "in_header", "in_query", "keep_checking"]
@@ -25,6 +26,8 @@ _MAX_WORDS = 200
 _CHUNK_BYTES = 65_536
 _MAX_ERROR_BYTES = 4096
 _SERVER_ERROR = 500
+_TELLING = frozenset({401, 408, 429})
+_BUSY_SECONDS = 5.0
 Code = int | str
 Options = Mapping[str, Any]
 
@@ -89,6 +92,16 @@ class ApiCodes:
             return self.errors[code]()
         return SendRefused(f"{title} rejects it: {code} {str(found.get(self.words) or '')[:_MAX_WORDS]}".rstrip())
 
+    def explain(self, title: str, response: httpx2.Response, gone: Collection[int] = ()) -> PlatformError | None:
+        """Explain an error answer; None if its status says more than a code that we do not know."""
+        problem, status = self.problem(title, _json(response.content)), response.status_code
+        if status == HTTPStatus.UNAUTHORIZED and self.expires_with_401:
+            return _TokenExpired(self.fix)
+        if status in self.busy:
+            return PlatformBusy(_BUSY_SECONDS)
+        says_more = status >= _SERVER_ERROR or status in _TELLING or status in gone
+        return None if type(problem) is SendRefused and says_more else problem
+
 
 class _TokenExpired(PlatformRefused):
     pass
@@ -128,9 +141,9 @@ class TokenApi:
         gone: tuple[int, ...] = (),
     ) -> None:
         """`fetch` is that of `AccessToken`; it can use `ask`. `place` puts the token into a request."""
-        self._rest = RestApi(title, url, fix=codes.fix, gone=gone, explain=self._explain)
-        self._title, self._codes, self._place, self._gone = title, codes, place, gone
-        self._fetch = fetch
+        explain = partial(codes.explain, title, gone=gone)
+        self._rest = RestApi(title, url, fix=codes.fix, gone=gone, explain=explain)
+        self._title, self._codes, self._place, self._fetch = title, codes, place, fetch
         self.token = AccessToken(self.fetch_token)
 
     async def fetch_token(self) -> tuple[str, float]:
@@ -139,6 +152,8 @@ class TokenApi:
             return await self._fetch()
         except SendRefused as error:
             raise PlatformRefused(f"{self._codes.fix or 'The credentials are wrong.'} ({error})") from error
+        except (LookupError, TypeError, ValueError) as error:
+            raise PlatformDown(f"{self._title} gives no access token.") from error
 
     def opened(self) -> AbstractAsyncContextManager[object]:
         return self._rest.opened()
@@ -187,20 +202,6 @@ class TokenApi:
                 yield first
             async for chunk in chunks:
                 yield chunk
-
-    def _explain(self, response: httpx2.Response) -> PlatformError | None:
-        """Explain an error answer; None if its status says more than a code that we do not know."""
-        problem, status = self._codes.problem(self._title, _json(response.content)), response.status_code
-        if status == HTTPStatus.UNAUTHORIZED and self._codes.expires_with_401:
-            return _TokenExpired(self._codes.fix)
-        if status in self._codes.busy:
-            return PlatformBusy(_BUSY_SECONDS)
-        says_more = status >= _SERVER_ERROR or status in _TELLING or status in self._gone
-        return None if type(problem) is SendRefused and says_more else problem
-
-
-_BUSY_SECONDS = 5.0
-_TELLING = frozenset({401, 408, 429})
 
 
 def _json(content: bytes) -> object:

@@ -20,7 +20,6 @@ from palaver.protocols import (
     Limits,
     Outbound,
     PlatformBusy,
-    PlatformError,
     PlatformRefused,
     Receiver,
     SendRefused,
@@ -67,7 +66,7 @@ class SmsAdapter:
         self._options = options
         self._token = options.auth_token.get_secret_value()
         basic = httpx2.BasicAuth(options.account_sid, self._token)
-        self._api = RestApi("Twilio", options.api_url, fix=_WRONG_TOKEN, explain=_explain)
+        self._api = RestApi("Twilio", options.api_url, fix=_WRONG_TOKEN, explain=partial(_CODES.explain, "Twilio"))
         self._access: dict[str, Any] = {"auth": basic}
         self._path = f"/2010-04-01/Accounts/{options.account_sid}"
 
@@ -107,12 +106,3 @@ class SmsAdapter:
         form = {"To": outbound.chat_id, "Body": plain_text(outbound.text), **from_whom}
         sent = await self._api.call("POST", f"{self._path}/Messages.json", sending=True, data=form, **self._access)
         return read_receipt("Twilio", sent, "sid")
-
-
-def _explain(response: httpx2.Response) -> PlatformError | None:
-    """Explain an error answer; None if its status says more than a code that we do not know."""
-    try:
-        problem = _CODES.problem("Twilio", response.json())
-    except ValueError:
-        return None
-    return problem if type(problem) is not SendRefused or response.status_code == HTTPStatus.BAD_REQUEST else None
