@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Collection, Coroutine, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Protocol
@@ -14,6 +14,7 @@ from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.terminal import wire
 from palaver.platforms.terminal.socket import close_listener, listen, wait_until_removed
 from palaver.protocols import (
+    BackgroundTasks,
     Clock,
     Inbound,
     Label,
@@ -79,7 +80,8 @@ class TerminalConnection:
         self._writer = writer
         self._numbers = count(1)
         self._unconfirmed = PendingAnswers[int, None]()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.tasks = BackgroundTasks()
+        """What runs until the terminal disconnects."""
 
     def tell(self, value: wire.FromGateway) -> None:
         """Send a value; disconnect a terminal that has stopped reading."""
@@ -101,17 +103,10 @@ class TerminalConnection:
     def confirm(self, number: int) -> None:
         self._unconfirmed.settle(number, None)
 
-    def run_task(self, work: Coroutine[None, None, None]) -> None:
-        """Run something until the terminal disconnects."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def end(self) -> None:
+    async def end(self) -> None:
         """Stop everything but the connection itself: the terminal may still have to learn why."""
-        for task in self._tasks:
-            task.cancel()
         self._unconfirmed.fail(_GONE)
+        await self.tasks.end()
 
 
 class TerminalAdapter:
@@ -127,12 +122,10 @@ class TerminalAdapter:
         self._is_open = False
 
     async def run(self, receiver: Receiver) -> None:
-        tasks: set[asyncio.Task[None]] = set()
+        tasks = BackgroundTasks()
 
         def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            task = asyncio.create_task(self._serve(receiver, reader, writer))
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
+            tasks.run(self._serve(receiver, reader, writer))
 
         listener = listen(self._path)
         server = await asyncio.start_unix_server(accept, sock=listener, limit=wire.MAX_LINE_BYTES)
@@ -144,9 +137,7 @@ class TerminalAdapter:
         finally:
             self._is_open = False
             server.close()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await tasks.end()
             close_listener(self._path, listener)
 
     # Outgoing
@@ -242,7 +233,7 @@ class TerminalAdapter:
             await self._listen(receiver, connection, reader)
         finally:
             self._connections.remove(connection)
-            connection.end()
+            await connection.end()
 
     async def _listen(self, receiver: Receiver, connection: TerminalConnection, reader: asyncio.StreamReader) -> None:
         while said := await wire.read_terminal(reader):
@@ -251,7 +242,7 @@ class TerminalAdapter:
             elif isinstance(said, wire.Say):
                 before = await self._recap(connection) if said.text.lower().startswith(_CHANGES) else None
                 source = await self._receive(receiver, connection, said)
-                connection.run_task(self._settle(connection, source, before))
+                connection.tasks.run(self._settle(connection, source, before))
 
     async def _receive(self, receiver: Receiver, connection: TerminalConnection, said: wire.Say) -> Source:
         source = self._source(connection.chat, said.id)
