@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import Any, NamedTuple, cast
 
 from palaver.protocols import (
@@ -17,6 +16,7 @@ from palaver.protocols import (
     Source,
     Trust,
     identity_of,
+    parse_time,
 )
 
 Json = Mapping[str, Any]
@@ -52,7 +52,7 @@ def _message(event: Json, account: str) -> Event:
         source=source,
         # The line in front also keeps a forwarded command from being run.
         text="\n".join(filter(None, (words, "[forwarded]", quote.text))) if is_forwarded and quote else words,
-        at=datetime.fromisoformat(said["createTime"]),
+        at=parse_time(said["createTime"]),
         labels=_labels(event, sender),
         mentions_us=True,
         reply_to=None if is_forwarded else quoted.get("name"),
@@ -81,7 +81,7 @@ def _pressed(event: Json, account: str) -> Event:
     inbound = Inbound(
         source=_source(event, account, user=str(user["name"]), message=message),
         text=given["says"],
-        at=datetime.fromisoformat(when),
+        at=parse_time(when),
         labels=_labels(event, user),
         mentions_us=True,
     )

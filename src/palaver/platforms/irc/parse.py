@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from palaver.platforms.irc.wire import Line, lower
-from palaver.protocols import CHANNEL, DM, Inbound, Source, Trust, after_name
+from palaver.protocols import CHANNEL, DM, Inbound, Source, Trust, after_name, parse_time
 
 _FORMATS = re.compile(r"\x03(?:\d{1,2}(?:,\d{1,2})?)?|\x04(?:[0-9a-fA-F]{6})?|[\x02\x0f\x11\x16\x1d\x1e\x1f]")
 _CHANNELS = ("#", "&", "+", "!")
@@ -49,7 +49,7 @@ def parse(line: Line, us: Us, now: datetime) -> Said | None:
             message_id=line.tags.get("msgid") or None,
         ),
         text=text if rest is None else rest,
-        at=datetime.fromisoformat(line.tags["time"]) if line.tags.get("time") else now,
+        at=parse_time(line.tags["time"]) if line.tags.get("time") else now,
         mentions_us=_is_mentioned(text, us.nick),
     )
     return Said(inbound, Trust(is_bot="bot" in line.tags))

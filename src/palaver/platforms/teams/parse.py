@@ -21,6 +21,7 @@ from palaver.protocols import (
     Source,
     Trust,
     edit_version,
+    parse_time,
 )
 
 Json = Mapping[str, Any]
@@ -56,7 +57,7 @@ def parse(activity: Json, account: str) -> Activity | None:
         return None
     text, mentions_us = _text(activity)
     pressed = _object(activity, "value").get("says")
-    at = datetime.fromisoformat(activity["timestamp"])
+    at = parse_time(activity["timestamp"])
     sender: Json = activity["from"]
     inbound = Inbound(
         source=_source(activity, account),
@@ -82,7 +83,7 @@ def _reaction(activity: Json, account: str) -> Activity | None:
     inbound = Inbound(
         source=replace(_source(activity, account), message_id=None),
         text="",
-        at=datetime.fromisoformat(activity["timestamp"]),
+        at=parse_time(activity["timestamp"]),
         labels=Labels(user=Label.of(activity["from"].get("name"))),
         reply_to=str(activity["replyToId"]),
         reaction=Reaction(emoji=counts[0], removed=counts[1]),
