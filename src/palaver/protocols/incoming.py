@@ -66,11 +66,15 @@ def parse_or_skip(platform: str, parse: Callable[[], T]) -> T | None:
         for inbound in _messages_in(found):
             _check_types(inbound)
     except (ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError) as error:
-        # Only the type: the text can quote the payload.
-        extra = {"action": f"{platform}.unreadable"}
-        log.warning("skipped an unreadable update: %s", type(error).__name__, extra=extra)
+        log_skipped(platform, error)
         return None
     return found
+
+
+def log_skipped(platform: str, error: Exception) -> None:
+    """Log only the type of the error: its text can quote the payload."""
+    extra = {"action": f"{platform}.unreadable"}
+    log.warning("skipped an unreadable update: %s", type(error).__name__, extra=extra)
 
 
 def _messages_in(found: object) -> Iterator[Inbound]:

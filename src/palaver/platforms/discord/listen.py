@@ -6,7 +6,6 @@ stored once the message is. When Discord has forgotten the session, we start ano
 
 import asyncio
 import json
-import logging
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, fields
@@ -40,9 +39,8 @@ from palaver.protocols import (
     Trust,
     parse_or_skip,
 )
+from palaver.protocols.incoming import log_skipped
 from palaver.protocols.recent import remember
-
-log = logging.getLogger(__name__)
 
 _PAGE = 100
 _OVERLAP = 10_000 << 22
@@ -132,7 +130,7 @@ class Listener:
             if not may_skip:
                 raise PlatformDown(f"Discord's gateway is unreadable: {type(error).__name__}") from error
             events.clear()
-            _log_skipped(error)
+            log_skipped(PLATFORM, error)
             return []
 
     @asynccontextmanager
@@ -254,7 +252,7 @@ class Listener:
             number = int(data["id"]) if name == "MESSAGE_CREATE" else 0
             place, us, trust = await self._place(data), await self._us(data), await self._trust(data)
         except _UNREADABLE as error:
-            _log_skipped(error)
+            log_skipped(PLATFORM, error)
             return False
         found = parse_or_skip(PLATFORM, lambda: parse_event(name, data, place, us, self._clock.now()))
         if found is None:
@@ -332,12 +330,6 @@ def _gateway_url(gateway: Payload) -> str:
     if limit.get("remaining", _KEPT_STARTS) < _KEPT_STARTS:
         raise PlatformBusy(limit.get("reset_after", 0) / 1000 or _DAY_SECONDS)
     return gateway["url"]
-
-
-def _log_skipped(error: Exception) -> None:
-    """An unreadable event would come again and block everything behind it. Log only the type: the text can quote it."""
-    extra = {"action": "discord.unreadable"}
-    log.warning("skipped an unreadable update: %s", type(error).__name__, extra=extra)
 
 
 def _channels_of(server: Payload) -> list[dict[str, Any]]:

@@ -128,10 +128,9 @@ class QqAdapter:
         except (ValueError, LookupError, TypeError):
             return None
 
-    async def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
+    def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
         url = check_file_url(file.handle or "", api_url=self._options.api_url, hosts=_FILE_HOSTS)
-        async for chunk in self._files.download(url):
-            yield chunk
+        return self._files.download(url)
 
     # Outgoing
 

@@ -133,9 +133,8 @@ class BridgeAdapter:
         for alias, canonical in aliases_of(*(forms or ())):
             await receiver.link_alias(alias, canonical)
 
-    async def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
-        async for chunk in self._api.download(f"/files/{escape(file.handle or '', safe='')}"):
-            yield chunk
+    def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
+        return self._api.download(f"/files/{escape(file.handle or '', safe='')}")
 
     # Outgoing
 
