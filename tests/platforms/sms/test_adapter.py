@@ -3,8 +3,8 @@
 import pytest
 
 from palaver.platforms.sms.adapter import SmsAdapter
+from palaver.platforms.sms.parse import sign
 from palaver.platforms.sms.render import plain_text, segments
-from palaver.platforms.sms.signature import sign
 from palaver.protocols import (
     Attachment,
     Label,

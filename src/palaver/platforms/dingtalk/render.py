@@ -5,7 +5,7 @@ import json
 from palaver.protocols import Attachment, one_line
 from palaver.protocols.markdown import Layout, Marks, is_web_link, to_marks, to_spans
 
-MAX_FILE_BYTES, MAX_IMAGE_BYTES = 20_000_000, 20_000_000
+MAX_FILE_BYTES = 20_000_000
 _MAX_BYTES = 15_000
 _MAX_TITLE = 40
 _MARKS = Marks(

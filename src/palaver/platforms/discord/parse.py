@@ -31,7 +31,7 @@ _EPOCH_MS = 1_420_070_400_000
 _WRITTEN = frozenset({0, 19})
 """Types of messages that people write: plain ones and replies. The others report joins, pins, new threads …"""
 THREADS = frozenset({10, 11, 12})
-COMMAND, _BUTTON = 2, 3
+COMMAND = 2
 _REPLY = 19
 
 

@@ -38,8 +38,7 @@ class MatrixAdapter:
 
     def __init__(self, account: str, options: Options) -> None:
         check_extra(options)
-        self.account: str | None = account
-        self._name = account
+        self.account = account
         self._options = options
         self._login: Login | None = None
         self._sealed = ""
@@ -55,13 +54,13 @@ class MatrixAdapter:
     async def check(self) -> str:
         """Log in as another device, so that a running gateway keeps its login."""
         options = self._options.model_copy(update={"device_id": f"{self._options.device_id}_CHECK", "keys": None})
-        async with open_client(self._name, options) as client:
+        async with open_client(self.account, options) as client:
             profile = await client.ask("GET", "profile", client.user_id) or {}
             device = self._options.device_id if options.password else client.device_id or ""
             if options.password:
                 await client.ask("POST", "logout", body={})
         name = Label(str(profile.get("displayname") or "")).plain()
-        fingerprint = await asyncio.to_thread(stored_fingerprint, self._name, self._options, device)
+        fingerprint = await asyncio.to_thread(stored_fingerprint, self.account, self._options, device)
         return (
             options.user_id
             + (f" ({name})" if name else "")
@@ -74,7 +73,7 @@ class MatrixAdapter:
             session = SyncSession(
                 client,
                 self._options,
-                self._name,
+                self.account,
                 receiver,
                 self._undecrypted,
                 reactions=self._reactions,
@@ -131,7 +130,7 @@ class MatrixAdapter:
         """Keep the login for the next connection; log in again once it has expired."""
         login, self._login = self._login, None
         try:
-            async with open_client(self._name, self._options, login) as client:
+            async with open_client(self.account, self._options, login) as client:
                 self._login = Login(device_id=client.device_id or self._options.device_id, token=client.access_token)
                 if self._login != login:
                     self._sealed = await asyncio.to_thread(seal, self._login, self._options)
@@ -152,5 +151,5 @@ class MatrixAdapter:
                 "Another worker serves the account. Configure an access token to download from several workers."
             )
         else:
-            async with open_client(self._name, self._options.model_copy(update={"keys": None})) as client:
+            async with open_client(self.account, self._options.model_copy(update={"keys": None})) as client:
                 yield client

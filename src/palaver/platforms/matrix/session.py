@@ -166,9 +166,8 @@ class SyncSession:
         ]
         invitations = {invitation.room_id: invitation for invitation in (*batch.invitations, *replacements)}
         if invitations:
-            self._invitations.update(invitations)
-            for oldest in [*self._invitations][:-_MAX_INVITATIONS]:
-                del self._invitations[oldest]
+            for room_id, invitation in invitations.items():
+                remember(self._invitations, room_id, invitation, _MAX_INVITATIONS)
             await asyncio.wait(self._start_joining(invitations), timeout=JOIN_TIMEOUT_SECONDS)
         for each in tombstones:
             old, new = each.context.chat_id, each.event.content.replacement_room

@@ -17,6 +17,7 @@ from palaver.platforms.matrix.events import Event, parse_event
 from palaver.platforms.matrix.parse import EventContext
 from palaver.platforms.matrix.rooms import DIRECT, DirectChats
 from palaver.protocols import GROUP, account_text, value
+from palaver.protocols.recent import remember
 
 log = logging.getLogger(__name__)
 
@@ -196,9 +197,8 @@ class SyncReader:
         return found
 
     def _keep_undecrypted(self, undecrypted: Iterable[RoomEvent]) -> None:
-        self._undecrypted.update({each.event.event_id: each for each in undecrypted})
-        for oldest in [*self._undecrypted][:-_MAX_UNDECRYPTED]:
-            del self._undecrypted[oldest]
+        for each in undecrypted:
+            remember(self._undecrypted, each.event.event_id, each, _MAX_UNDECRYPTED)
 
     def _invitations(self, answer: SyncResponse) -> Sequence[Invitation]:
         found = list[Invitation]()

@@ -10,9 +10,8 @@ import httpx2
 
 from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.sms.options import GUIDE, SmsOptions
-from palaver.platforms.sms.parse import parse
+from palaver.platforms.sms.parse import parse, read_form, sign
 from palaver.platforms.sms.render import MAX_TEXT, plain_text
-from palaver.platforms.sms.signature import read_form, sign
 from palaver.protocols import (
     Attachment,
     HttpRequest,

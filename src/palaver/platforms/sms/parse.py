@@ -1,12 +1,30 @@
-"""Parse what Twilio calls with: an SMS or MMS."""
+"""Check and parse what Twilio calls with: an SMS or MMS."""
 
+import base64
+import hashlib
+import hmac
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from palaver.protocols import DM, UNKNOWN_TYPE, Attachment, Inbound, Label, Source
 
+_MAX_FIELDS = 1000
 _MAX_FILES = 10
+
+
+def read_form(body: bytes) -> Mapping[str, str]:
+    """Return the fields of a form. Raise ValueError if it is none."""
+    text = body.decode("ascii")
+    pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=True, max_num_fields=_MAX_FIELDS, errors="replace")
+    return dict(pairs)
+
+
+def sign(url: str, form: Mapping[str, str], token: str) -> str:
+    """Return the signature of a call: of its URL, and all fields in the order of their names."""
+    plain = url + "".join(f"{name}{form[name]}" for name in sorted(form))
+    digest = hmac.new(token.encode(), plain.encode("utf-8", "replace"), hashlib.sha1).digest()
+    return base64.b64encode(digest).decode()
 
 
 def parse(form: Mapping[str, str], account: str, now: datetime) -> Inbound:
