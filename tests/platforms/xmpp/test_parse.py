@@ -259,9 +259,11 @@ def test_files_are_those_of_servers_in_the_chat() -> None:
 
 @pytest.mark.parametrize("text", ["a\x00b\x1f\ufffe", "x\r\ny", "\ud800"])
 def test_what_we_send_is_always_xml(text: str) -> None:
-    message = render.message(Outbound(platform="xmpp", chat_id="a@b", text=text, thread_id=text), "1", in_room=False)
+    outbound = Outbound(platform="xmpp", chat_id="a@b", text=text, thread_id=text)
+    message = render.message(outbound, "1", in_room=False)
     assert render.clean(text).isprintable() or "\n" in render.clean(text)
-    assert message.findtext(f"{{{CLIENT}}}body") == render.clean(text)
+    assert message.findtext(f"{{{CLIENT}}}body") == render.clean(outbound.text)
+    assert message.findtext(f"{{{CLIENT}}}thread") == render.clean(text)
 
 
 def test_formatting_is_message_styling() -> None:

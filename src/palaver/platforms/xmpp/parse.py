@@ -1,6 +1,5 @@
 """Parse messages and the presence of people in rooms."""
 
-import mimetypes
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
@@ -32,7 +31,6 @@ from palaver.platforms.xmpp.names import (
 from palaver.protocols import (
     DM,
     GROUP,
-    UNKNOWN_TYPE,
     Attachment,
     Inbound,
     Label,
@@ -44,6 +42,7 @@ from palaver.protocols import (
     edit_version,
     parse_time,
 )
+from palaver.protocols.files import named_file
 
 T = TypeVar("T")
 _ACTION = "/me "
@@ -267,18 +266,13 @@ def _files(message: Element) -> Iterator[Attachment]:
         if about is not None and source is not None:
             url, size = source.attrib["target"], about.findtext(f"{{{FILE}}}size")
             seen.add(url)
-            name, kind = _guess(url)
-            yield Attachment(
-                Label(about.findtext(f"{{{FILE}}}name") or name),
-                about.findtext(f"{{{FILE}}}media-type") or kind,
-                int(size) if size else None,
-                handle=url,
-            )
+            file = named_file(_name(url), int(size) if size else None, handle=url)
+            name, kind = about.findtext(f"{{{FILE}}}name"), about.findtext(f"{{{FILE}}}media-type")
+            yield file._replace(name=Label(name) if name else file.name, media_type=kind or file.media_type)
     for each in message.findall(f"{{{OOB}}}x")[:_MAX_FILES]:
         url = each.findtext(f"{{{OOB}}}url") or ""
         if url not in seen and urlsplit(url).scheme in {"http", "https"}:
-            name, kind = _guess(url)
-            yield Attachment(Label(name), kind, None, handle=url)
+            yield named_file(_name(url), handle=url)
 
 
 def _is_allowed(url: str, user: str, us: Us) -> bool:
@@ -293,9 +287,8 @@ def _domain(jid: str) -> str:
     return bare(jid).partition("@")[2]
 
 
-def _guess(url: str) -> tuple[str, str]:
-    name = unquote(urlsplit(url).path.rpartition("/")[2]) or "file"
-    return name, mimetypes.guess_type(name)[0] or UNKNOWN_TYPE
+def _name(url: str) -> str:
+    return unquote(urlsplit(url).path.rpartition("/")[2]) or "file"
 
 
 def _without_files(text: str, files: tuple[Attachment, ...]) -> str:
