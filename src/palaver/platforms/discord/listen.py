@@ -37,9 +37,9 @@ from palaver.protocols import (
     PlatformDown,
     Receiver,
     Trust,
+    log_skipped,
     parse_or_skip,
 )
-from palaver.protocols.incoming import log_skipped
 from palaver.protocols.recent import remember
 
 _PAGE = 100
