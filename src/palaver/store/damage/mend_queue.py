@@ -165,10 +165,7 @@ def _settle_turn_of_reply(number: int, now: datetime) -> Statements[None]:
 
 def _fill_gap(number: int, _: datetime) -> Statements[None]:
     """Put a dead send where a reply of the turn is missing, so that the loss shows in its trace."""
-    yield (
-        "UPDATE outbox SET cause_kind = NULL, cause_id = NULL, cause_detail = NULL, part = NULL WHERE id = ?",
-        (number,),
-    )
+    yield FORGET_CAUSE, (number,)
     beside = yield "SELECT account, server, chat, due, created, body FROM outbox WHERE id = ?", (number,)
     account, server, chat, due, created, body = beside[0]
     lost = next((replace(each, text=LOST_TEXT) for each in readable(outbound_in, [(number, body)])), None)
@@ -192,6 +189,7 @@ def _drop_repeated_notice(number: int, now: datetime) -> Statements[None]:
         yield from set_aside("outbox", "id = ?", (other,), f"it is out:{rows[0][0]} once more", now)
 
 
+FORGET_CAUSE = "UPDATE outbox SET cause_kind = NULL, cause_id = NULL, cause_detail = NULL, part = NULL WHERE id = ?"
 _SUM = "(SELECT sum(t.{0}) FROM turns t WHERE t.session_no = sessions.no)"
 QUEUE_MENDS = (
     by_statements(

@@ -5,6 +5,7 @@ from datetime import datetime
 from palaver.db.transaction import Statements
 from palaver.model.session import next_in_lineage
 from palaver.store.conversations.sessions import new_id
+from palaver.store.damage.mend_queue import FORGET_CAUSE
 from palaver.store.damage.restore_session import restore_session
 from palaver.store.damage.rule_mend import by_setting_aside, by_statements, one_by_one
 from palaver.store.damage.set_aside import record_loss, set_aside
@@ -100,7 +101,7 @@ def _replace_attach_operation(place: str, now: datetime) -> Statements[None]:
 def _forget_cause(id_: int, now: datetime) -> Statements[None]:
     rows = yield "SELECT cause_id FROM outbox WHERE id = ?", (id_,)
     yield from record_loss("operations", rows[0][0], f"{_LOST_OPERATION} its notice is out:{id_}", now)
-    yield "UPDATE outbox SET cause_kind = NULL, cause_id = NULL, cause_detail = NULL, part = NULL WHERE id = ?", (id_,)
+    yield FORGET_CAUSE, (id_,)
 
 
 _LOST_OPERATION = "its row was lost, and what it did is not known:"
