@@ -22,6 +22,7 @@ from palaver.protocols.adapter import (
 )
 from palaver.protocols.agent import Event, Final, Request
 from palaver.protocols.relay import read_error, write_bytes, write_error
+from palaver.store.damage.repair import find_damage
 from palaver.testkit.driver import retry_until_connected
 from palaver.testkit.faults import SendFault
 from palaver.testkit.platform import BOT, FakePlatform
@@ -64,6 +65,7 @@ async def test_what_comes_while_the_gateway_is_away_waits_and_keeps_its_order(tm
             await chat.say(alice, f"message {number}")
         await until(lambda: not there.world.unacknowledged())
         assert await there.waiting("acme") == 5
+        assert [check.found async for check in find_damage(there.here.store) if not check.ok] == []
         async with gateway(tmp_path, adapter) as here:
             await chat.hears("You said: message 4")
             said = [text for text in await here.texts() if text.startswith("message")]

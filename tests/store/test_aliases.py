@@ -8,9 +8,9 @@ import pytest
 from palaver.model.feedback import Rating
 from palaver.model.memory import MemoryLimits, MemoryScope
 from palaver.model.session import Principal
-from palaver.model.source import Source, canonical_id, canonical_source
+from palaver.model.source import Source, canonical_id, canonical_source, with_participant
 from palaver.model.turn import Usage, outbound_to
-from palaver.store.conversations import attach, feedback, sessions, titles
+from palaver.store.conversations import attach, branches, feedback, sessions, titles
 from palaver.store.people import aliases, api_tokens, links, memory, people, usage
 from palaver.store.people.api_tokens import CredentialKind
 from palaver.store.queue import inbox, turns
@@ -47,6 +47,17 @@ async def test_a_conversation_goes_on_under_the_canonical_id(store: Store) -> No
     assert await world.texts(again.turn.session, Principal.speaking(NEW)) == ["before", "yes", "after", "yes"]
     assert (await store.read(people.find_person("telegram:new", OPERATOR))).identities[0].name
     assert await store.read(violations()) == []
+
+
+async def test_who_takes_part_under_one_id_and_has_left_under_the_other_takes_part(store: Store) -> None:
+    """A branch copies what somebody said under another id, who counts as having left it."""
+    world, here = World(store), group("9")
+    first, second = with_participant(here, "new"), with_participant(here, "old")
+    parent = (await world.exchange("before", source=first)).turn.session
+    branch = branches.branch(key_of(second), second, OPERATOR, world.now, by="me", from_session=parent)
+    made = await store.transact(branch)
+    await learn(store, "old", "new")
+    assert await world.texts(made.id, Principal.speaking(first)) == ["before", "yes"]
 
 
 @pytest.mark.parametrize(

@@ -221,6 +221,9 @@ async def test_overheard_talk_by_count_and_size_but_not_during_a_turn(world: Wor
     length = (await world.store.read(ask("SELECT max(length(body)) FROM entries WHERE observed = 1")))[0][0]
     assert await run(world, rules(observed=RetentionLimit(size=length))) == {RetentionClass.OBSERVED: 1}
     assert await world.texts(begun.turn.session) == ["word" * 4, "wait"]
+    too_small = rules(observed=RetentionLimit(size=length - 1))
+    assert await run(world, too_small) == {RetentionClass.OBSERVED: 1}
+    assert await world.texts(begun.turn.session) == ["wait"]
 
 
 async def test_imported_overheard_talk_goes_by_its_own_time(world: World) -> None:

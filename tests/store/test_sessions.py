@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from palaver.db.transaction import Statements, transaction
 from palaver.model.compaction import plan_compaction
 from palaver.model.errors import BadArgument, NotFound, NothingToCompact, SessionBusy
 from palaver.model.key import GroupScope, Scope
@@ -12,7 +13,7 @@ from palaver.model.session import EndReason, ModelOverride, Principal
 from palaver.model.turn import Cause
 from palaver.model.view import view
 from palaver.platforms.catalog import PLATFORMS
-from palaver.store.conversations import branches, history, sessions, titles, transcript
+from palaver.store.conversations import branches, history, sessions, titles, transcript, voice_settings
 from palaver.store.queue import turns
 from palaver.store.results import Opening, OperationKind
 from palaver.store.store import Store
@@ -29,6 +30,19 @@ def world(store: Store) -> World:
 
 async def snapshot(world: World, session: str) -> bytes:
     return repr(view(await world.store.read(transcript.load_visible(session, OPERATOR)), NAMING)).encode()
+
+
+@transaction
+def damage_settings() -> Statements[None]:
+    yield "UPDATE routes SET settings = 'no JSON'", ()
+
+
+async def test_settings_that_cannot_be_read_count_as_none(world: World) -> None:
+    await world.exchange("hi", source=ALICE)
+    await world.store.transact(damage_settings())
+    assert not await world.store.read(voice_settings.is_spoken(key_of(ALICE)))
+    await world.store.transact(voice_settings.set_spoken(key_of(ALICE), is_on=True))
+    assert await world.store.read(voice_settings.is_spoken(key_of(ALICE)))
 
 
 async def test_ids_sort_by_time(world: World) -> None:

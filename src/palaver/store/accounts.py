@@ -306,8 +306,7 @@ def last_owner_chat(
 def _identities_of(grant: Grant, table: GrantTable) -> Filter:
     """Match the identities that a grant names, as far as it names any."""
     if grant.person is not None:
-        names = tuple(name for name, person in table.people.items() if person == grant.person)
-        return Filter(f"p.identity IN ({placeholders(names)})", names)
+        return Filter.among("p.identity", (name for name, person in table.people.items() if person == grant.person))
     if grant.platform is None:
         return Filter("1 = 1")
     if grant.user_id is None:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from palaver.db.transaction import PROCESSES, Lock, Notify, Row, Statements, Value, transaction
+from palaver.db.transaction import PROCESSES, Lock, Notify, Row, Statements, transaction
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.process import NewProcess, Process, parse_process_name, process_name
 from palaver.model.session import Principal
@@ -207,13 +207,12 @@ def list_visible(
     limit: int = 500,
 ) -> Statements[list[Process]]:
     """Return processes of sessions that the principal can see, those that still run first, then the newest."""
-    seen = visible_to(principal)
-    wanted = {"p.session_no": session, "p.no": number}
-    given: dict[str, Value] = {column: value for column, value in wanted.items() if value is not None}
-    narrowed = "".join(f" AND {column} = ?" for column in given) + (" AND p.ended IS NULL" if live_only else "")
+    given = Filter.given({"p.session_no = ?": session, "p.no = ?": number})
+    live = [Filter("p.ended IS NULL")] if live_only else []
+    where = Filter.all([visible_to(principal), *given, *live])
     rows = yield (
-        f"{_SELECT} WHERE {seen.sql}{narrowed} ORDER BY CASE WHEN p.ended IS NULL THEN 0 ELSE 1 END, p.no DESC LIMIT ?",
-        (*seen.values, *given.values(), limit),
+        f"{_SELECT} WHERE {where.sql} ORDER BY CASE WHEN p.ended IS NULL THEN 0 ELSE 1 END, p.no DESC LIMIT ?",
+        (*where.values, limit),
     )
     return list(readable(process_of, rows))
 

@@ -1,10 +1,9 @@
 """Import sessions from an archive: each in its own transaction, exactly as archived or not at all."""
 
 import hashlib
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from itertools import groupby
 from typing import Any
 
 from palaver.db.transaction import Database, Lock, Statements, Value, storable, transaction
@@ -30,7 +29,7 @@ from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.conversations.feedback import store_rating
 from palaver.store.conversations.sessions import id_text
 from palaver.store.conversations.titles import rename
-from palaver.store.conversations.transcript import advance_shown_from, write_journal
+from palaver.store.conversations.transcript import advance_shown_from, write_journal, write_journal_of
 from palaver.store.people.people import person_of
 from palaver.store.people.usage import add as add_usage
 from palaver.store.queue.turns import insert_title_usage
@@ -294,15 +293,8 @@ def _insert_entries(
     yield from add_refs("entry", {number * SEQS + entry.seq: file_digests(entry.files) for entry in with_files})
     # Entries that a branch copied are indexed with the parent.
     copied = record.session.parent_seq or 0
-    runs = list(_runs(entry.seq for entry in record.entries if entry.seq > copied))
-    if copied and runs and runs[0][0] > copied + 1:
-        runs.insert(0, (copied + 1, copied))  # The index takes the copies with a row that begins here.
-    for first, last in runs:
-        yield from write_journal("append", number, first, last)
-
-
-def _runs(seqs: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Yield first and last of each run without a gap: the journal names exactly the entries that there are."""
-    for _, run in groupby(enumerate(seqs), key=lambda each: each[1] - each[0]):
-        found = [seq for _, seq in run]
-        yield found[0], found[-1]
+    own = [entry.seq for entry in record.entries if entry.seq > copied]
+    if copied and own and own[0] > copied + 1:
+        # The index takes the copies with a row that begins here.
+        yield from write_journal("append", number, copied + 1, copied)
+    yield from write_journal_of("append", number, own)

@@ -9,6 +9,7 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
+from palaver.db.transaction import storable
 from palaver.model.attachment import ID_LENGTH
 from palaver.model.errors import BadArgument, InvalidInput
 from palaver.model.key import SessionKey
@@ -263,6 +264,5 @@ def _check_source(source: dict[str, str]) -> None:
 
 def _check_storable(*texts: str) -> None:
     """Refuse NUL and half surrogates."""
-    for text in texts:
-        if "\0" in text or text.encode(errors="ignore").decode() != text:
-            raise ValueError("a text contains NUL or a lone surrogate")
+    if storable(texts) != texts:
+        raise ValueError("a text contains NUL or a lone surrogate")

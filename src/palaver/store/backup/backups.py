@@ -27,6 +27,7 @@ from palaver.store.backup.archive import (
     copy_hashed,
     read_manifest,
 )
+from palaver.store.conversations.attachment_refs import REFERENCED_FILES
 from palaver.store.encryption.contents import PLAIN, PlainContents
 from palaver.store.records import instant
 
@@ -175,7 +176,7 @@ class Backups:
                 copy.executescript("PRAGMA synchronous = OFF; PRAGMA journal_mode = OFF")
                 source.backup(copy)
                 schema = copy.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone()
-                names = copy.execute("SELECT DISTINCT sha256 FROM attachments ORDER BY sha256").fetchall()
+                names = copy.execute(REFERENCED_FILES).fetchall()
                 newest = copy.execute("SELECT max(last_active) FROM sessions").fetchone()[0]
                 return int(schema[0]), _time(newest), [self._stored_name(row[0]) for row in names]
         except sqlite3.Error as error:

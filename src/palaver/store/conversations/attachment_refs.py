@@ -7,6 +7,8 @@ from palaver.db.transaction import Statements, Value, transaction
 from palaver.store.records import placeholders
 
 _IDS_PER_QUERY = 500
+_KEPT_ASIDE = "SELECT substr(row_name, 1, 64) FROM set_aside WHERE from_table = 'attachments'"
+REFERENCED_FILES = f"SELECT sha256 FROM attachments UNION {_KEPT_ASIDE} ORDER BY 1"
 
 
 @transaction
@@ -38,15 +40,13 @@ def referenced_among(names: Collection[str]) -> Statements[set[str]]:
 
 @transaction
 def referenced_files() -> Statements[list[str]]:
-    rows = yield "SELECT DISTINCT sha256 FROM attachments", ()
-    return sorted({row[0] for row in rows} | (yield from kept_aside()))
+    return [row[0] for row in (yield REFERENCED_FILES, ())]
 
 
 @transaction
 def kept_aside() -> Statements[set[str]]:
     """Return the files of references that a repair set aside: they are kept for as long as these."""
-    rows = yield "SELECT DISTINCT substr(row_name, 1, 64) FROM set_aside WHERE from_table = 'attachments'", ()
-    return {row[0] for row in rows}
+    return {row[0] for row in (yield _KEPT_ASIDE, ())}
 
 
 @transaction

@@ -13,7 +13,6 @@ from palaver.store.conversations.attachment_refs import add_refs
 from palaver.store.conversations.visibility import Filter, visible_to
 from palaver.store.queue.inbox import read_waiting
 from palaver.store.records import (
-    INBOX_COLUMNS,
     SELECT_RECEIVED,
     SEQS,
     SET_BODY,
@@ -42,11 +41,7 @@ def set_files(received: Received, files: Sequence[Attachment], heard: Heard = NO
     If an edit brought other files since, those are fetched next.
     """
     yield Lock(received.key.text)
-    rows = yield (
-        f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
-        " WHERE i.no = ? AND i.state = 'waiting'",
-        (received.number,),
-    )
+    rows = yield f"{SELECT_RECEIVED} WHERE i.no = ? AND i.state = 'waiting'", (received.number,)
     for current in readable(received_of, rows):
         found = current.inbound
         if found.files == received.inbound.files:

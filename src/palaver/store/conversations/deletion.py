@@ -2,15 +2,15 @@
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from datetime import datetime
-from itertools import groupby
 
 from palaver.db.transaction import Database, Lock, Row, Statements, Value, transaction
 from palaver.model.errors import BadArgument, NotAllowed, SessionBusy
 from palaver.model.session import Principal, Session, SessionState
 from palaver.model.value import value
+from palaver.store.conversations.attach import has_other_speakers
 from palaver.store.conversations.attachment_refs import drop_refs
 from palaver.store.conversations.sessions import check_not_busy
-from palaver.store.conversations.transcript import write_journal
+from palaver.store.conversations.transcript import write_journal, write_journal_of
 from palaver.store.conversations.visibility import Filter, get_visible, select_sessions
 from palaver.store.people import memory
 from palaver.store.people.usage import sum_all_ended_turns
@@ -60,11 +60,7 @@ def delete(session: str, principal: Principal, now: datetime) -> Statements[Remo
 
 def _check_own(session: Session, principal: Principal) -> Statements[None]:
     """Raise NotAllowed if others took part: only the owner of the gateway deletes what they said."""
-    if principal.sees_all:
-        return
-    own = tuple(principal.identities)
-    others = f"session_no = ? AND identity NOT IN ({placeholders(own)})"
-    if (yield f"SELECT 1 FROM participants WHERE {others} LIMIT 1", (session.number, *own)):
+    if not principal.sees_all and (yield from has_other_speakers(session, principal)):
         raise NotAllowed("Deleting a conversation that others took part in", "owner")
 
 
@@ -213,9 +209,7 @@ def remove_entries(session: int, seqs: Sequence[int]) -> Statements[list[str]]:
     ids = [session * SEQS + seq for seq in sorted(seqs)]
     yield "DELETE FROM entries WHERE id = ?", [(id_,) for id_ in ids]
     files = yield from drop_refs(f"kind = 'entry' AND holder IN ({placeholders(ids)})", *ids)
-    for _, run in groupby(enumerate(sorted(seqs)), key=lambda pair: pair[1] - pair[0]):
-        span = [seq for _, seq in run]
-        yield from write_journal("delete", session, span[0], span[-1])
+    yield from write_journal_of("delete", session, sorted(seqs))
     yield from owe_scrub()
     return files
 

@@ -1,7 +1,8 @@
 """Transcripts: appended under a fence, hidden and shown again, read for a principal."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
+from itertools import groupby
 
 from palaver.db.transaction import JOURNAL, Lock, Notify, Statements, Value, transaction
 from palaver.model.compaction import CompactionPlan, check_gain
@@ -139,6 +140,14 @@ def write_journal(
         (session_number, kind, first_seq, last_seq, settled),
     )
     yield _NOTIFY_JOURNAL
+
+
+@transaction
+def write_journal_of(kind: str, session_number: int, seqs: Iterable[int]) -> Statements[None]:
+    """Record a change of exactly these entries: a row for each run without a gap."""
+    for _, run in groupby(enumerate(seqs), key=lambda each: each[1] - each[0]):
+        found = [seq for _, seq in run]
+        yield from write_journal(kind, session_number, found[0], found[-1])
 
 
 @transaction

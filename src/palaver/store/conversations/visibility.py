@@ -1,6 +1,6 @@
 """Which sessions a principal can read, and finding one among them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from palaver.db.transaction import Lock, Statements, Value, transaction
@@ -51,32 +51,41 @@ class Filter(NamedTuple):
         sql = " AND ".join(part.sql for part in found) or "1 = 1"
         return cls(sql, tuple(value for part in found for value in part.values))
 
+    @classmethod
+    def given(cls, conditions: Mapping[str, Value]) -> list["Filter"]:
+        """Return the conditions whose value is not None. Each has one `?` for it."""
+        return [cls(sql, (value,)) for sql, value in conditions.items() if value is not None]
+
+    @classmethod
+    def among(cls, column: str, names: Iterable[str]) -> "Filter":
+        """Return the condition that a column holds one of these names."""
+        wanted = tuple(sorted(names))
+        return cls(f"{column} IN ({placeholders(wanted)})", wanted)
+
 
 def visible_to(principal: Principal, session: str = "s") -> Filter:
     """Return the one rule of who can read a session, by the name it has in the statement."""
     if principal.sees_all:
         return Filter("1 = 1", ())
-    names = tuple(sorted(principal.identities))
-    if not names:
+    if not principal.identities:
         return Filter("1 = 0", ())
-    took_part = (
-        f"EXISTS (SELECT 1 FROM participants p WHERE p.session_no = {session}.no AND p.left_at IS NULL"
-        f" AND p.identity IN ({placeholders(names)}))"
+    theirs = Filter.among("p.identity", principal.identities)
+    took_part = f"p.session_no = {session}.no AND p.left_at IS NULL AND {theirs.sql}"
+    within = principal.within and principal.within.text
+    return Filter.all(
+        [
+            *Filter.given({f"{session}.profile = ?": principal.profile, f"{session}.key = ?": within}),
+            Filter(f"EXISTS (SELECT 1 FROM participants p WHERE {took_part})", theirs.values),
+            *Filter.given({_EVERYONE_THERE.format(session): principal.among}),
+        ]
     )
-    limits = {f"{session}.profile": principal.profile, f"{session}.key": principal.within and principal.within.text}
-    given = {column: value for column, value in limits.items() if value is not None}
-    rules, values = [*(f"{column} = ?" for column in given), took_part], (*given.values(), *names)
-    if principal.among is None:
-        return Filter(" AND ".join(rules), values)
-    return Filter(" AND ".join([*rules, _EVERYONE_THERE.format(session)]), (*values, principal.among))
 
 
 def messages_visible_to(principal: Principal) -> Filter:
     """Return the one rule of who can read an inbox row `i`: its sender, until its content is deleted."""
     if principal.sees_all:
         return Filter("1 = 1", ())
-    names = tuple(sorted(principal.identities))
-    return Filter(f"(length(i.body) > 0 AND i.identity IN ({placeholders(names)}))", names)
+    return Filter.all([Filter("length(i.body) > 0"), Filter.among("i.identity", principal.identities)])
 
 
 # Every person who takes part in the given session takes part in this one, under any identity.
@@ -205,11 +214,11 @@ def _of_lineage(text: str, principal: Principal) -> Statements[list[Session]]:
     base, _ = lineage(text)
     prefix = lineage_prefix(base)
     # Without this SQLite scans everyone's sessions.
-    names = () if principal.sees_all else tuple(sorted(principal.identities))
-    theirs = f"s.no IN (SELECT session_no FROM participants WHERE identity IN ({placeholders(names)})) AND "
+    mine = Filter.among("identity", () if principal.sees_all else principal.identities)
+    theirs = f"s.no IN (SELECT session_no FROM participants WHERE {mine.sql}) AND " if mine.values else ""
     found = yield from select_sessions(
-        f"{theirs if names else ''}(s.title = ? OR s.title = ? OR substr(s.title, 1, ?) = ?)"
+        f"{theirs}(s.title = ? OR s.title = ? OR substr(s.title, 1, ?) = ?)"
         f" AND s.version_root IS NULL AND {seen.sql} ORDER BY s.no",
-        *(*names, text, base, len(prefix), prefix, *seen.values),
+        *(*mine.values, text, base, len(prefix), prefix, *seen.values),
     )
     return [each for each in found if each.title == text or is_in_lineage(each.title or "", base)]

@@ -7,6 +7,7 @@ from palaver.model.key import Scope, SessionKey, derive_key
 from palaver.model.source import AddresseeKind, Source, decode_id, identity_of, message_address
 from palaver.model.turn import Inbound, Outbound
 from palaver.store.conversations.transcript import write_journal
+from palaver.store.damage.mend_structure import moments
 from palaver.store.damage.restore import find_hiding, restore_entry, restore_reply
 from palaver.store.damage.rows import BadRow, Known, Problem, is_plausible, load_known
 from palaver.store.damage.set_aside import keep_copies, set_aside
@@ -22,7 +23,6 @@ from palaver.store.records import (
     entry_checksum,
     entry_of,
     inbound_of,
-    instant,
     key_in,
     micros,
     outbound_body,
@@ -194,9 +194,8 @@ def mend_send(bad: BadRow, now: datetime) -> Statements[None]:
         " WHERE m.account = ? AND m.server = ? AND m.chat = ?), ?) WHERE id = ?",
         (*_place_of(outbound), number),
     )
-    for column, at in zip(("due", "created"), bad.row[4:6], strict=True):
-        if not _is_time(at):
-            yield f"UPDATE outbox SET {column} = ? WHERE id = ?", (micros(now), number)
+    times = moments("due, created", bad.row[4:6], now)
+    yield "UPDATE outbox SET due = ?, created = ? WHERE id = ?", (*times.values(), number)
     if is_exact:
         # A worker that came across the damage did not send it.
         yield (
@@ -210,14 +209,6 @@ def mend_send(bad: BadRow, now: datetime) -> Statements[None]:
             " WHERE id = ? AND state IN ('due', 'claimed')",
             (f"its row {bad.problem.value}", number),
         )
-
-
-def _is_time(at: int) -> bool:
-    try:
-        instant(at)
-    except OverflowError:
-        return False
-    return True
 
 
 def outbound_in(row: Row) -> Outbound:

@@ -25,10 +25,8 @@ from palaver.store.records import (
     readable,
     received_of,
 )
+from palaver.store.status.invariants import UNKNOWN_MESSAGE, UNKNOWN_SEND, UNKNOWN_TURN
 
-_UNKNOWN_MESSAGE = "state NOT IN ('waiting', 'in-turn', 'done', 'refused', 'failed', 'relay')"
-_UNKNOWN_TURN = "state NOT IN ('running', 'parked', 'interrupted', 'done', 'failed')"
-_UNKNOWN_SEND = "state NOT IN ('due', 'claimed', 'delivered', 'dead', 'unclear')"
 _ANOTHER_IS_OPEN = (
     f"EXISTS (SELECT 1 FROM turns o WHERE o.key = turns.key AND o.no <> turns.no AND o.state IN {OPEN_TURN})"
 )
@@ -167,10 +165,7 @@ def _settle_turn_of_reply(number: int, now: datetime) -> Statements[None]:
 
 def _fill_gap(number: int, _: datetime) -> Statements[None]:
     """Put a dead send where a reply of the turn is missing, so that the loss shows in its trace."""
-    yield (
-        "UPDATE outbox SET cause_kind = NULL, cause_id = NULL, cause_detail = NULL, part = NULL WHERE id = ?",
-        (number,),
-    )
+    yield FORGET_CAUSE, (number,)
     beside = yield "SELECT account, server, chat, due, created, body FROM outbox WHERE id = ?", (number,)
     account, server, chat, due, created, body = beside[0]
     lost = next((replace(each, text=LOST_TEXT) for each in readable(outbound_in, [(number, body)])), None)
@@ -194,16 +189,17 @@ def _drop_repeated_notice(number: int, now: datetime) -> Statements[None]:
         yield from set_aside("outbox", "id = ?", (other,), f"it is out:{rows[0][0]} once more", now)
 
 
+FORGET_CAUSE = "UPDATE outbox SET cause_kind = NULL, cause_id = NULL, cause_detail = NULL, part = NULL WHERE id = ?"
 _SUM = "(SELECT sum(t.{0}) FROM turns t WHERE t.session_no = sessions.no)"
 QUEUE_MENDS = (
     by_statements(
         "every received message has a known state",
         "settles the message by its turn or answer, and else lets it wait again",
-        f"UPDATE inbox SET state = 'in-turn' WHERE {_UNKNOWN_MESSAGE} AND turn_no IS NOT NULL",
-        f"UPDATE inbox SET state = 'done' WHERE {_UNKNOWN_MESSAGE} AND EXISTS (SELECT 1 FROM outbox o"
+        f"UPDATE inbox SET state = 'in-turn' WHERE {UNKNOWN_MESSAGE} AND turn_no IS NOT NULL",
+        f"UPDATE inbox SET state = 'done' WHERE {UNKNOWN_MESSAGE} AND EXISTS (SELECT 1 FROM outbox o"
         " WHERE o.cause_kind = 'command' AND o.cause_id = CAST(inbox.no AS TEXT))",
-        f"UPDATE inbox SET state = 'failed' WHERE {_UNKNOWN_MESSAGE} AND (reason IS NOT NULL OR length(body) = 0)",
-        f"UPDATE inbox SET state = 'waiting' WHERE {_UNKNOWN_MESSAGE}",
+        f"UPDATE inbox SET state = 'failed' WHERE {UNKNOWN_MESSAGE} AND (reason IS NOT NULL OR length(body) = 0)",
+        f"UPDATE inbox SET state = 'waiting' WHERE {UNKNOWN_MESSAGE}",
     ),
     one_by_one(
         "every message in a turn points to a turn of its conversation",
@@ -232,16 +228,16 @@ QUEUE_MENDS = (
         "every turn has a known state",
         "settles a turn that has ended, and interrupts one that has not",
         "UPDATE turns SET state = CASE WHEN error IS NULL THEN 'done' ELSE 'failed' END"
-        f" WHERE {_UNKNOWN_TURN} AND ended IS NOT NULL",
+        f" WHERE {UNKNOWN_TURN} AND ended IS NOT NULL",
         "UPDATE turns SET state = 'failed', ended = ?, error = 'its state was lost'"
-        f" WHERE {_UNKNOWN_TURN} AND {_ANOTHER_IS_OPEN}",
-        f"UPDATE turns SET state = 'interrupted', halted = coalesce(halted, ?) WHERE {_UNKNOWN_TURN}",
+        f" WHERE {UNKNOWN_TURN} AND {_ANOTHER_IS_OPEN}",
+        f"UPDATE turns SET state = 'interrupted', halted = coalesce(halted, ?) WHERE {UNKNOWN_TURN}",
     ),
     by_statements(
         "every send has a known state",
         "settles the send by its receipt; one that may have been sent waits for your decision",
         "UPDATE outbox SET state = CASE WHEN receipt IS NOT NULL THEN 'delivered' WHEN attempts = 0 THEN 'due'"
-        f" ELSE 'unclear' END, worker = NULL, claim_until = NULL WHERE {_UNKNOWN_SEND}",
+        f" ELSE 'unclear' END, worker = NULL, claim_until = NULL WHERE {UNKNOWN_SEND}",
     ),
     by_statements(
         "a claimed send has a worker and a deadline, and no other send has",

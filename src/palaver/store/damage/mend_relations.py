@@ -5,11 +5,13 @@ from datetime import datetime
 from palaver.db.transaction import Statements
 from palaver.model.session import next_in_lineage
 from palaver.store.conversations.sessions import new_id
+from palaver.store.damage.mend_queue import FORGET_CAUSE
 from palaver.store.damage.restore_session import restore_session
 from palaver.store.damage.rule_mend import by_setting_aside, by_statements, one_by_one
 from palaver.store.damage.set_aside import record_loss, set_aside
 from palaver.store.records import SEQS, entry_span, instant, micros
 from palaver.store.results import OperationKind
+from palaver.store.status.invariants import RELATIONS
 
 _FIRST_SHOWN = (
     f"(SELECT min(e.id) FROM entries e WHERE e.id >= sessions.no * {SEQS} AND e.id < (sessions.no + 1) * {SEQS}"
@@ -99,7 +101,7 @@ def _replace_attach_operation(place: str, now: datetime) -> Statements[None]:
 def _forget_cause(id_: int, now: datetime) -> Statements[None]:
     rows = yield "SELECT cause_id FROM outbox WHERE id = ?", (id_,)
     yield from record_loss("operations", rows[0][0], f"{_LOST_OPERATION} its notice is out:{id_}", now)
-    yield "UPDATE outbox SET cause_kind = NULL, cause_id = NULL, cause_detail = NULL, part = NULL WHERE id = ?", (id_,)
+    yield FORGET_CAUSE, (id_,)
 
 
 _LOST_OPERATION = "its row was lost, and what it did is not known:"
@@ -184,6 +186,11 @@ def _keep_first(message: int, now: datetime) -> Statements[None]:
 
 
 RELATION_MENDS = (
+    # What comes later has its own way to mend one of these.
+    *(
+        by_setting_aside(f"every {what} belongs to {whose}", table, name)
+        for what, whose, (table, name, _), _ in RELATIONS
+    ),
     by_statements(
         "a conversation has at most one open session",
         "ends all but the one that the conversation leads to",
@@ -228,13 +235,6 @@ RELATION_MENDS = (
         "makes the identity again",
         _find_linked_identity,
     ),
-    by_setting_aside("every mention belongs to a message that exists", "mentions", "inbox_no"),
-    by_setting_aside("every mentioned session belongs to a session that exists", "mentions", "session_no"),
-    by_setting_aside("every mark belongs to a session that exists", "session_marks", "session_no"),
-    by_setting_aside("every request with results belongs to a message that exists", "result_requests", "inbox_no"),
-    by_setting_aside("every request for access belongs to a message that exists", "pairings", "identity"),
-    by_setting_aside("every process belongs to a session that exists", "processes", "no"),
-    by_setting_aside("every firing belongs to a job that exists", "firings", "schedule_no"),
     by_statements(
         "every firing of a job has a message, or says why it did not run",
         "says that its message was lost",
@@ -244,7 +244,6 @@ RELATION_MENDS = (
     one_by_one(
         "every message belongs to at most one firing of a job", "keeps the first and sets the others aside", _keep_first
     ),
-    by_setting_aside("every digest of an erasure belongs to an erasure that exists", "erased_digests", "erasure"),
     one_by_one(
         "every operation belongs to a session that exists",
         "finds its session by what it hides or by its conversation, and else sets it aside",

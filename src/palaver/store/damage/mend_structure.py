@@ -52,7 +52,7 @@ def _update(table: str, column: str, row: Value, values: Mapping[str, Value]) ->
     yield f"UPDATE {table} SET {changes} WHERE {column} = ?", (*values.values(), row)
 
 
-def _moments(names: str, row: Row, now: datetime) -> dict[str, Value]:
+def moments(names: str, row: Row, now: datetime) -> dict[str, Value]:
     """Return times that can be read; a time that cannot is now."""
     return {
         name: None if at is None else _kept(at, instant, micros(now))
@@ -86,7 +86,7 @@ def mend_session(bad: BadRow, now: datetime) -> Statements[None]:
             "override": override and _kept(override, _override, None),
             "finalised_by": hooks and _kept(hooks, from_json, None),
             "next_seq": (yield from _next_seq(number)),
-            **_moments(_TIMES, tuple(times), now),
+            **moments(_TIMES, tuple(times), now),
         },
     )
 
@@ -161,7 +161,7 @@ def mend_turn(bad: BadRow, now: datetime) -> Statements[None]:
             "key": (known or SessionKey(MAIN, chat=f"turn {number}")).text,
             "state": _kept(state, TurnState, lost.value),
             "approvals": approvals and _kept(approvals, from_json, None),
-            **_moments(_TURN_TIMES, tuple(times), now),
+            **moments(_TURN_TIMES, tuple(times), now),
         },
     )
 

@@ -22,7 +22,7 @@ class BadText(NamedTuple):
 
 
 async def check_text(database: SqliteDatabase) -> HealthCheck:
-    bad = [each for column in await database.read(_columns()) for each in await database.read(_find(*column))]
+    bad = [each for column in await database.read(text_columns()) for each in await database.read(_find(*column))]
     named = listed(f"{each.table}.{each.column} {each.readable!r}" for each in bad)
     return HealthCheck(
         name="text",
@@ -35,13 +35,16 @@ async def check_text(database: SqliteDatabase) -> HealthCheck:
 
 
 @transaction
-def _columns() -> Statements[list[tuple[str, str]]]:
+def text_columns() -> Statements[list[tuple[str, str]]]:
+    """Return table and name of every text column, on either database."""
     rows = yield (
-        "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type = 'table'"
-        " AND m.name NOT LIKE 'sqlite!_%' ESCAPE '!' AND c.type = 'TEXT' ORDER BY 1, 2",
+        "SELECT /*pg table_name::text, column_name::text FROM information_schema.columns"
+        " WHERE table_schema = current_schema() AND data_type = 'text' ORDER BY 1, 2 --*/ m.name, c.name"
+        " FROM sqlite_master m JOIN pragma_table_info(m.name) c"
+        " WHERE m.type = 'table' AND c.type = 'TEXT' ORDER BY 1, 2",
         (),
     )
-    return [(table, column) for table, column in rows]
+    return [(row[0], row[1]) for row in rows]
 
 
 @transaction

@@ -7,7 +7,7 @@ while a gateway runs.
 import base64
 import json
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import field, replace
 from functools import cached_property
@@ -112,13 +112,8 @@ class SealedContents(PlainContents):
             yield plain
 
 
-@value
-class _Wrapped:
-    """A data key, encrypted with each key that opens it."""
-
-    id: str
-    wraps: dict[str, str]
-    """By the id of the key, the newest last."""
+_Wraps = dict[str, str]
+"""A data key, encrypted with each key that opens it, by the id of that key; the newest is the last."""
 
 
 @value
@@ -145,28 +140,28 @@ class Vault:
 
     def count_keys(self) -> int:
         """Return how many keys open the store."""
-        return len(_read(self.path)[0].wraps)
+        return len(next(iter(_read(self.path).values())))
 
     # Change
 
     def add_key(self, key: bytes) -> "Vault":
         """Make another key open the store, too; return the vault as that key opens it."""
-        found = {each.id: each.wraps for each in _read(self.path)}
+        found = _read(self.path)
         for wraps in found.values():
             wraps.pop(_key_id(key), None)  # added again, it is the newest
-        _write(self.path, [_wrap(data, key, found.get(data.id)) for data in self.data])
+        _write(self.path, {data.id: _wrap(data, key, found.get(data.id)) for data in self.data})
         return replace(self, key=key)
 
     def keep_only_key(self) -> None:
         """Forget all keys but the one that opened it, which must be the newest."""
-        ids = list(_read(self.path)[0].wraps)
+        ids = list(next(iter(_read(self.path).values())))
         if ids[-1] != _key_id(self.key):
             raise StoreError(
                 f"{len(ids)} keys open the store, and the configured one is not the newest: configure the new key, then"
                 " run palaver encryption rotate --finish; to keep the configured one instead, first run palaver"
                 " encryption rotate --new-key-file with a file that has it"
             )
-        _write(self.path, [_wrap(data, self.key) for data in self.data])
+        _write(self.path, {data.id: _wrap(data, self.key) for data in self.data})
 
     def add_data_key(self) -> "Vault":
         """Put a new data key first. Only the configured key can open it, so it must be the only one."""
@@ -174,16 +169,14 @@ class Vault:
         if (count := self.count_keys()) > 1:
             raise StoreError(f"{count} keys open the store: first run palaver encryption rotate --finish")
         changed = replace(self, data=(DataKey(os.urandom(KEY_BYTES)), *self.data))
-        found = {each.id: each.wraps for each in _read(self.path)}
-        _write(self.path, [_wrap(data, self.key, found.get(data.id)) for data in changed.data])
+        found = _read(self.path)
+        _write(self.path, {data.id: _wrap(data, self.key, found.get(data.id)) for data in changed.data})
         return changed
 
     def keep_only_current(self) -> "Vault":
         """Forget all data keys but the newest."""
-        changed = replace(self, data=self.data[:1])
-        found = {each.id: each.wraps for each in _read(self.path)}
-        _write(self.path, [_wrap(self.current, self.key, found[self.current.id])])
-        return changed
+        _write(self.path, {self.current.id: _wrap(self.current, self.key, _read(self.path)[self.current.id])})
+        return replace(self, data=self.data[:1])
 
     # Exports
 
@@ -204,7 +197,8 @@ def create_vault(path: Path, key: bytes) -> Vault:
     """Make a data key and write its file. If another process is faster, its data key counts for both."""
     make_private_folder(path.parent)
     made = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
-    _write(made, [_wrap(DataKey(os.urandom(KEY_BYTES)), key)])
+    data = DataKey(os.urandom(KEY_BYTES))
+    _write(made, {data.id: _wrap(data, key)})
     try:
         with suppress(FileExistsError):
             os.link(made, path)
@@ -240,18 +234,18 @@ def _key_id(key: bytes) -> str:
     return derive(key, "key id", length=8).hex()
 
 
-def _wrap(data: DataKey, key: bytes, others: dict[str, str] | None = None) -> _Wrapped:
+def _wrap(data: DataKey, key: bytes, others: _Wraps | None = None) -> _Wraps:
     nonce = os.urandom(_NONCE_BYTES)
     sealed = nonce + AESGCM(key).encrypt(nonce, data.secret, data.id.encode())
-    return _Wrapped(id=data.id, wraps={**(others or {}), _key_id(key): base64.b64encode(sealed).decode()})
+    return {**(others or {}), _key_id(key): base64.b64encode(sealed).decode()}
 
 
-def _unwrap(path: Path | None, found: Sequence[_Wrapped], key: bytes) -> tuple[DataKey, ...]:
+def _unwrap(path: Path | None, found: Mapping[str, _Wraps], key: bytes) -> tuple[DataKey, ...]:
     opened: list[DataKey] = []
-    for each in found:
-        sealed = base64.b64decode(each.wraps.get(_key_id(key), ""))
+    for id_, wraps in found.items():
+        sealed = base64.b64decode(wraps.get(_key_id(key), ""))
         try:
-            secret = AESGCM(key).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], each.id.encode())
+            secret = AESGCM(key).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], id_.encode())
         except (InvalidTag, ValueError):
             what = f"the keys in {path}" if path else "it"
             raise BadKey(f"the encryption key does not open {what}: use the key that it was encrypted with") from None
@@ -259,26 +253,27 @@ def _unwrap(path: Path | None, found: Sequence[_Wrapped], key: bytes) -> tuple[D
     return tuple(opened)
 
 
-def _read(path: Path) -> list[_Wrapped]:
+def _read(path: Path) -> dict[str, _Wraps]:
+    """Return the data keys by their ids, the newest first."""
     try:
         return _parse(str(path), path.read_bytes())
     except OSError as error:
         raise StoreError(f"the keys in {path} cannot be read: {error.strerror or error}") from error
 
 
-def _parse(name: str, content: bytes) -> list[_Wrapped]:
+def _parse(name: str, content: bytes) -> dict[str, _Wraps]:
     try:
         fields = json.loads(content)
-        found = [_Wrapped(id=each["id"], wraps=dict(each["wraps"])) for each in fields["data_keys"]]
+        found: dict[str, _Wraps] = {each["id"]: dict(each["wraps"]) for each in fields["data_keys"]}
         is_ours = bool(found) and fields["format"] == _FORMAT and fields["version"] <= _VERSION
     except (ValueError, KeyError, TypeError):
-        found, is_ours = [], False
+        found, is_ours = {}, False
     if not is_ours:
         raise StoreError(f"the keys in {name} are damaged, or of a newer Palaver: take them from a backup")
     return found
 
 
-def _write(path: Path, keys: Sequence[_Wrapped]) -> None:
-    data = [{"id": each.id, "wraps": each.wraps} for each in keys]
+def _write(path: Path, keys: Mapping[str, _Wraps]) -> None:
+    data = [{"id": id_, "wraps": wraps} for id_, wraps in keys.items()]
     with appearing(path) as file:
         file.write(json.dumps({"format": _FORMAT, "version": _VERSION, "data_keys": data}, indent=1).encode())

@@ -11,7 +11,7 @@ from palaver.model.turn import Inbound
 from palaver.model.value import value
 from palaver.store.jobs.jobs import find, first_waiting
 from palaver.store.queue import inbox
-from palaver.store.records import REPLIES, instant, instant_or_none, micros
+from palaver.store.records import instant, instant_or_none, micros, reply_span
 
 KEPT_FIRINGS = 100
 """How many firings of each job are kept."""
@@ -146,10 +146,8 @@ def _firings(job: int, principal: Principal, limit: int) -> Statements[list[Firi
     found: list[Firing] = []
     for row in rows:
         turn = row[5]
-        sent = yield (
-            "SELECT state FROM outbox WHERE id >= ? AND id < ? ORDER BY id",
-            ((turn or 0) * REPLIES, ((turn or 0) + 1) * REPLIES if turn else 0),
-        )
+        span = reply_span(turn) if turn else (0, 0)
+        sent = yield "SELECT state FROM outbox WHERE id >= ? AND id < ? ORDER BY id", span
         found.append(_firing(row, [each[0] for each in sent], principal))
     return found
 

@@ -20,7 +20,6 @@ from palaver.store.records import (
     instant_or_none,
     json_text,
     micros,
-    placeholders,
     read_one,
     readable,
     source_of,
@@ -100,20 +99,14 @@ def add(job: Job) -> Statements[int]:
 @transaction
 def count_active(owners: Iterable[str]) -> Statements[int]:
     """Return how many jobs of these identities have not ended."""
-    names = tuple(sorted(owners))
-    rows = yield (
-        f"SELECT count(*) FROM schedules WHERE owner IN ({placeholders(names)}) AND next_due IS NOT NULL",
-        names,
-    )
+    theirs = Filter.among("owner", owners)
+    rows = yield f"SELECT count(*) FROM schedules WHERE {theirs.sql} AND next_due IS NOT NULL", theirs.values
     return rows[0][0]
 
 
 def _visible_to(principal: Principal) -> Filter:
     """People see the jobs that they made; the operator sees all."""
-    if principal.sees_all:
-        return Filter("1 = 1")
-    names = tuple(sorted(principal.identities))
-    return Filter(f"owner IN ({placeholders(names)})", names)
+    return Filter("1 = 1") if principal.sees_all else Filter.among("owner", principal.identities)
 
 
 @transaction
@@ -137,8 +130,8 @@ def list_jobs(principal: Principal, *, ended: bool = False, after: int = 0, limi
 @transaction
 def free_name(name: str, owners: Iterable[str]) -> Statements[str]:
     """Return the name, with a number if an active job of these identities has it."""
-    names = tuple(sorted(owners))
-    rows = yield f"SELECT name FROM schedules WHERE owner IN ({placeholders(names)}) AND next_due IS NOT NULL", names
+    theirs = Filter.among("owner", owners)
+    rows = yield f"SELECT name FROM schedules WHERE {theirs.sql} AND next_due IS NOT NULL", theirs.values
     taken = {row[0] for row in rows}
     numbered = (f"{one_line(name, NAME_LIMIT - len(str(n)) - 1)} {n}" for n in count(2))
     return name if name not in taken else next(each for each in numbered if each not in taken)
@@ -265,11 +258,11 @@ def drop_ended(before: datetime) -> Statements[int]:
 @transaction
 def trim_ended(owners: Iterable[str]) -> Statements[None]:
     """Delete the oldest jobs of these identities that have ended, beyond those that are kept."""
-    names = tuple(sorted(owners))
+    theirs = Filter.among("owner", owners)
     rows = yield (
-        f"SELECT no FROM schedules WHERE owner IN ({placeholders(names)}) AND next_due IS NULL AND requested IS NULL"
+        f"SELECT no FROM schedules WHERE {theirs.sql} AND next_due IS NULL AND requested IS NULL"
         f" ORDER BY no DESC LIMIT {_TRIMMED} OFFSET ?",
-        (*names, KEPT_ENDED),
+        (*theirs.values, KEPT_ENDED),
     )
     yield from _delete([row[0] for row in rows])
 

@@ -74,7 +74,8 @@ def _rename_identity(platform: str, old: str, new: str, now: datetime) -> Statem
     yield from _rename_sender(was, is_now, encode_id(old), encode_id(new))
     yield (
         "INSERT INTO participants (identity, session_no, left_at) SELECT ?, session_no, left_at FROM participants"
-        " WHERE identity = ? ON CONFLICT (identity, session_no) DO NOTHING",
+        " WHERE identity = ? ON CONFLICT (identity, session_no) DO UPDATE SET left_at = NULL"
+        " WHERE excluded.left_at IS NULL",
         (is_now, was),
     )
     for table, column in (("attached_chats", "actor"), ("schedules", "owner"), ("api_tokens", "identity")):

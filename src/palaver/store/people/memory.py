@@ -64,9 +64,8 @@ def _visible_to(principal: Principal) -> Filter:
     """Return the one rule of who can read notes outside the chat: people those about them, the operator all."""
     if principal.sees_all:
         return Filter("1 = 1")
-    names = tuple(sorted(principal.identities))
-    in_profile = Filter("1 = 1") if principal.profile is None else Filter("n.profile = ?", (principal.profile,))
-    return Filter.all([Filter(f"n.place IS NULL AND n.identity IN ({placeholders(names)})", names), in_profile])
+    theirs = Filter.among("n.identity", principal.identities)
+    return Filter.all([Filter("n.place IS NULL"), theirs, *Filter.given({"n.profile = ?": principal.profile})])
 
 
 @transaction

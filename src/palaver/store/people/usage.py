@@ -8,6 +8,7 @@ from enum import StrEnum
 from palaver.db.transaction import Lock, Row, Statements, Value, transaction
 from palaver.model.session import Principal, UsageTotal
 from palaver.model.turn import Usage
+from palaver.store.conversations.visibility import Filter
 from palaver.store.queue.inbox import OPEN_TURN
 from palaver.store.records import USAGE_COLUMNS, counted, instant, micros, placeholders
 
@@ -112,9 +113,9 @@ def rows_of(names: Collection[str]) -> Statements[list[Row]]:
 @transaction
 def total(since: datetime, identities: Collection[str] | None = None) -> Statements[UsageTotal]:
     """Return the usage of these identities, or of all, since the quarter of an hour of `since`."""
-    mine = "" if identities is None else f"identity IN ({placeholders(identities)}) AND "
-    values: tuple[Value, ...] = (*sorted(identities or ()), micros(since) // SLOT_MICROS)
-    rows = yield f"SELECT {_SUMS} FROM {_USED} WHERE {mine}slot >= ?", values
+    mine = [] if identities is None else [Filter.among("identity", identities)]
+    where = Filter.all([*mine, Filter("slot >= ?", (micros(since) // SLOT_MICROS,))])
+    rows = yield f"SELECT {_SUMS} FROM {_USED} WHERE {where.sql}", where.values
     return _total_of(rows[0])
 
 
@@ -123,13 +124,13 @@ def totals_by(
     by: GroupBy, principal: Principal, *, since: datetime, until: datetime | None = None, zone: tzinfo
 ) -> Statements[dict[str | date, UsageTotal]]:
     """Return totals per person or model, largest first, or per day, newest first."""
-    names = () if principal.sees_all else tuple(sorted(principal.identities))
-    mine = "" if principal.sees_all else f" AND identity IN ({placeholders(names)})"
+    mine = Filter("1 = 1") if principal.sees_all else Filter.among("identity", principal.identities)
     last = _LAST_SLOT if until is None else micros(until) // SLOT_MICROS
     column = {GroupBy.PERSON: "identity", GroupBy.MODEL: "model", GroupBy.DAY: "slot"}[by]
     rows = yield (
-        f"SELECT {column}, {_SUMS} FROM {_USED} WHERE slot >= ? AND slot < ?{mine} GROUP BY {column} ORDER BY {column}",
-        (micros(since) // SLOT_MICROS, last, *names),
+        f"SELECT {column}, {_SUMS} FROM {_USED} WHERE slot >= ? AND slot < ? AND {mine.sql}"
+        f" GROUP BY {column} ORDER BY {column}",
+        (micros(since) // SLOT_MICROS, last, *mine.values),
     )
     if by is GroupBy.DAY:
         return _days(rows, zone)

@@ -117,16 +117,3 @@ async def read_digests(
 @transaction
 def _page(content: Content, after: int) -> Statements[list[Row]]:
     return (yield f"{content.sql} LIMIT {_PAGE_ROWS}", (after,))
-
-
-@transaction
-def text_columns() -> Statements[list[tuple[str, str]]]:
-    """Return table and name of every text column."""
-    rows = yield (
-        "SELECT /*pg table_name::text, column_name::text FROM information_schema.columns"
-        " WHERE table_schema = current_schema() AND data_type = 'text' ORDER BY 1, 2 --*/ m.name, c.name"
-        " FROM sqlite_master m JOIN pragma_table_info(m.name) c"
-        " WHERE m.type = 'table' AND c.type = 'TEXT' ORDER BY 1, 2",
-        (),
-    )
-    return [(row[0], row[1]) for row in rows]

@@ -24,7 +24,7 @@ from palaver.model.transcript import Entry, Role, UnreadableEntry
 from palaver.model.value import value
 from palaver.store.conversations.visibility import Filter
 from palaver.store.people.aliases import load_all as load_all_aliases
-from palaver.store.records import SEQS, addressee_column, entries_of, entry_span, from_json, json_text, placeholders
+from palaver.store.records import SEQS, addressee_column, entries_of, entry_span, from_json, json_text
 
 
 @value
@@ -74,7 +74,7 @@ class Footprint:
 
     def identifies(self, column: str) -> Filter:
         """Return the condition that a column holds one of their identities."""
-        return Filter(f"{column} IN ({placeholders(self.identities)})", tuple(sorted(self.identities)))
+        return Filter.among(column, self.identities)
 
     def is_sender(self, source: Source) -> bool:
         return identity_of(source) in self.identities

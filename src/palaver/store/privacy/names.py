@@ -9,10 +9,11 @@ from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.access import Effect
 from palaver.model.source import DM, Source, encode_id, source_of_identity
 from palaver.store.conversations.visibility import Filter
+from palaver.store.damage.text import text_columns
 from palaver.store.people import grants
 from palaver.store.people.grants import ChangeKind
 from palaver.store.people.usage import reassign
-from palaver.store.privacy.digests import Digests, text_columns
+from palaver.store.privacy.digests import Digests
 from palaver.store.privacy.erase_steps import BLANK_OPERATION, FORGOTTEN, record_digests, without_person
 from palaver.store.privacy.footprint import Footprint, chat_filters
 from palaver.store.records import UNREADABLE, from_json, micros, placeholders, source_of, source_text

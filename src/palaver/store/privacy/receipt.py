@@ -13,7 +13,8 @@ from palaver.db.transaction import Database, Row, Statements, transaction
 from palaver.model.errors import BadArgument
 from palaver.model.value import value
 from palaver.store.conversations.blob_store import BlobStore
-from palaver.store.privacy.digests import CONTENTS, Digests, load_digests, orphaned_files, read_digests, text_columns
+from palaver.store.damage.text import text_columns
+from palaver.store.privacy.digests import CONTENTS, Digests, load_digests, orphaned_files, read_digests
 from palaver.store.records import instant
 from palaver.store.search.search import Search
 

@@ -1,9 +1,63 @@
-"""Where a time is in a table whose numbers grow with it."""
+"""Which time a limit leads to, and where a time is in a table whose numbers grow with it."""
 
 from datetime import datetime
+from typing import NamedTuple
 
 from palaver.db.transaction import Statements, transaction
-from palaver.store.records import micros
+from palaver.model.retention import RetentionLimit, latest_cutoff
+from palaver.store.records import instant, micros, placeholders
+
+_PAGE = 200
+_END = 1 << 62
+
+
+class Kept(NamedTuple):
+    """The rows of a class, as SQL."""
+
+    rows: str
+    """`FROM` these, with a `WHERE`."""
+    order: tuple[str, ...]
+    """Columns by which the newest has the highest values."""
+    time: str
+    size: str
+    """In bytes."""
+
+    @property
+    def newest_first(self) -> str:
+        return "ORDER BY " + ", ".join(f"{column} DESC" for column in self.order)
+
+
+@transaction
+def find_cutoff(kept: Kept, limit: RetentionLimit, now: datetime) -> Statements[datetime | None]:
+    """Return the time before which rows go; None if none does."""
+    by_count = by_size = None
+    if limit.count is not None:
+        by_count = (yield from _nth_newest(kept, limit.count)) if limit.count else now
+    if limit.size is not None:
+        by_size = yield from _newest_within(kept, limit.size)
+    return latest_cutoff(limit, now, by_count, by_size)
+
+
+def _nth_newest(kept: Kept, count: int) -> Statements[datetime | None]:
+    rows = yield f"SELECT {kept.time} FROM {kept.rows} {kept.newest_first} LIMIT 1 OFFSET ?", (count - 1,)
+    return instant(rows[0][0]) if rows else None
+
+
+def _newest_within(kept: Kept, size: int) -> Statements[datetime | None]:
+    """Return when the oldest row was used that still fits; None if all fit."""
+    last, used, oldest = [_END] * len(kept.order), 0, _END
+    page = (
+        f"SELECT {kept.time}, {kept.size}, {', '.join(kept.order)} FROM {kept.rows}"
+        f" AND ({', '.join(kept.order)}) < ({placeholders(last)}) {kept.newest_first} LIMIT ?"
+    )
+    while rows := (yield page, (*last, _PAGE)):
+        for at, length, *place in rows:
+            used += int(length)
+            if used > size:
+                # One that is as old as the last that fits goes with it only if that goes.
+                return instant(min(oldest, at + 1))
+            last, oldest = place, at
+    return None
 
 
 @transaction

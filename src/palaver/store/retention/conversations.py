@@ -3,12 +3,12 @@
 from datetime import datetime
 
 from palaver.db.transaction import Statements, transaction
-from palaver.model.retention import RetentionClass, RetentionLimit, latest_cutoff
+from palaver.model.retention import RetentionClass
 from palaver.store.conversations.visibility import Filter
 from palaver.store.queue.cause import OF_TURN
-from palaver.store.records import REPLIES, SEQS, instant, micros
+from palaver.store.records import REPLIES, SEQS, micros
+from palaver.store.retention.boundary import Kept
 
-_PAGE = 200
 _OF_KIND = {
     RetentionClass.CHAT: Filter("s.schedule_no IS NULL AND s.platform <> 'api'"),
     RetentionClass.CRON: Filter("s.schedule_no IS NOT NULL"),
@@ -18,46 +18,11 @@ _BYTES = (
     "(SELECT coalesce(sum(length(e.body)), 0) FROM entries e"
     f" WHERE e.id >= s.no * {SEQS} AND e.id < (s.no + 1) * {SEQS})"
 )
-_END = 1 << 62
+KEPT = {
+    kind: Kept(f"sessions s WHERE {where.sql}", ("s.last_active", "s.no"), "s.last_active", _BYTES)
+    for kind, where in _OF_KIND.items()
+}
 _TURN_CAUSES = ", ".join(f"'{kind.value}'" for kind in sorted(OF_TURN))
-
-
-@transaction
-def find_cutoff(kind: RetentionClass, limit: RetentionLimit, now: datetime) -> Statements[datetime | None]:
-    """Return the time before which unused conversations go."""
-    by_count = (yield from _nth_newest(kind, limit.count, now)) if limit.count is not None else None
-    by_size = (yield from _newest_within(kind, limit.size)) if limit.size is not None else None
-    return latest_cutoff(limit, now, by_count, by_size)
-
-
-def _nth_newest(kind: RetentionClass, count: int, now: datetime) -> Statements[datetime | None]:
-    if not count:
-        return now
-    rows = yield (
-        f"SELECT s.last_active FROM sessions s WHERE {_OF_KIND[kind].sql}"
-        " ORDER BY s.last_active DESC, s.no DESC LIMIT 1 OFFSET ?",
-        (count - 1,),
-    )
-    return instant(rows[0][0]) if rows else None
-
-
-def _newest_within(kind: RetentionClass, size: int) -> Statements[datetime | None]:
-    """Return when the oldest conversation was used that still fits; None if all fit."""
-    last, used, oldest = (_END, _END), 0, _END
-    while rows := (
-        yield (
-            f"SELECT s.last_active, s.no, {_BYTES} FROM sessions s WHERE {_OF_KIND[kind].sql}"
-            " AND (s.last_active, s.no) < (?, ?) ORDER BY s.last_active DESC, s.no DESC LIMIT ?",
-            (*last, _PAGE),
-        )
-    ):
-        for active, number, entries in rows:
-            used += int(entries)
-            if used > size:
-                # One that is as old as the last that fits goes with it only if that goes.
-                return instant(min(oldest, active + 1))
-            last, oldest = (active, number), active
-    return None
 
 
 def expired(kind: RetentionClass, cutoff: datetime) -> Filter:

@@ -6,57 +6,22 @@ from itertools import groupby
 
 from palaver.db.transaction import Lock, Row, Statements, transaction
 from palaver.model.errors import SessionBusy
-from palaver.model.retention import RetentionLimit, latest_cutoff
 from palaver.store.conversations.deletion import remove_entries
 from palaver.store.conversations.sessions import check_not_busy
 from palaver.store.conversations.visibility import get
 from palaver.store.queue.inbox import delete_content
-from palaver.store.records import SELECT_RECEIVED, SEQS, entry_of, instant, micros, placeholders, readable, received_of
-from palaver.store.retention.boundary import first_since
+from palaver.store.records import SELECT_RECEIVED, SEQS, entry_of, micros, placeholders, readable, received_of
+from palaver.store.retention.boundary import Kept, first_since
 
 _PAGE = 200
-_LAST = (1 << 62, 1 << 62)
+KEPT = Kept(
+    "entries e WHERE e.observed = 1 AND e.turn_no IS NOT NULL",
+    ("e.turn_no", "e.id"),
+    "coalesce((SELECT t.started FROM turns t WHERE t.no = e.turn_no), 0)",
+    "length(e.body)",
+)
 Place = tuple[int, int]
 """A turn and an entry of it, in the order in which overheard entries are found."""
-
-
-@transaction
-def find_cutoff(limit: RetentionLimit, now: datetime) -> Statements[datetime | None]:
-    by_count = (yield from _nth_newest(limit.count, now)) if limit.count is not None else None
-    by_size = (yield from _newest_within(limit.size)) if limit.size is not None else None
-    return latest_cutoff(limit, now, by_count, by_size)
-
-
-def _nth_newest(count: int, now: datetime) -> Statements[datetime | None]:
-    if not count:
-        return now
-    rows = yield (
-        "SELECT turn_no FROM entries WHERE observed = 1 AND turn_no IS NOT NULL ORDER BY turn_no DESC LIMIT 1 OFFSET ?",
-        (count - 1,),
-    )
-    return (yield from _started(rows[0][0])) if rows else None
-
-
-def _newest_within(size: int) -> Statements[datetime | None]:
-    last, used = _LAST, 0
-    while rows := (
-        yield (
-            "SELECT turn_no, id, length(body) FROM entries WHERE observed = 1 AND (turn_no, id) < (?, ?)"
-            " ORDER BY turn_no DESC, id DESC LIMIT ?",
-            (*last, _PAGE),
-        )
-    ):
-        for turn, id_, length in rows:
-            used += length
-            if used > size:
-                return (yield from _started(last[0]))
-            last = turn, id_
-    return None
-
-
-def _started(turn: int) -> Statements[datetime | None]:
-    rows = yield "SELECT started FROM turns WHERE no >= ? ORDER BY no LIMIT 1", (turn,)
-    return instant(rows[0][0]) if rows else None
 
 
 _EXPIRED = "observed = 1 AND turn_no < ? AND EXISTS (SELECT 1 FROM turns t WHERE t.no = turn_no AND t.started < ?)"

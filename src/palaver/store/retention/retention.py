@@ -10,6 +10,7 @@ from palaver.model.value import value
 from palaver.store.conversations import deletion
 from palaver.store.conversations.blob_store import BlobStore, StoredFile
 from palaver.store.retention import conversations, files, observed, settled
+from palaver.store.retention.boundary import find_cutoff
 
 _FILES_PER_STEP = 20
 
@@ -61,13 +62,13 @@ class Retention:
     async def _cutoff(self, kind: RetentionClass, limit: RetentionLimit, now: datetime) -> datetime | None:
         match kind:
             case RetentionClass.OBSERVED:
-                return await self.database.read(observed.find_cutoff(limit, now))
+                return await self.database.read(find_cutoff(observed.KEPT, limit, now))
             case RetentionClass.SETTLED:
-                return await self.database.read(settled.find_cutoff(limit, now))
+                return await self.database.read(find_cutoff(settled.KEPT, limit, now))
             case RetentionClass.ATTACHMENTS:
                 return files.find_cutoff(limit, await self._list_files(), now)
             case _:
-                return await self.database.read(conversations.find_cutoff(kind, limit, now))
+                return await self.database.read(find_cutoff(conversations.KEPT[kind], limit, now))
 
     async def _list_files(self) -> Sequence[StoredFile]:
         return await self.blobs.list_files() if self.blobs else ()

@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import NamedTuple
 
 from palaver.db.transaction import Row, Statements, transaction
-from palaver.model.retention import RetentionLimit, latest_cutoff
 from palaver.store.conversations.attachment_refs import drop_refs
 from palaver.store.meta import SET_META, read_meta
 from palaver.store.people.pairing import KEPT_REASONS
@@ -20,18 +19,18 @@ from palaver.store.records import (
     SET_BODY,
     body_values,
     delivery_of,
-    instant,
     micros,
     outbound_body,
     placeholders,
     readable,
     reply_span,
 )
-from palaver.store.retention.boundary import first_since
+from palaver.store.retention.boundary import Kept, first_since
 from palaver.store.scrub import owe_scrub
 
 _PAGE = 200
-_END = 1 << 62
+KEPT = Kept("inbox WHERE no > 0", ("no",), "received", "length(body)")
+"""Messages; the answers and notices of the same time stay with them."""
 
 
 class Source(NamedTuple):
@@ -66,34 +65,6 @@ _TURN = INBOX_COLUMNS.split(", ").index("i.turn_no")
 def _values(source: Source, cutoff: datetime) -> tuple[str | int, ...]:
     moment = micros(cutoff)
     return (moment, *KEPT_REASONS, moment) if source.table == "inbox" else (moment,)
-
-
-@transaction
-def find_cutoff(limit: RetentionLimit, now: datetime) -> Statements[datetime | None]:
-    """Count messages; the answers and notices of the same time stay with them."""
-    by_count = (yield from _nth_newest(limit.count, now)) if limit.count is not None else None
-    by_size = (yield from _newest_within(limit.size)) if limit.size is not None else None
-    return latest_cutoff(limit, now, by_count, by_size)
-
-
-def _nth_newest(count: int, now: datetime) -> Statements[datetime | None]:
-    if not count:
-        return now
-    rows = yield "SELECT received FROM inbox ORDER BY no DESC LIMIT 1 OFFSET ?", (count - 1,)
-    return instant(rows[0][0]) if rows else None
-
-
-def _newest_within(size: int) -> Statements[datetime | None]:
-    last, used, oldest = _END, 0, _END
-    while rows := (
-        yield "SELECT no, received, length(body) FROM inbox WHERE no < ? ORDER BY no DESC LIMIT ?", (last, _PAGE)
-    ):
-        for number, received, length in rows:
-            used += length
-            if used > size:
-                return instant(min(oldest, received + 1))
-            last, oldest = number, received
-    return None
 
 
 # Walk through each source once, and remember how far

@@ -120,11 +120,10 @@ def participant_sessions(principal: Principal, session: str | None) -> Statement
     """
     if session is not None:
         return [(yield from get_visible(session, principal)).number]
-    names = tuple(sorted(principal.identities))
+    theirs = Filter.among("identity", principal.identities)
     rows = yield (
-        f"SELECT DISTINCT session_no FROM participants WHERE identity IN ({placeholders(names)})"
-        f" LIMIT {MAX_SCOPE_SESSIONS + 1}",
-        names,
+        f"SELECT DISTINCT session_no FROM participants WHERE {theirs.sql} LIMIT {MAX_SCOPE_SESSIONS + 1}",
+        theirs.values,
     )
     return [row[0] for row in rows] if len(rows) <= MAX_SCOPE_SESSIONS else None
 
@@ -134,8 +133,7 @@ def visible_titles(
     principal: Principal, platform: str | None, since: int | None, until: int | None, limit: int
 ) -> Statements[list[tuple[int, str]]]:
     """Return number and title of the sessions that the principal can see, newest first."""
-    limits = {"s.platform = ?": platform, "s.last_active >= ?": since, "s.last_active < ?": until}
-    given = [Filter(sql, (value,)) for sql, value in limits.items() if value is not None]
+    given = Filter.given({"s.platform = ?": platform, "s.last_active >= ?": since, "s.last_active < ?": until})
     where = Filter.all([Filter("s.title IS NOT NULL"), visible_to(principal), *given])
     rows = yield (
         f"SELECT s.no, s.title FROM sessions s WHERE {where.sql} ORDER BY s.no DESC LIMIT ?",

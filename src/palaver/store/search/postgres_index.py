@@ -97,10 +97,7 @@ def _bounds(query: IndexQuery, after: Candidate | None) -> Iterator[Filter]:
         yield Filter("session = ANY (string_to_array(?, ',')::bigint[])", (numbers,))
     if after is not None:
         yield Filter("(at, id) < (?, ?)", (after.at, after.number))
-    if query.since is not None:
-        yield Filter("at >= ?", (query.since,))
-    if query.until is not None:
-        yield Filter("at < ?", (query.until,))
+    yield from Filter.given({"at >= ?": query.since, "at < ?": query.until})
 
 
 def _match(query: IndexQuery) -> Iterator[Filter]:

@@ -368,8 +368,5 @@ def _bounds(query: IndexQuery, after: Candidate | None, late: int) -> Iterator[F
 
 def _post_filters(query: IndexQuery) -> Iterator[Filter]:
     """Return the conditions that numbers and terms alone cannot decide."""
-    if query.since is not None:
-        yield Filter("d.at >= ?", (query.since,))
-    if query.until is not None:
-        yield Filter("d.at < ?", (query.until,))
+    yield from Filter.given({"d.at >= ?": query.since, "d.at < ?": query.until})
     yield from needle_filters(query, "instr(d.body, ?)")

@@ -127,7 +127,8 @@ def mark(
     if archived is not None:
         # All that was said until now goes into the archive, even by a clock that was ahead.
         given["archived"] = max(at, micros(found.last_active)) if archived else None
-    known = yield from _last_seen(identity, found.root)
+    rows = yield "SELECT seen_seq FROM session_marks WHERE identity = ? AND session_no = ?", (identity, found.root)
+    known = rows[0][0] if rows else None
     if archived and known is not None:
         seen = found.counters.entries
     if seen is not None:
@@ -149,12 +150,6 @@ def mark(
         )
         changed = changed or bool(rows)
     return changed
-
-
-@transaction
-def _last_seen(identity: str, root: int) -> Statements[int | None]:
-    rows = yield "SELECT seen_seq FROM session_marks WHERE identity = ? AND session_no = ?", (identity, root)
-    return rows[0][0] if rows else None
 
 
 @transaction

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from palaver.db.transaction import Statements, transaction
+from palaver.model.turn import InboxState, OutboxState, TurnState
 from palaver.store.damage.health_check import REPORT_A_BUG
 from palaver.store.queue.cause import CAUSE_COLUMNS, OF_OPERATION
 from palaver.store.queue.inbox import ADDRESS_COLUMNS, OPEN_TURN
@@ -42,16 +43,18 @@ RELATIONS = (
     ("operation", "a session that exists", ("operations", "no", "session_no"), ("sessions", "no")),
     ("process", "a session that exists", ("processes", "no", "session_no"), ("sessions", "no")),
     ("digest of an erasure", "an erasure that exists", ("erased_digests", "erasure", "erasure"), ("erasures", "no")),
+    ("firing", "a job that exists", ("firings", "schedule_no", "schedule_no"), ("schedules", "no")),
 )
 """What refers to what, where neither the schema nor another rule says it: table, name and column; table and key."""
+UNKNOWN_MESSAGE, UNKNOWN_TURN, UNKNOWN_SEND = (
+    f"state NOT IN {tuple(each.value for each in states)}" for states in (InboxState, TurnState, OutboxState)
+)
 _ADDRESS = f"{ADDRESS_COLUMNS}, version, retried_in"
 _TURN_SUMS = ", ".join(f"sum({name}) AS {name}" for name in USAGE_COLUMNS)
 _OF_OPERATION = ", ".join(f"'{kind.value}'" for kind in sorted(OF_OPERATION))
 _RULES = {
     "P1": {
-        "every received message has a known state": (
-            "SELECT no FROM inbox WHERE state NOT IN ('waiting', 'in-turn', 'done', 'refused', 'failed')"
-        ),
+        "every received message has a known state": f"SELECT no FROM inbox WHERE {UNKNOWN_MESSAGE}",
         "every message in a turn points to a turn of its conversation": (
             "SELECT i.no FROM inbox i WHERE i.state = 'in-turn'"
             " AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.no = i.turn_no AND t.key = i.key)"
@@ -66,12 +69,8 @@ _RULES = {
             " AND NOT EXISTS (SELECT 1 FROM ready_queue q WHERE q.key = i.key)"
         ),
         "every waiting message has content": "SELECT no FROM inbox WHERE state = 'waiting' AND length(body) = 0",
-        "every turn has a known state": (
-            "SELECT no FROM turns WHERE state NOT IN ('running', 'parked', 'interrupted', 'done', 'failed')"
-        ),
-        "every send has a known state": (
-            "SELECT id FROM outbox WHERE state NOT IN ('due', 'claimed', 'delivered', 'dead', 'unclear')"
-        ),
+        "every turn has a known state": f"SELECT no FROM turns WHERE {UNKNOWN_TURN}",
+        "every send has a known state": f"SELECT id FROM outbox WHERE {UNKNOWN_SEND}",
         "a claimed send has a worker and a deadline, and no other send has": (
             "SELECT id FROM outbox WHERE (state = 'claimed') <> (worker IS NOT NULL AND claim_until IS NOT NULL)"
         ),
@@ -135,9 +134,6 @@ _RULES = {
         "every entry belongs to a session that exists and has a number below its next": (
             f"SELECT e.id FROM entries e LEFT JOIN sessions s ON s.no = e.id / {SEQS}"
             f" WHERE s.no IS NULL OR e.id % {SEQS} >= s.next_seq"
-        ),
-        "every firing belongs to a job that exists": (
-            "SELECT schedule_no FROM firings WHERE schedule_no NOT IN (SELECT no FROM schedules)"
         ),
         "every participant belongs to a session that exists": (
             "SELECT session_no FROM participants WHERE session_no NOT IN (SELECT no FROM sessions)"

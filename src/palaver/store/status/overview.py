@@ -3,14 +3,14 @@
 from collections.abc import Collection
 from datetime import datetime
 
-from palaver.db.transaction import Row, Statements, Value, transaction
+from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.session import Principal, Session
 from palaver.model.tools import Question, parse_question
 from palaver.model.transcript import ToolCall
 from palaver.model.turn import InboxState, OutboxState, Turn, TurnState
 from palaver.model.value import value
 from palaver.store.conversations.transcript import find_call
-from palaver.store.conversations.visibility import visible_to
+from palaver.store.conversations.visibility import Filter, visible_to
 from palaver.store.queue.inbox import OPEN_TURN
 from palaver.store.records import (
     DELIVERY_COLUMNS,
@@ -84,17 +84,14 @@ def list_open_turns(
     number: int | None = None,
     states: Collection[TurnState] = (),
 ) -> Statements[list[OpenTurn]]:
-    seen = visible_to(principal)
-    wanted = {"s.id": session, "t.no": number}
-    given: dict[str, Value] = {column: value for column, value in wanted.items() if value is not None}
-    narrowed = "".join(f" AND {column} = ?" for column in given)
+    wanted = Filter.all([visible_to(principal), *Filter.given({"s.id = ?": session, "t.no = ?": number})])
     rows = yield (
         f"SELECT {TURN_COLUMNS}, t.stopped_by, t.stopped_at, t.pending_call,"
         f" (SELECT count(*) FROM inbox i WHERE i.key = t.key AND i.state = 'waiting'), {SESSION_COLUMNS}"
         " FROM turns t JOIN sessions s ON s.no = t.session_no"
-        f" WHERE t.state IN {OPEN_TURN} AND {seen.sql}{narrowed} AND {_state_in('t.state', states)}"
+        f" WHERE t.state IN {OPEN_TURN} AND {wanted.sql} AND {_state_in('t.state', states)}"
         " ORDER BY t.no LIMIT ?",
-        (*seen.values, *given.values(), *(state.value for state in states), limit),
+        (*wanted.values, *(state.value for state in states), limit),
     )
     found: list[OpenTurn] = []
     turns = {turn.number: turn for turn in readable(turn_of, (row[:_TURN_WIDTH] for row in rows))}

@@ -31,7 +31,7 @@ def check_permissions(files: Iterable[Path]) -> HealthCheck:
             ok=False,
             found=f"this user cannot read and write {_shown(unusable)}",
             public=f"files that this user cannot use: {len(unusable)}",
-            fix=f"make them yours: sudo chown {_user()} {_shown(unusable)}",
+            fix=f"make them yours: sudo chown {os.geteuid()} {_shown(unusable)}",
         )
     readable = readable_by_others(found)
     return HealthCheck(
@@ -69,7 +69,3 @@ PERMISSIONS = "permissions"
 
 def _shown(files: list[Path]) -> str:
     return shlex.join(str(each) for each in files[:MAX_LISTED])
-
-
-def _user() -> str:
-    return str(os.geteuid())

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta, tzinfo
 
-from palaver.db.transaction import Row, Statements, transaction
+from palaver.db.transaction import Row, Statements, storable, transaction
 from palaver.model.errors import BadArgument
 from palaver.model.session import TITLE_LIMIT, Counters, Principal, Session, SessionState
 from palaver.model.text import one_line
@@ -104,8 +104,8 @@ def _conditions(wanted: ListFilter) -> Iterable[Filter]:
         f"NOT {_ARCHIVED}": wanted.not_archived_by,
     }
     yield from (_equals(sql, text) for sql, text in names.items() if text is not None)
-    times = {"s.last_active >= ?": wanted.since, "s.last_active < ?": wanted.until}
-    yield from (Filter(sql, (micros(time),)) for sql, time in times.items() if time is not None)
+    since, until = (time and micros(time) for time in (wanted.since, wanted.until))
+    yield from Filter.given({"s.last_active >= ?": since, "s.last_active < ?": until})
     if wanted.state is not None:
         yield Filter("s.ended IS NULL" if wanted.state is SessionState.OPEN else "s.ended IS NOT NULL")
     if wanted.without_jobs:
@@ -117,12 +117,8 @@ def _conditions(wanted: ListFilter) -> Iterable[Filter]:
 
 
 def _equals(sql: str, text: str) -> Filter:
-    return Filter(sql, (text,)) if _is_storable(text) else Filter("1 = 0")
-
-
-def _is_storable(text: str) -> bool:
     """No database can store NUL or half a surrogate, so nothing in it equals them."""
-    return "\0" not in text and text.encode(errors="ignore").decode() == text
+    return Filter(sql, (text,)) if storable((text,)) == (text,) else Filter("1 = 0")
 
 
 def _title_contains(text: str) -> Filter:
@@ -172,7 +168,7 @@ def list_sessions(
         (*where.values, limit + 1),
     )
     page, more = rows[:limit], len(rows) > limit
-    last_said = yield from _last_said([row[0] for row in page])
+    last_said = yield from _said([row[0] for row in page], "DESC")
     sessions = readable(session_of, page)
     previews = tuple(Preview(session=each, last_said=last_said.get(each.number, "")) for each in sessions)
     return Page(previews=previews, after=_cursor(page[-1]) if more else None)
@@ -187,38 +183,24 @@ def recent_sessions(principal: Principal, limit: int) -> Statements[list[Preview
 def _participant_filter(principal: Principal, wanted: ListFilter) -> Statements[list[Filter]]:
     """Return a condition on the participant if it leaves few sessions to sort."""
     names = (wanted.person,) if wanted.person else () if principal.sees_all else tuple(sorted(principal.identities))
-    if not names or not all(map(_is_storable, names)):
+    if not names or storable(names) != names:
         return []
     theirs = f"SELECT session_no FROM participants WHERE identity IN ({placeholders(names)})"
     rows = yield f"SELECT count(*) FROM ({theirs} LIMIT {SORTABLE_SESSIONS}) AS few", names
     return [Filter(f"s.no IN ({theirs})", names)] if rows[0][0] < SORTABLE_SESSIONS else []
 
 
-_LAST_USER_ENTRY = (
-    "SELECT substr(e.body, 1, ?) FROM entries e"
-    f" WHERE e.id >= s.no * {SEQS} AND e.id < (s.no + 1) * {SEQS}"
-    " AND e.role = 'user' AND e.observed = 0 AND e.hidden_by IS NULL ORDER BY e.id DESC LIMIT 1"
-)
-
-
-def _last_said(numbers: Sequence[int]) -> Statements[dict[int, str]]:
-    rows = yield (
-        f"SELECT s.no, ({_LAST_USER_ENTRY}) FROM sessions s WHERE s.no IN ({placeholders(numbers)})",
-        (_PREVIEW_BYTES, *numbers),
-    )
-    return {row[0]: _text_prefix(row[1]) for row in rows if row[1] is not None}
-
-
-_FIRST_USER_ENTRY = _LAST_USER_ENTRY.replace("DESC", "ASC")
-
-
 @transaction
 def first_said(numbers: Sequence[int]) -> Statements[dict[int, str]]:
     """Return the first words that a person said in each session."""
-    if not numbers:
-        return {}
+    return (yield from _said(numbers, "ASC")) if numbers else {}
+
+
+def _said(numbers: Sequence[int], order: str) -> Statements[dict[int, str]]:
     rows = yield (
-        f"SELECT s.no, ({_FIRST_USER_ENTRY}) FROM sessions s WHERE s.no IN ({placeholders(numbers)})",
+        f"SELECT s.no, (SELECT substr(e.body, 1, ?) FROM entries e WHERE e.id >= s.no * {SEQS}"
+        f" AND e.id < (s.no + 1) * {SEQS} AND e.role = 'user' AND e.observed = 0 AND e.hidden_by IS NULL"
+        f" ORDER BY e.id {order} LIMIT 1) FROM sessions s WHERE s.no IN ({placeholders(numbers)})",
         (_PREVIEW_BYTES, *numbers),
     )
     return {row[0]: _text_prefix(row[1]) for row in rows if row[1] is not None}
