@@ -18,6 +18,7 @@ from palaver.config.terminal import TerminalConfig
 from palaver.config.types import (
     OFF,
     Duration,
+    Headers,
     MaybeName,
     Section,
     Syntax,
@@ -48,10 +49,6 @@ ToolNames = Annotated[
     from_names(_pattern),
     PlainSerializer(words_text),
     Syntax(f"tool names separated by commas, with * for anything; or all or {OFF}", "search, notes__*"),
-]
-Headers = Annotated[
-    Mapping[str, SecretStr],
-    Syntax("a section of headers and values", "{Authorization: 'Bearer ${AGENT_TOKEN}'}"),
 ]
 Words = Annotated[tuple[str, ...], Syntax("a list of strings", '["serve"]')]
 Leaves = Annotated[

@@ -243,4 +243,8 @@ WakeWords = Annotated[
 ]
 Url = Annotated[str, from_text(_store), _A_STORE]
 Folder = Annotated[Path, from_text(_folder), Syntax("a folder, absolute or relative to this file", "~/palaver")]
+Headers = Annotated[
+    Mapping[str, SecretStr], Syntax("a section of headers and values", "{Authorization: 'Bearer ${AGENT_TOKEN}'}")
+]
+MaybeKey = Annotated[SecretStr | None, Syntax("the key, from an environment variable", "${OPENAI_API_KEY}")]
 MaybeName = Annotated[str | None, Field(min_length=1), Syntax("any text", '"42"')]
