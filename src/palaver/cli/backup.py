@@ -114,7 +114,7 @@ def _verdict(found: Verified) -> str:
 
 def backup_key(file: Path | None) -> bytes | None:
     """Return the key in a file, or else the configured one: a backup can be older than that."""
-    config = load(Path(), os.environ)
+    config = load()
     if file:
         config = config.model_copy(update={"encryption": EncryptionConfig(key_file=file.absolute())})
     return read_key(config)
@@ -151,7 +151,7 @@ def _misdated(manifest: Manifest) -> list[str]:
 
 
 def _config(store: str | None) -> Config:
-    config = load(Path(), os.environ)
+    config = load()
     return config.model_copy(update={"store": store_url(store)})
 
 

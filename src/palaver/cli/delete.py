@@ -1,12 +1,10 @@
 """`palaver sessions delete`, `prune` and `stats`."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import date, datetime, timedelta
 from enum import StrEnum
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 from zoneinfo import ZoneInfo
 
@@ -85,7 +83,7 @@ def delete_sessions(names: Names, *, yes: Yes = False, store: StoreOption = None
 
 async def wipe(store: Store) -> None:
     """Remove deleted text from the search index, the write-ahead log and the output of processes too."""
-    outputs = partial(remove_forgotten_outputs, store, load(Path(), os.environ).data_dir)
+    outputs = partial(remove_forgotten_outputs, store, load().data_dir)
     for step in (store.search.catch_up, store.scrub, outputs):
         try:
             await step()

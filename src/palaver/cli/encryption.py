@@ -1,7 +1,6 @@
 """`palaver encryption`: encrypt what is stored, change keys, and open what is encrypted."""
 
 import asyncio
-import os
 import shutil
 from contextlib import contextmanager
 from functools import partial
@@ -67,7 +66,7 @@ def make_key(*, output: Output = "") -> None:
 
 @app.command("on", help=f"Encrypt a store that is not encrypted. Stop the gateway first.\n\n{EXAMPLES['on']}")
 def switch_on(*, json: Json = False) -> None:
-    config = load(Path(), os.environ)
+    config = load()
     key, file = _required_key(config), keys_file(config)
     from palaver.store.encryption.vault import changing  # noqa: PLC0415 - an extra
 
@@ -84,7 +83,7 @@ def switch_on(*, json: Json = False) -> None:
 
 @app.command("off", help=f"Decrypt the store for good. Stop the gateway first.\n\n{EXAMPLES['off']}")
 def switch_off(*, yes: Yes = False, json: Json = False) -> None:
-    config = load(Path(), os.environ)
+    config = load()
     count, done = 0, "Nothing is encrypted."
     if keys_file(config).exists() or find_lost_keys(config):
         with _changed(config) as vault:
@@ -99,7 +98,7 @@ def switch_off(*, yes: Yes = False, json: Json = False) -> None:
     "renew", help=f"Encrypt everything anew, with a new data key. Stop the gateway first.\n\n{EXAMPLES['renew']}"
 )
 def renew(*, json: Json = False) -> None:
-    config = load(Path(), os.environ)
+    config = load()
     with _changed(config) as vault:
         renewed = vault.add_data_key() if len(vault.data) == 1 else vault
         count = _convert(config, renewed.data[1:], renewed.current)
@@ -109,7 +108,7 @@ def renew(*, json: Json = False) -> None:
 
 @app.command("rotate", help=f"Change your key, also while a gateway runs.\n\n{EXAMPLES['rotate']}")
 def rotate(*, new_key_file: NewKeyFile = None, finish: Finish = False, json: Json = False) -> None:
-    config = load(Path(), os.environ)
+    config = load()
     with _changed(config) as vault:
         if finish:
             vault.keep_only_key()
@@ -128,7 +127,7 @@ def rotate(*, new_key_file: NewKeyFile = None, finish: Finish = False, json: Jso
 
 @app.command("status", help=f"Say what is encrypted, and how many keys open it.\n\n{EXAMPLES['status']}")
 def status(*, json: Json = False) -> None:
-    config = load(Path(), os.environ)
+    config = load()
     database, files = sqlite_path(config.store), config.data_dir / "files"
     vault = _open(config) if config.encryption.is_on and keys_file(config).exists() else None
     names = [each.name for each in files.glob("??/*")]

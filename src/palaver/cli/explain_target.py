@@ -1,6 +1,5 @@
 """`palaver explain target`: where a delivery target leads."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -50,7 +49,7 @@ def explain_target(
 
 def _explain_all(text: str, store: str | None, origin: str, profile: str) -> list[TargetExplanation]:
     """Return where targets lead. `origin` names the message for which something is sent."""
-    config = load(Path.cwd(), os.environ)
+    config = load(Path.cwd())
     require_profile(profile, config.profiles)
     targets = parse_targets(text, known_platforms())
 

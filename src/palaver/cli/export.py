@@ -141,7 +141,7 @@ class _ExportReport:
 
 def blob_store() -> BlobStore:
     """Return the files of this machine, which are encrypted if that is configured."""
-    config = load(Path(), os.environ)
+    config = load()
     return find_blob_store(config, find_files_vault(config))
 
 
@@ -275,7 +275,7 @@ def open_sealed(opened: IO[bytes]) -> IO[bytes]:
     if opened.read(len(SEALED_EXPORT)) != SEALED_EXPORT:
         opened.seek(0)
         return opened
-    key = read_key(load(Path(), os.environ))
+    key = read_key(load())
     if key is None:
         raise StoreError("this export is encrypted: set encryption.key_file in the configuration to open it")
     from palaver.store.encryption.vault import open_export  # noqa: PLC0415 - an extra

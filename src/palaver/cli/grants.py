@@ -1,8 +1,6 @@
 """`palaver grants`: list and change who has access, and show the log."""
 
-import os
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -52,7 +50,7 @@ def list_grants(*, store: StoreOption = None, json: Json = False) -> None:
         GrantTable(),
         nothing="No grants have been added. Grants without a number come from the configuration.",
     )
-    fixed = load(Path(), os.environ).options().grants
+    fixed = load().options().grants
     if json:
         numbered = [{"number": number, **grant.to_json()} for number, grant in table.grants.items()]
         print_json({"grants": numbered, "configuration": [grant.to_json() for grant in fixed]})

@@ -1,7 +1,5 @@
 """`palaver jobs`: list, add, show, pause, resume, run and remove scheduled jobs."""
 
-import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -99,7 +97,7 @@ def add_job(
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    config, now, zone = load(Path(), os.environ), shared_options.now(), find_zone(zone_name)
+    config, now, zone = load(), shared_options.now(), find_zone(zone_name)
     request = JobRequest(
         when=when,
         prompt=prompt,

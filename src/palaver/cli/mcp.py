@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from importlib import import_module
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -74,7 +73,7 @@ def login(
     *,
     port: Annotated[int, typer.Option(help="Receive the answer of the browser at this port.")] = 0,
 ) -> None:
-    config = load(Path(), os.environ)
+    config = load()
     found = config.tools.servers.get(server)
     if found is None or found.url is None:
         known = ", ".join(name for name, each in config.tools.servers.items() if each.url)

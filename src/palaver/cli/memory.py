@@ -1,7 +1,5 @@
 """`palaver memory`: list, edit and delete the notes that agents keep about people and chats."""
 
-import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -62,7 +60,7 @@ def edit_note(
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    limits, now = load(Path(), os.environ).options().memory_limits, shared_options.now()
+    limits, now = load().options().memory_limits, shared_options.now()
     changed = ask(store, lambda opened: opened.transact(opened.memory.edit(note, text, OPERATOR, limits, now)))
     print_result(_fields(changed), f"Note {changed.number} is now: {changed.text}", as_json=json)
 

@@ -1,7 +1,5 @@
 """`palaver pair`: approve or deny strangers who ask for access."""
 
-import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -71,7 +69,7 @@ def approve_stranger(
     name, given = parse_code_or_identity(who), AccessRole.parse(role)
 
     now, by = shared_options.now(), OPERATOR.name
-    scope_of = load(Path(), os.environ).options().scopes.find
+    scope_of = load().options().scopes.find
     approve = pairing.approve(name, given, now, by=by, notice=texts.PAIRED, scope_of=scope_of)
     stranger = ask(store, lambda opened: opened.transact(approve))
     if stranger is None:

@@ -127,7 +127,7 @@ async def _served(store: Store) -> list[AccountHealth]:
 
 
 def _configured() -> Sequence[AccountHealth]:
-    accounts = load(Path.cwd(), os.environ).accounts
+    accounts = load(Path.cwd()).accounts
     return [AccountHealth(platform=platform, account=account) for platform, account, _ in accounts]
 
 

@@ -1,6 +1,5 @@
 """`palaver people export`, `forget`, `receipts` and `verify`."""
 
-import os
 from dataclasses import asdict
 from glob import escape
 from pathlib import Path
@@ -76,7 +75,7 @@ def export_everything(
     contents, vault = FileContents(blob_store()), None if plain else vault_of(store_url(store))
 
     async def export(opened: Store) -> int:
-        lines, outputs = 0, await find_outputs(opened, load(Path(), os.environ).data_dir)
+        lines, outputs = 0, await find_outputs(opened, load().data_dir)
         with open_output(output, force=force, example=EXAMPLES["export"], vault=vault) as file:
             async for line in export_person(opened.database, stored_identity(person), contents, outputs):
                 file.write(line)
@@ -121,7 +120,7 @@ def forget_person(
     progress = Progress("rows deleted")
 
     async def forget(opened: Store) -> ErasureProgress:
-        opened.erasures = with_outside(opened, load(Path(), os.environ).data_dir)
+        opened.erasures = with_outside(opened, load().data_dir)
         # By the database's time: by a clock that is ahead, the workers of running turns would look dead.
         now = await store_time(opened.database, shared_options.now())
         asked = opened.erasures.request(name, now, by="operator", keeps_access=keep_access)
@@ -162,7 +161,7 @@ def _backups(store: str | None) -> list[str]:
     if file is None:
         return []
     copies = (each for each in file.parent.glob(f"{escape(file.name)}.*-*") if is_copy(each, file))
-    return sorted(map(str, (*copies, *backups_that_hold(backup_folder(load(Path(), os.environ))))))
+    return sorted(map(str, (*copies, *backups_that_hold(backup_folder(load())))))
 
 
 def _report(

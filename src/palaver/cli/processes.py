@@ -1,11 +1,9 @@
 """`palaver processes`: list background processes, read their output, kill them. Works without a gateway, too."""
 
 import asyncio
-import os
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -83,7 +81,7 @@ async def _list(store: Store, session: str, limit: int, *, live_only: bool) -> l
 
 
 async def _home(store: Store) -> ProcessHome | None:
-    return await find_home(store, load(Path(), os.environ).data_dir)
+    return await find_home(store, load().data_dir)
 
 
 def _observed(process: Process, home: ProcessHome | None) -> tuple[Process, ProcessDirectory | None]:

@@ -1,8 +1,5 @@
 """`palaver restore`: put a backup into an empty place."""
 
-import os
-from pathlib import Path
-
 import typer
 
 from palaver.cli.backup import Archive, KeyFile, backup_key
@@ -23,7 +20,7 @@ app = typer.Typer(rich_markup_mode=None)
 
 @app.command("restore", help=f"Restore a backup into the data directory, which must be empty.\n\n{EXAMPLES['restore']}")
 def restore_backup(file: Archive, *, key_file: KeyFile = None, json: Json = False) -> None:
-    config = load(Path(), os.environ)
+    config = load()
     place, database = config.data_dir, sqlite_path(config.store)
     if database is None or database.absolute() != (place / DATABASE).absolute():
         raise StoreError(

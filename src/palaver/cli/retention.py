@@ -1,8 +1,5 @@
 """`palaver retention`: show and delete what is over its age, count or size."""
 
-import os
-from pathlib import Path
-
 import typer
 
 from palaver.cli import shared_options
@@ -71,7 +68,7 @@ def _retention(store: Store) -> Retention:
 
 
 def _rules() -> RetentionRules:
-    return load(Path(), os.environ).retention.rules()
+    return load().retention.rules()
 
 
 def _print(found: list[Expired]) -> None:

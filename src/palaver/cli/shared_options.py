@@ -6,7 +6,6 @@ import socket
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 from zoneinfo import ZoneInfo
 
@@ -191,7 +190,7 @@ def store_url(option: str | None) -> str:
         return named
     from palaver.config.loader import load  # noqa: PLC0415 - slow to import, and often not needed
 
-    return load(Path(), os.environ).store
+    return load().store
 
 
 def vault_of(url: str) -> "Vault | None":
@@ -202,7 +201,7 @@ def vault_of(url: str) -> "Vault | None":
     from palaver.config.loader import load  # noqa: PLC0415 - slow to import, and often not needed
     from palaver.gateway.vault import find_vault  # noqa: PLC0415 - slow to import, and often not needed
 
-    return find_vault(load(Path(), os.environ).model_copy(update={"store": url}))
+    return find_vault(load().model_copy(update={"store": url}))
 
 
 def database_key(url: str) -> bytes | None:
@@ -226,7 +225,7 @@ def find_zone(name: str = "") -> ZoneInfo:
         return parse_zone(name)
     from palaver.config.loader import load  # noqa: PLC0415 - slow to import, and often not needed
 
-    return load(Path(), os.environ).timezone
+    return load().timezone
 
 
 def span(option: str, text: str, example: str) -> timedelta:
