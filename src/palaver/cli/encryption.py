@@ -11,7 +11,7 @@ import typer
 
 from palaver.agents.plugins import import_extra
 from palaver.cli.export import open_output, open_sealed
-from palaver.cli.output import Progress, confirm, print_facts, print_json, print_line, print_result
+from palaver.cli.output import confirm, print_facts, print_json, print_line, print_result, progress
 from palaver.cli.shared_options import Force, Json, Output, Yes
 from palaver.config.encryption import EncryptionConfig
 from palaver.config.loader import load
@@ -210,18 +210,10 @@ def _changed(config: Config) -> "Generator[Vault]":
 def _convert(config: Config, sources: "Sequence[DataKey | None]", target: "DataKey | None") -> int:
     from palaver.store.encryption.conversion import convert_store  # noqa: PLC0415 - an extra
 
-    progress, database = Progress("files converted"), sqlite_path(config.store)
-    run = partial(
-        convert_store,
-        database and database.resolve(),
-        config.data_dir / "files",
-        sources,
-        target,
-        progress=progress.show,
-    )
-    count = run() if database else asyncio.run(_run_alone(config.store, run))
-    progress.finish()
-    return count
+    database, files = sqlite_path(config.store), config.data_dir / "files"
+    with progress("files converted") as show:
+        run = partial(convert_store, database and database.resolve(), files, sources, target, progress=show)
+        return run() if database else asyncio.run(_run_alone(config.store, run))
 
 
 async def _run_alone(url: str, run: "Callable[[], int]") -> int:

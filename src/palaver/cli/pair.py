@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from palaver.cli import shared_options
-from palaver.cli.output import pick, print_json, print_note, print_result, print_rows
+from palaver.cli.output import pick, print_found, print_note, print_result
 from palaver.cli.shared_options import OPERATOR, Json, StoreOption, ask
 from palaver.commands.formatting import ago
 from palaver.config.loader import load
@@ -35,24 +35,20 @@ def list_strangers(*, store: StoreOption = None, json: Json = False) -> None:
         [],
         nothing="Nobody is asking for access.",
     )
-    if json:
-        print_json({"waiting": [_fields(each) for each in waiting]})
-    elif waiting:
-        now = shared_options.now()
-        print_rows(
-            ("who", "called", "at", "asked", "code expires", "messages"),
-            [
-                (
-                    readable_identity(each.identity),
-                    _name(each),
-                    each.source.account or each.source.platform,
-                    ago(each.asked, now),
-                    ago(each.expires, now),
-                    str(each.kept),
-                )
-                for each in waiting
-            ],
+    now = shared_options.now()
+    rows = [
+        (
+            readable_identity(each.identity),
+            _name(each),
+            each.source.account or each.source.platform,
+            ago(each.asked, now),
+            ago(each.expires, now),
+            str(each.kept),
         )
+        for each in waiting
+    ]
+    titles = ("who", "called", "at", "asked", "code expires", "messages")
+    print_found({"waiting": [_fields(each) for each in waiting]}, titles, rows, as_json=json)
 
 
 _Who = Annotated[str, typer.Argument(help="Their code or account, for example telegram:7.")]

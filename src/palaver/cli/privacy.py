@@ -10,15 +10,15 @@ import typer
 from palaver.cli import shared_options
 from palaver.cli.export import Plain, blob_store, cannot_use, note_missing, open_output
 from palaver.cli.output import (
-    Progress,
     confirm,
     pick,
     print_facts,
+    print_found,
     print_json,
     print_line,
     print_note,
     print_result,
-    print_rows,
+    progress,
 )
 from palaver.cli.shared_options import (
     LARGEST_NUMBER,
@@ -117,7 +117,6 @@ def forget_person(
         return
     who = ", ".join(map(readable_identity, found.identities))
     confirm(f"Permanently delete everything about {who}?", EXAMPLES["forget"], yes=yes)
-    progress = Progress("rows deleted")
 
     async def forget(opened: Store) -> ErasureProgress:
         opened.erasures = with_outside(opened, load().data_dir)
@@ -125,15 +124,13 @@ def forget_person(
         now = await store_time(opened.database, shared_options.now())
         asked = opened.erasures.request(name, now, by="operator", keeps_access=keep_access)
         number = await opened.transact(asked)
-        done = await opened.erasures.run(
-            number, now, blobs=blob_store(), progress=lambda so_far: progress.show(so_far.total())
-        )
+        done = await opened.erasures.run(number, now, blobs=blob_store(), progress=lambda so_far: show(so_far.total()))
         if done.done and receipt:
             await _write_receipt(opened, number, receipt, force=False)
         return done
 
-    outcome = ask(store, forget)
-    progress.finish()
+    with progress("rows deleted") as show:
+        outcome = ask(store, forget)
     _report(outcome, found, receipt, _backups(store), as_json=json)
 
 
@@ -214,15 +211,10 @@ def list_receipts(
         ask(store, lambda opened: _write_receipt(opened, number, output, force=force))
         return
     found = ask(store, lambda opened: opened.read(erasures()), [], nothing="No person has been deleted yet.")
-    if json:
-        names = ("erasure", "asked", "ended", "by")
-        print_json({"erasures": [dict(zip(names, each, strict=True)) for each in found]})
-    elif found:
-        now = shared_options.now()
-        print_rows(
-            ("receipt", "asked", "done", "by"),
-            [(str(no), ago(asked, now), ago(ended, now) if ended else "not yet", by) for no, asked, ended, by in found],
-        )
+    fields = [dict(zip(("erasure", "asked", "ended", "by"), each, strict=True)) for each in found]
+    now = shared_options.now()
+    rows = [(str(no), ago(asked, now), ago(ended, now) if ended else "not yet", by) for no, asked, ended, by in found]
+    print_found({"erasures": fields}, ("receipt", "asked", "done", "by"), rows, as_json=json)
 
 
 def verify_file(
@@ -235,16 +227,13 @@ def verify_file(
     if isinstance(found, int):
         print_result({"lines": found, "whole": True}, f"Complete and unchanged: {found} lines.", as_json=json)
         return
-    progress = Progress("rows checked")
 
     async def look(opened: Store) -> tuple[Receipt, Verification]:
         receipt = read_receipt(found, await opened.transact(load_digests()))
-        return receipt, await verify(
-            opened.database, opened.search, receipt, blobs=blob_store(), progress=progress.show
-        )
+        return receipt, await verify(opened.database, opened.search, receipt, blobs=blob_store(), progress=show)
 
-    receipt, verdict = ask(store, look)
-    progress.finish()
+    with progress("rows checked") as show:
+        receipt, verdict = ask(store, look)
     _print_verdict(receipt, verdict, as_json=json)
     if not verdict.holds:
         raise typer.Exit(1)

@@ -3,7 +3,7 @@
 import typer
 
 from palaver.cli.backup import Archive, KeyFile, backup_key
-from palaver.cli.output import Progress, print_line, print_result
+from palaver.cli.output import print_line, print_result, progress
 from palaver.cli.shared_options import Json
 from palaver.config.loader import load
 from palaver.config.paths import DATABASE
@@ -27,10 +27,9 @@ def restore_backup(file: Archive, *, key_file: KeyFile = None, json: Json = Fals
             f"the configured store is not {place / DATABASE}: restore with PALAVER_STORE={place / DATABASE}, then move"
             " the database"
         )
-    progress = Progress("files restored")
     key = backup_key(key_file)
-    manifest = restore(file.absolute(), place, key, progress=progress.show)
-    progress.finish()
+    with progress("files restored") as show:
+        manifest = restore(file.absolute(), place, key, progress=show)
     made = f"{manifest.made:%Y-%m-%d %H:%M:%S} UTC"
     done = f"Restored {place} as of {made}, with {counted(len(manifest.files), 'file')}."
     fields = {"place": place, "made": manifest.made, "schema": manifest.schema, "files": len(manifest.files)}
