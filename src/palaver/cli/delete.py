@@ -12,7 +12,6 @@ import typer
 
 from palaver.cli import shared_options
 from palaver.cli.output import (
-    Progress,
     confirm,
     pick,
     print_error,
@@ -23,6 +22,7 @@ from palaver.cli.output import (
     print_list,
     print_note,
     print_rows,
+    progress,
 )
 from palaver.cli.shared_options import (
     EXAMPLES,
@@ -38,8 +38,8 @@ from palaver.cli.shared_options import (
     ask,
     filled,
     find_exactly,
+    long_ago,
     moment,
-    span,
 )
 from palaver.cli.transcripts import name_of, session_fields
 from palaver.commands.formatting import ago
@@ -143,17 +143,16 @@ def prune_sessions(
         _report_prune(found, Pruned(), as_json=json)
         return
     confirm(f"Permanently delete {counted(found.sessions, 'session')}?", EXAMPLES["prune"], yes=yes)
-    progress = Progress("sessions deleted")
 
     async def carry_out(opened: Store) -> Pruned:
         done = await deletion.prune(
-            opened.database, found.where, shared_options.now(), progress=lambda done: progress.show(done.sessions)
+            opened.database, found.where, shared_options.now(), progress=lambda done: show(done.sessions)
         )
         await wipe(opened)
         return done
 
-    pruned = ask(store, carry_out)
-    progress.finish()
+    with progress("sessions deleted") as show:
+        pruned = ask(store, carry_out)
     _report_prune(found, pruned, as_json=json)
 
 
@@ -161,7 +160,7 @@ def _limit(before: str, older_than: str) -> datetime | None:
     """Return the earlier limit."""
     limits = [moment("--before", before, EXAMPLES["prune"])]
     if older_than:
-        limits.append(shared_options.now() - span("--older-than", older_than, EXAMPLES["prune"]))
+        limits.append(long_ago("--older-than", older_than, EXAMPLES["prune"]))
     return min((limit for limit in limits if limit is not None), default=None)
 
 

@@ -71,7 +71,7 @@ def serve(
 def login(
     server: Annotated[str, typer.Argument(help="The name of the server in the configuration.")],
     *,
-    port: Annotated[int, typer.Option(help="Receive the answer of the browser at this port.")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Receive the answer of the browser at this port.")] = 0,
 ) -> None:
     config = load()
     found = config.tools.servers.get(server)

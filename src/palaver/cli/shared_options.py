@@ -4,8 +4,9 @@ import asyncio
 import os
 import socket
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, TypeVar
 from zoneinfo import ZoneInfo
 
@@ -228,12 +229,13 @@ def find_zone(name: str = "") -> ZoneInfo:
     return load().timezone
 
 
-def span(option: str, text: str, example: str) -> timedelta:
-    """Parse `90d`, `12w` or `36h`; a number alone means days."""
+def long_ago(option: str, text: str, example: str) -> datetime:
+    """Return the time that is `90d`, `12w` or `36h` ago; a number alone means days."""
     age = parse_age(text)
-    if age is None:
-        raise BadArgument(f"{option} cannot be", found=text, allowed="30m, 36h, 90d, 12w or 2y", example=example)
-    return age
+    with suppress(OverflowError):
+        if age is not None:
+            return now() - age
+    raise BadArgument(f"{option} cannot be", found=text, allowed="30m, 36h, 90d, 12w or 2y", example=example)
 
 
 def moment(option: str, text: str, example: str, zone_name: str = "") -> datetime | None:
