@@ -8,7 +8,7 @@ from operator import itemgetter
 
 from palaver.model.value import value
 
-_LINE = re.compile(r"^(?P<quote>(?:[ ]{0,3}>[ ]?)*+)(?P<indent>[ \t]*+)(?P<rest>[^\n]*+)\n?", re.MULTILINE)
+_LINE = re.compile(r"^(?P<quote>(?>(?:[ ]{0,3}>[ ]?)*))(?P<indent>[ \t]*+)(?P<rest>[^\n]*+)\n?", re.MULTILINE)
 _QUOTE = re.compile(r"[ ]{0,3}>[ ]?")
 _BREAKS = re.compile(r"\n*+")
 _ITEM = re.compile(r"(?:[-+*]|\d{1,9}[.)])(?:[ ]{1,4}(?=[^ \n])|(?= ))")
@@ -18,9 +18,9 @@ _TABLE = re.compile(
     r"""
       (?P<head>
         [^|\n]*+\|[^\n]*+\n                                                        # | a | b |
-        (?=[^|\n]*+\|)[ \t]*+\|?[ \t]*+:?-++:?[ \t]*+(?:\|[ \t]*+:?-++:?[ \t]*+)*+\|?[ \t\r]*+(?:\n|\Z)
+        (?=[^|\n]*+\|)[ \t]*+\|?[ \t]*+:?-++:?[ \t]*+(?>(?:\|[ \t]*+:?-++:?[ \t]*+)*)\|?[ \t\r]*+(?:\n|\Z)
       )
-      (?P<rows>(?:(?![ ]{0,3}(?:`{3}|~{3}))[^|\n]*+\|[^\n]*+(?:\n|\Z))*+)
+      (?P<rows>(?>(?:(?![ ]{0,3}(?:`{3}|~{3}))[^|\n]*+\|[^\n]*+(?:\n|\Z))*))
     """,
     re.VERBOSE,
 )

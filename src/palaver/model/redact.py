@@ -2,7 +2,8 @@
 
 A secret is recognised by its own format, or by the name before it together with the shape of the value. Prose about
 passwords, code that handles them and placeholders stay unchanged. Every repetition in the patterns is bounded,
-possessive or anchored, so hostile text costs linear time.
+possessive or anchored, so hostile text costs linear time. A group is repeated in an atomic group: Python before 3.11.5
+matches a possessive repetition of a group wrongly.
 
 Every stored text passes through here and nearly none holds a secret, so two cheap checks first rule most texts out.
 """
@@ -33,7 +34,7 @@ _FLAG = r"(?<![\w-])--[\w-]{0,32}?"
 _IS = r"""(?:\\?["'`]\]?)?[ \t]{0,4}(?::=|=>|[:=\uff1a])[ \t]{0,4}(?!=)"""
 _KEY_OF_A_LINE = r"""^[ \t]*+(?:- )?["']?[\w.-]{0,40}?"""
 
-_QUOTED = r"""\\?["'`]((?:(?!\\?["'`])\S){4,}+)(?=\\?["'`]|\Z)"""
+_QUOTED = r"""\\?["'`]((?>(?:(?!\\?["'`])\S){4,}))(?=\\?["'`]|\Z)"""
 _PHRASE = (
     r"""\\?(?P<mark>["'`])((?:\w|[^\x00-\x7f])(?:(?!\\?(?P=mark))[^\r\n]){2,128}(?<!\s))\\?(?P=mark)(?=[\s,;)}\]]|\Z)"""
 )
@@ -57,16 +58,16 @@ _FLAG_VALUE = (
     rf"(?:[ =]{_QUOTED}|={_LITERAL}({_BARE}{{3,}}+)| {_NOT_A_WORD}{_LITERAL}({_BARE}{{4,}}+)"
     rf"| {_LITERAL}({_BARE}{{4,}}+)(?= -))"
 )
-_ARGUMENT = rf"""(?:["']((?!\$)[^\r\n"']{{1,128}}+)["']|{_LITERAL}((?:(?![|;&<>]){_LOOSE}){{1,128}}+))"""
+_ARGUMENT = rf"""(?:["']((?!\$)[^\r\n"']{{1,128}}+)["']|{_LITERAL}((?>(?:(?![|;&<>]){_LOOSE}){{1,128}})))"""
 
 _SCHEME = r"(?:basic|bearer|bot|digest|token|apikey)"
 _AUTHORIZATION = r"""\bauthorization["']?\]?[ \t]?[:=][ \t]{0,4}["']?"""
 _CREDENTIAL = r"[\w.~+/=-]{8,}+"
-_KEY_LINE = r"(?:\s|\\[nr])*+[^\n]{0,12}?[A-Za-z0-9+/=]{16,}+"
-_KEY_HEADER = r"(?:\s|\\[nr])*+[^\n]{0,12}?(?:Proc-Type|Version|Comment):"
+_KEY_LINE = r"(?>(?:\s|\\[nr])*)[^\n]{0,12}?[A-Za-z0-9+/=]{16,}+"
+_KEY_HEADER = r"(?>(?:\s|\\[nr])*)[^\n]{0,12}?(?:Proc-Type|Version|Comment):"
 _PEM_KEY = (  # up to its end, or for as long as it looks like one
     rf"-----BEGIN (?:[A-Z0-9]{{1,16}} ){{0,3}}PRIVATE KEY(?: BLOCK)?-----(?={_KEY_LINE}|{_KEY_HEADER})"
-    rf"(?:(?:[^-]++|-(?!----))*+-----END [A-Z0-9 ]{{0,48}}-----|(?:{_KEY_LINE})++)"
+    rf"(?:(?>(?:[^-]++|-(?!----))*)-----END [A-Z0-9 ]{{0,48}}-----|(?>(?:{_KEY_LINE})+))"
 )
 _DISCORD_USER = "|".join(rf"(?<=(?<![\w.-])[MNO][\w-]{{{size}}}\.)" for size in range(23, 28))
 _SECTION = re.compile(r"^\[[\w .:/-]{1,64}\][ \t]{0,8}\r?$", re.MULTILINE)
@@ -155,7 +156,7 @@ _FORMATS = (
     _Kind("azure secret", r"(?<![\w~.-])[\w~.]{3}\dQ~[\w~.-]{31,34}(?![\w~.-])", "q~", anywhere=True),
     _Kind("aws secret", r"(?i:secret_?access_?key)\W{1,6}([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])", "secret"),
     _Kind("github token", r"gh[pousr]_\w{36,}+|github_pat_\w{22,}+", "gh", "github_pat_"),
-    _Kind("gitlab token", r"gl(?:pat|dt|rt|rtr|cbt|ptt|ft|imt|agent|soat|oas|ffct|wt)-[\w-]{20,}+(?:\.\w++)*+", "gl"),
+    _Kind("gitlab token", r"gl(?:pat|dt|rt|rtr|cbt|ptt|ft|imt|agent|soat|oas|ffct|wt)-[\w-]{20,}+(?:\.\w++)*", "gl"),
     _Kind("gitlab token", r"GR1348941[\w-]{20,}+", "gr1348941"),
     _Kind("slack token", r"(?:xoxe\.)?xox[abceoprs]-[\w-]{15,}+|xapp-\d-[\w-]{13,}+", "xox", "xapp-"),
     _Kind("slack webhook", r"hooks\.slack\.com/(?:services|workflows|triggers)/([\w/+-]{16,}+)", "hooks.slack.com/"),
@@ -241,7 +242,7 @@ _NAMED = (
     _Kind(
         "password",
         rf"(?:machine\s{{1,16}}\S{{1,128}}|default)(?:\s{{1,16}}(?:login|account)\s{{1,16}}\S{{1,128}}){{1,2}}"
-        rf"\s{{1,16}}password\s{{1,16}}{_LITERAL}({_LOOSE}{{1,256}}+)",
+        rf"\s{{1,16}}password\s{{1,16}}{_LITERAL}((?>{_LOOSE}{{1,256}}))",
         *("machine", "default"),
         certain=True,
     ),
@@ -257,7 +258,7 @@ _NAMED = (
         rf"(?i:{_ISSUED_NAME})(?:{_IS}(?:{_QUOTED}|{_DIGIT}{_LETTER}{_VALUE})|=(?=\S{{8}}){_SET}|{_IN_A_TAG})",
         *_ISSUED,
     ),
-    _Kind("secret", rf"(?<![a-z]){_LOUD_NAME}={_LITERAL}({_LOOSE}{{6,}}+)", "pass", *_ISSUED),
+    _Kind("secret", rf"(?<![a-z]){_LOUD_NAME}={_LITERAL}((?>{_LOOSE}{{6,}}))", "pass", *_ISSUED),
     _Kind("password", rf"{_KEY_OF_A_LINE}(?i:{_TYPED_NAME})[\"']?:[ \t]{{1,8}}{_LAST_WORD}", *_TYPED, anywhere=True),
     _Kind(
         "secret",

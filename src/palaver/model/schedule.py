@@ -28,7 +28,7 @@ _EVERY = re.compile(rf"every (?P<length>.+?)(?: from (?P<anchor>.+?))?{_IN}", re
 _DAY_NAME = "(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:days?)?"
 _TIME = re.compile("(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2})")
 _DAYS_AT = re.compile(
-    rf"(?:daily|every (?:day|(?P<workdays>weekdays?)|(?P<days>{_DAY_NAME}(?:(?:, ?| and ){_DAY_NAME})*+)))"
+    rf"(?:daily|every (?:day|(?P<workdays>weekdays?)|(?P<days>{_DAY_NAME}(?>(?:(?:, ?| and ){_DAY_NAME})*))))"
     rf" at (?P<time>\S+){_IN}",
     re.IGNORECASE,
 )

@@ -22,10 +22,10 @@ _SPACE = re.compile(r"\s+")
 _WORD = re.compile(r"\S+")
 _LINK = re.compile(r"!?\[[^\[\]\n]*\]\([^()\s]*\)")
 
-_FENCE_LIKE = re.compile(r"[ \t>]*+(?:(?:[-+*]|\d{1,9}[.)])[ ]+)*+(?:`{3}|~{3})")
-_QUOTE = re.compile(r"(?:[ ]{0,3}>[ ]?)*+")
+_FENCE_LIKE = re.compile(r"[ \t>]*+(?>(?:(?:[-+*]|\d{1,9}[.)])[ ]+)*)(?:`{3}|~{3})")
+_QUOTE = re.compile(r"(?>(?:[ ]{0,3}>[ ]?)*)")
 _MARGIN = re.compile(r"[\s>]*+")
-_BLANK_LINES = re.compile(r"(?:[ \t]*+\n)*+")
+_BLANK_LINES = re.compile(r"(?>(?:[ \t]*+\n)*)")
 _SPACES = re.compile(r"\s*+")
 
 

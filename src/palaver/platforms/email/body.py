@@ -27,7 +27,7 @@ _HIDDEN = re.compile(r"\shidden\b|display\s*:\s*none|visibility\s*:\s*hidden|fon
 _LINK = re.compile(r"\shref\s*=\s*[\"']?(https?:[^\s\"'<>]+)", re.IGNORECASE)
 # Linear in every text, which Python's own parser of HTML is not: no part can match what another part has given back.
 _TOKEN = re.compile(
-    r"<(?P<end>/?)(?P<tag>[a-zA-Z][\w:-]*+)(?P<attributes>[^<>]*+)>|<[!?][^<>]*+>|(?P<text>(?:[^<]|<(?![a-zA-Z/!?]))++|<)"
+    r"<(?P<end>/?)(?P<tag>[a-zA-Z][\w:-]*+)(?P<attributes>[^<>]*+)>|<[!?][^<>]*+>|(?P<text>(?>(?:[^<]|<(?![a-zA-Z/!?]))+)|<)"
 )
 _BLANK_LINES = re.compile(r"\n(?:[ \t]*\n){2,}")
 _MAX_UNCLOSED = 50
