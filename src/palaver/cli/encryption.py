@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from palaver.agents.plugins import import_extra
-from palaver.cli.export import open_output, open_sealed
+from palaver.cli.export import open_output, open_sealed, refuse_existing
 from palaver.cli.output import confirm, print_facts, print_json, print_line, print_result, progress
 from palaver.cli.shared_options import Force, Json, Output, Yes
 from palaver.config.encryption import EncryptionConfig
@@ -57,8 +57,7 @@ def make_key(*, output: Output = "") -> None:
         print_line(vault.new_key())
         return
     path = Path(output).expanduser()
-    if path.exists():
-        raise BadArgument("This file already exists:", found=output, allowed="a new name", example=EXAMPLES["key"])
+    refuse_existing(path, EXAMPLES["key"], allowed="a new name")
     make_private_folder(path.parent)
     _write_key(path, vault.new_key())
     print_line(f"Your key is in {path}. Keep a copy elsewhere: without it nothing can be opened.")

@@ -214,11 +214,9 @@ def open_output(
         part.unlink(missing_ok=True)
 
 
-def refuse_existing(file: Path, example: str, *, force: bool) -> None:
+def refuse_existing(file: Path, example: str, *, force: bool = False, allowed: str = "a new name, or --force") -> None:
     if file.exists() and not force:
-        raise BadArgument(
-            "This file already exists:", found=str(file), allowed="a new name, or --force", example=example
-        )
+        raise BadArgument("This file already exists:", found=str(file), allowed=allowed, example=example)
 
 
 def cannot_use(file: str, error: OSError, example: str) -> BadArgument:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from palaver.cli import shared_options
-from palaver.cli.export import Plain, blob_store, cannot_use, note_missing, open_output
+from palaver.cli.export import Plain, blob_store, cannot_use, note_missing, open_output, refuse_existing
 from palaver.cli.output import (
     confirm,
     pick,
@@ -107,7 +107,8 @@ def forget_person(
     json: Json = False,
 ) -> None:
     name = stored_identity(person)
-    _refuse_existing(receipt)
+    if receipt:
+        refuse_existing(Path(receipt), EXAMPLES["forget"], allowed="a new name")
     found = ask(store, lambda opened: opened.erasures.preview(name))
     if not json:
         _print_found(found)
@@ -132,11 +133,6 @@ def forget_person(
     with progress("rows deleted") as show:
         outcome = ask(store, forget)
     _report(outcome, found, receipt, _backups(store), as_json=json)
-
-
-def _refuse_existing(receipt: str) -> None:
-    if receipt and Path(receipt).exists():
-        raise BadArgument("This file already exists:", found=receipt, allowed="a new name", example=EXAMPLES["forget"])
 
 
 def _print_found(found: ErasurePreview) -> None:
