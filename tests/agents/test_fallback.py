@@ -206,9 +206,6 @@ class Looking:
     async def tools(self) -> list[Tool]:
         return [Tool(name="look", description="", parameters={"type": "object", "properties": {}})]
 
-    async def skips_approval(self, use: ToolUse) -> bool:  # noqa: ARG002
-        return False
-
     async def use(self, use: ToolUse) -> str:  # noqa: ARG002
         self.used += 1
         return "it rains"

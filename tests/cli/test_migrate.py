@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from palaver.cli.main import main
+from tests.cli.test_output import Terminal
 from tests.store.conftest import fresh_database
 
 ARCHIVE = Path(__file__).parents[2] / "docs/examples/sessions.jsonl"
@@ -23,7 +25,11 @@ def test_a_store_moves_to_postgresql_and_back(
     assert main(["sessions", "import", str(ARCHIVE)]) == 0
     assert main(["migrate", str(tmp_path / "b.db")]) == 2
     assert "same kind of database" in capsys.readouterr().err
-    assert main(["migrate", server]) == 0
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stderr", screen := Terminal())
+        assert main(["migrate", server]) == 0
+    assert "copy entries" in screen.getvalue()
+    assert screen.getvalue().endswith("\r\x1b[K"), "the result begins on a line of its own"
     said = capsys.readouterr().out
     assert "and compared each" in said
     assert "Remove it when you no longer need it" in said

@@ -647,6 +647,7 @@ def test_an_empty_filter_is_refused_instead_of_deleting_more(
         (["export", "--all", "-o", "archive"], "''", ".jsonl, .md, .html, .htm", "palaver sessions export"),
         (["prune"], "Choose which sessions", "a date", "palaver sessions prune"),
         (["prune", "--older-than", "old"], "'old'", "90d", "palaver sessions prune"),
+        (["prune", "--older-than", "99999y"], "'99999y'", "90d", "palaver sessions prune"),
         (["stats", "--by", "year"], "--by cannot be 'year'", "Use day, week,", "palaver sessions stats"),
         (["prune", "--keep", "-1"], "--keep cannot be '-1'", "a whole number from 0 to 1000", "palaver sessions prune"),
         (["prune", "--keep", "9" * 30], "--keep cannot be", "a whole number from 0 to 1000", "palaver sessions prune"),

@@ -85,7 +85,11 @@ def test_a_person_settles_what_is_unclear_once(trace: Trace, option: str, state:
 
 
 @pytest.mark.parametrize(
-    "args", [("in:1", "--delivered"), ("out:1024", "--delivered", "--again"), ("out:x", "--again"), ("m1", "--again")]
+    "args",
+    [
+        *(("in:1", "--delivered"), ("out:1024", "--delivered", "--again")),
+        *((name, "--again") for name in ("out:x", "m1", f"out:{'9' * 20}")),
+    ],
 )
 def test_only_a_send_is_settled_and_in_one_way(trace: Trace, args: tuple[str, ...]) -> None:
     assert "palaver trace out:7168 --delivered" in trace(*args, code=2)

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from palaver.config import agents, backup, encryption, limits, model, quotas, relay, retention, terminal, tools, web
+from palaver.config import agents, encryption, limits, model, quotas, relay, retention, terminal, tools, web
 from palaver.config.effective import effective_settings
 from palaver.config.errors import MalformedConfig
 from palaver.config.loader import load, load_with_sources
@@ -36,7 +36,7 @@ ENVIRON = {"PALAVER_CONFIG": "own.yaml"}
 
 
 def models() -> Iterator[type[Section]]:
-    for module in (model, agents, backup, encryption, quotas, limits, relay, retention, tools, terminal, web):
+    for module in (model, agents, encryption, quotas, limits, relay, retention, tools, terminal, web):
         for found in vars(module).values():
             if isinstance(found, type) and issubclass(found, Section) and found.__module__ == module.__name__:
                 yield found

@@ -26,9 +26,6 @@ class Lever:
     async def tools(self) -> Sequence[Tool]:
         return (Tool(name="lever", description="Pull it.", parameters={"type": "object"}),)
 
-    async def skips_approval(self, use: ToolUse) -> bool:  # noqa: ARG002
-        return True
-
     async def use(self, use: ToolUse) -> str:  # noqa: ARG002
         return "pulled"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from palaver.config.backup import BackupConfig
 from palaver.config.loader import load
+from palaver.config.model import BackupConfig
 from palaver.gateway import backups
 from palaver.gateway.backups import find_backups, serve_backups
 from palaver.store.opening import open_store

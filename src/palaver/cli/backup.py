@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from palaver.cli import shared_options
-from palaver.cli.output import FAILED, Progress, print_facts, print_json, print_line, print_result, print_rows
+from palaver.cli.export import refuse_existing
+from palaver.cli.output import FAILED, print_facts, print_json, print_line, print_result, print_rows, progress
 from palaver.cli.shared_options import Force, Json, StoreOption, store_url, vault_of
 from palaver.commands.formatting import ago
 from palaver.config.editor import ConfigFile
@@ -18,7 +19,7 @@ from palaver.config.model import Config
 from palaver.gateway.backups import CONFIGURATION, added_parts, backup_folder, find_backups
 from palaver.gateway.vault import read_key
 from palaver.model.attachment import format_size
-from palaver.model.errors import BadArgument, StoreError
+from palaver.model.errors import StoreError
 from palaver.model.text import counted
 from palaver.store.backup.archive import Manifest, read_manifest
 from palaver.store.backup.restore import Verified, verify
@@ -56,15 +57,14 @@ def backup(
     if not backups.database.exists():
         raise StoreError(f"there is no store yet: {backups.database} does not exist")
     parts = added_parts(ConfigFile(folder=Path(), environ=os.environ, store=store))
-    progress = Progress("files backed up")
-    if output is not None:
-        path = Path(output).absolute()
-        _refuse_existing(path, force=force)
-        manifest = backups.make_single(path, parts, now, progress=progress.show)
-    else:
-        made, manifest = backups.make(parts, now, keep=config.backup.keep, progress=progress.show)
-        path = made.path
-    progress.finish()
+    with progress("files backed up") as show:
+        if output is not None:
+            path = Path(output).absolute()
+            refuse_existing(path, EXAMPLES["backup"], force=force)
+            manifest = backups.make_single(path, parts, now, progress=show)
+        else:
+            made, manifest = backups.make(parts, now, keep=config.backup.keep, progress=show)
+            path = made.path
     size = path.stat().st_size
     done = f"{path} ({format_size(size)}) with {counted(len(manifest.files), 'file')}"
     warnings = [*_missing(manifest), *_misdated(manifest)]
@@ -90,9 +90,8 @@ def list_backups(*, store: StoreOption = None, json: Json = False) -> None:
 @app.command("verify", help=f"Restore a backup into a temporary folder, and say what is in it.\n\n{EXAMPLES['verify']}")
 def verify_backup(file: Archive, *, key_file: KeyFile = None, json: Json = False) -> None:
     read_manifest(file)
-    progress = Progress("files checked")
-    found = asyncio.run(verify(file, backup_key(key_file), progress=progress.show))
-    progress.finish()
+    with progress("files checked") as show:
+        found = asyncio.run(verify(file, backup_key(key_file), progress=show))
     if json:
         print_json({"ok": not found.problems, **_facts(found), "problems": list(found.problems)})
     else:
@@ -114,7 +113,7 @@ def _verdict(found: Verified) -> str:
 
 def backup_key(file: Path | None) -> bytes | None:
     """Return the key in a file, or else the configured one: a backup can be older than that."""
-    config = load(Path(), os.environ)
+    config = load()
     if file:
         config = config.model_copy(update={"encryption": EncryptionConfig(key_file=file.absolute())})
     return read_key(config)
@@ -151,12 +150,5 @@ def _misdated(manifest: Manifest) -> list[str]:
 
 
 def _config(store: str | None) -> Config:
-    config = load(Path(), os.environ)
+    config = load()
     return config.model_copy(update={"store": store_url(store)})
-
-
-def _refuse_existing(path: Path, *, force: bool) -> None:
-    if path.exists() and not force:
-        raise BadArgument(
-            "This file already exists:", found=str(path), allowed="a new name, or --force", example=EXAMPLES["backup"]
-        )

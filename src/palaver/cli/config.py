@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from palaver.agents.plugins import agent_options
-from palaver.cli.output import pick, print_json, print_result, print_rows
+from palaver.cli.output import pick, print_found, print_result
 from palaver.cli.shared_options import Json
 from palaver.config.effective import effective_settings
 from palaver.config.errors import MalformedConfig, Mistake, refused_at
@@ -71,20 +71,15 @@ def show(file: File = None, *, json: Json = False) -> None:
     settings = list(
         effective_settings(load_with_sources(Path(), _environ(file), known_platforms(), load_factory, agent_options))
     )
-    if json:
-        rows = [{"field": field, "value": value, "from": str(spot)} for field, value, spot in settings]
-        print_json({"settings": rows})
-        return
-    print_rows(["field", "value", "from"], ((field, format_value(value), str(spot)) for field, value, spot in settings))
+    fields = [{"field": field, "value": value, "from": str(spot)} for field, value, spot in settings]
+    rows = [(field, format_value(value), str(spot)) for field, value, spot in settings]
+    print_found({"settings": fields}, ("field", "value", "from"), rows, as_json=json)
 
 
 @app.command(help=f"List the configuration files, highest priority first.\n\n{EXAMPLES['path']}")
 def path(*, json: Json = False) -> None:
     files = configuration_files(Path.cwd())
     found = [(whose, getattr(files, whose), exists(getattr(files, whose))) for whose in ("user", "project")]
-    if json:
-        print_json({"files": [{"whose": whose, "path": file, "exists": there} for whose, file, there in found]})
-        return
-    print_rows(
-        ["whose", "file", ""], [(whose, str(file), "found" if there else "missing") for whose, file, there in found]
-    )
+    fields = {"files": [{"whose": whose, "path": file, "exists": there} for whose, file, there in found]}
+    rows = [(whose, str(file), "found" if there else "missing") for whose, file, there in found]
+    print_found(fields, ("whose", "file", ""), rows, as_json=json)

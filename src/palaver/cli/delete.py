@@ -1,12 +1,10 @@
 """`palaver sessions delete`, `prune` and `stats`."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import date, datetime, timedelta
 from enum import StrEnum
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 from zoneinfo import ZoneInfo
 
@@ -14,7 +12,6 @@ import typer
 
 from palaver.cli import shared_options
 from palaver.cli.output import (
-    Progress,
     confirm,
     pick,
     print_error,
@@ -25,6 +22,7 @@ from palaver.cli.output import (
     print_list,
     print_note,
     print_rows,
+    progress,
 )
 from palaver.cli.shared_options import (
     EXAMPLES,
@@ -40,8 +38,8 @@ from palaver.cli.shared_options import (
     ask,
     filled,
     find_exactly,
+    long_ago,
     moment,
-    span,
 )
 from palaver.cli.transcripts import name_of, session_fields
 from palaver.commands.formatting import ago
@@ -85,7 +83,7 @@ def delete_sessions(names: Names, *, yes: Yes = False, store: StoreOption = None
 
 async def wipe(store: Store) -> None:
     """Remove deleted text from the search index, the write-ahead log and the output of processes too."""
-    outputs = partial(remove_forgotten_outputs, store, load(Path(), os.environ).data_dir)
+    outputs = partial(remove_forgotten_outputs, store, load().data_dir)
     for step in (store.search.catch_up, store.scrub, outputs):
         try:
             await step()
@@ -145,17 +143,16 @@ def prune_sessions(
         _report_prune(found, Pruned(), as_json=json)
         return
     confirm(f"Permanently delete {counted(found.sessions, 'session')}?", EXAMPLES["prune"], yes=yes)
-    progress = Progress("sessions deleted")
 
     async def carry_out(opened: Store) -> Pruned:
         done = await deletion.prune(
-            opened.database, found.where, shared_options.now(), progress=lambda done: progress.show(done.sessions)
+            opened.database, found.where, shared_options.now(), progress=lambda done: show(done.sessions)
         )
         await wipe(opened)
         return done
 
-    pruned = ask(store, carry_out)
-    progress.finish()
+    with progress("sessions deleted") as show:
+        pruned = ask(store, carry_out)
     _report_prune(found, pruned, as_json=json)
 
 
@@ -163,7 +160,7 @@ def _limit(before: str, older_than: str) -> datetime | None:
     """Return the earlier limit."""
     limits = [moment("--before", before, EXAMPLES["prune"])]
     if older_than:
-        limits.append(shared_options.now() - span("--older-than", older_than, EXAMPLES["prune"]))
+        limits.append(long_ago("--older-than", older_than, EXAMPLES["prune"]))
     return min((limit for limit in limits if limit is not None), default=None)
 
 

@@ -121,7 +121,7 @@ def _bundle(file: Path, store: str | None, checks: Sequence[HealthCheck]) -> Non
     counts: dict[str, int | dict[str, int]] = {}
     config = None
     with suppress(MalformedConfig, StoreError):
-        config = load(Path(), os.environ)
+        config = load()
         counts = ask(store, lambda opened: opened.read(count_rows()), absent=counts)
     write_bundle(file, config=config, checks=checks, counts=counts, now=now())
 
@@ -129,7 +129,7 @@ def _bundle(file: Path, store: str | None, checks: Sequence[HealthCheck]) -> Non
 def _mistakes() -> list[HealthCheck]:
     """Report why the configuration cannot be loaded: then nothing tells which store and agents to check."""
     try:
-        load(Path(), os.environ)
+        load()
     except MalformedConfig as error:
         return [_mistake(each) for each in error.mistakes]
     return []
@@ -160,7 +160,7 @@ def _checked(store: str | None, *, rebuild: bool, asks: bool, dismiss: bool = Fa
             checks.append(check)
         checks.append(await check_served(opened, local_now(), _configured_accounts()))
         checks.extend([] if asks else await _known_problems(opened))
-        if kept := await check_processes(opened, load(Path(), os.environ).data_dir, local_now()):
+        if kept := await check_processes(opened, load().data_dir, local_now()):
             checks.append(kept)
         return checks
 
@@ -176,7 +176,7 @@ def _checked(store: str | None, *, rebuild: bool, asks: bool, dismiss: bool = Fa
 
 
 def _configured_accounts() -> list[str]:
-    return [account_name(platform, account) for platform, account, _ in load(Path(), os.environ).accounts]
+    return [account_name(platform, account) for platform, account, _ in load().accounts]
 
 
 def _machine(database: Path | None) -> list[HealthCheck]:
@@ -220,7 +220,7 @@ def _warn(name: str, sentences: str) -> HealthCheck:
 
 def _agents(*, asks: bool) -> list[HealthCheck]:
     """Check that the configured agents start and answer, and that their cost is known if it is limited."""
-    config = load(Path(), os.environ)
+    config = load()
     refused = [f"{'.'.join(way)}: {refusal}" for way, refusal in find_unavailable_agents(config)]
     checks = [HealthCheck(name="agent", ok=False, found=each, fix=_FIX) for each in refused]
     checks += [_warn("limits", each) for each in cost_warnings(config)]
@@ -264,7 +264,7 @@ async def _known_problems(store: Store) -> list[HealthCheck]:
 
 def _tool_servers() -> list[HealthCheck]:
     """Check that the configured MCP servers start."""
-    config = load(Path(), os.environ)
+    config = load()
     servers = config.tools.server_facts()
     if not servers:
         return []

@@ -1,7 +1,6 @@
 """`palaver encryption`: encrypt what is stored, change keys, and open what is encrypted."""
 
 import asyncio
-import os
 import shutil
 from contextlib import contextmanager
 from functools import partial
@@ -11,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from palaver.agents.plugins import import_extra
-from palaver.cli.export import open_output, open_sealed
-from palaver.cli.output import Progress, confirm, print_facts, print_json, print_line, print_result
+from palaver.cli.export import open_output, open_sealed, refuse_existing
+from palaver.cli.output import confirm, print_facts, print_json, print_line, print_result, progress
 from palaver.cli.shared_options import Force, Json, Output, Yes
 from palaver.config.encryption import EncryptionConfig
 from palaver.config.loader import load
@@ -58,8 +57,7 @@ def make_key(*, output: Output = "") -> None:
         print_line(vault.new_key())
         return
     path = Path(output).expanduser()
-    if path.exists():
-        raise BadArgument("This file already exists:", found=output, allowed="a new name", example=EXAMPLES["key"])
+    refuse_existing(path, EXAMPLES["key"], allowed="a new name")
     make_private_folder(path.parent)
     _write_key(path, vault.new_key())
     print_line(f"Your key is in {path}. Keep a copy elsewhere: without it nothing can be opened.")
@@ -67,7 +65,7 @@ def make_key(*, output: Output = "") -> None:
 
 @app.command("on", help=f"Encrypt a store that is not encrypted. Stop the gateway first.\n\n{EXAMPLES['on']}")
 def switch_on(*, json: Json = False) -> None:
-    config = load(Path(), os.environ)
+    config = load()
     key, file = _required_key(config), keys_file(config)
     from palaver.store.encryption.vault import changing  # noqa: PLC0415 - an extra
 
@@ -84,7 +82,7 @@ def switch_on(*, json: Json = False) -> None:
 
 @app.command("off", help=f"Decrypt the store for good. Stop the gateway first.\n\n{EXAMPLES['off']}")
 def switch_off(*, yes: Yes = False, json: Json = False) -> None:
-    config = load(Path(), os.environ)
+    config = load()
     count, done = 0, "Nothing is encrypted."
     if keys_file(config).exists() or find_lost_keys(config):
         with _changed(config) as vault:
@@ -99,7 +97,7 @@ def switch_off(*, yes: Yes = False, json: Json = False) -> None:
     "renew", help=f"Encrypt everything anew, with a new data key. Stop the gateway first.\n\n{EXAMPLES['renew']}"
 )
 def renew(*, json: Json = False) -> None:
-    config = load(Path(), os.environ)
+    config = load()
     with _changed(config) as vault:
         renewed = vault.add_data_key() if len(vault.data) == 1 else vault
         count = _convert(config, renewed.data[1:], renewed.current)
@@ -109,7 +107,7 @@ def renew(*, json: Json = False) -> None:
 
 @app.command("rotate", help=f"Change your key, also while a gateway runs.\n\n{EXAMPLES['rotate']}")
 def rotate(*, new_key_file: NewKeyFile = None, finish: Finish = False, json: Json = False) -> None:
-    config = load(Path(), os.environ)
+    config = load()
     with _changed(config) as vault:
         if finish:
             vault.keep_only_key()
@@ -128,7 +126,7 @@ def rotate(*, new_key_file: NewKeyFile = None, finish: Finish = False, json: Jso
 
 @app.command("status", help=f"Say what is encrypted, and how many keys open it.\n\n{EXAMPLES['status']}")
 def status(*, json: Json = False) -> None:
-    config = load(Path(), os.environ)
+    config = load()
     database, files = sqlite_path(config.store), config.data_dir / "files"
     vault = _open(config) if config.encryption.is_on and keys_file(config).exists() else None
     names = [each.name for each in files.glob("??/*")]
@@ -211,18 +209,10 @@ def _changed(config: Config) -> "Generator[Vault]":
 def _convert(config: Config, sources: "Sequence[DataKey | None]", target: "DataKey | None") -> int:
     from palaver.store.encryption.conversion import convert_store  # noqa: PLC0415 - an extra
 
-    progress, database = Progress("files converted"), sqlite_path(config.store)
-    run = partial(
-        convert_store,
-        database and database.resolve(),
-        config.data_dir / "files",
-        sources,
-        target,
-        progress=progress.show,
-    )
-    count = run() if database else asyncio.run(_run_alone(config.store, run))
-    progress.finish()
-    return count
+    database, files = sqlite_path(config.store), config.data_dir / "files"
+    with progress("files converted") as show:
+        run = partial(convert_store, database and database.resolve(), files, sources, target, progress=show)
+        return run() if database else asyncio.run(_run_alone(config.store, run))
 
 
 async def _run_alone(url: str, run: "Callable[[], int]") -> int:

@@ -3,7 +3,6 @@
 The gateway's own functions decide, on the configuration and the store in use.
 """
 
-import os
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import replace
@@ -304,7 +303,7 @@ def reset(
 
     present = _instant_or_now(now)
     if last_active and not message and not platform:
-        rule = change(load(Path.cwd(), os.environ).options())
+        rule = change(load(Path.cwd()).options())
         spoken = parse_instant(last_active)
         where = rule.zones.default
         if present < spoken:

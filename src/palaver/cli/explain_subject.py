@@ -1,6 +1,5 @@
 """What `palaver explain` is asked about: a message, a session, or a source described by hand."""
 
-import os
 import re
 import socket
 import tempfile
@@ -126,7 +125,7 @@ def explained(
     now: datetime | None = None,
 ) -> Result:
     """Explain a named message or session, or else a source described by hand."""
-    config = load(Path.cwd(), os.environ)
+    config = load(Path.cwd())
     present = now or shared_options.now()
 
     async def work(opened: Store) -> Result:

@@ -1,6 +1,5 @@
 """`palaver explain target`: where a delivery target leads."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -8,7 +7,7 @@ import typer
 
 from palaver.cli import shared_options
 from palaver.cli.explain_subject import account_platforms, find_subject, with_any_store
-from palaver.cli.output import print_json, print_rows
+from palaver.cli.output import print_found
 from palaver.cli.shared_options import Json, StoreOption, require_profile
 from palaver.config.loader import load
 from palaver.engine.delivery.targets import OutputFile, TargetRules
@@ -41,16 +40,14 @@ def explain_target(
     json: Json = False,
 ) -> None:
     targets = _explain_all(text, store, message, profile)
-    if json:
-        print_json({"targets": [{**_target_fields(each.target), "places": _places(each)} for each in targets]})
-        return
+    fields = {"targets": [{**_target_fields(each.target), "places": _places(each)} for each in targets]}
     rows = [(each.target.text, _target_words(each.target), _destination_text(each)) for each in targets]
-    print_rows(("target", "leads to", "now"), rows)
+    print_found(fields, ("target", "leads to", "now"), rows, as_json=json)
 
 
 def _explain_all(text: str, store: str | None, origin: str, profile: str) -> list[TargetExplanation]:
     """Return where targets lead. `origin` names the message for which something is sent."""
-    config = load(Path.cwd(), os.environ)
+    config = load(Path.cwd())
     require_profile(profile, config.profiles)
     targets = parse_targets(text, known_platforms())
 

@@ -4,14 +4,14 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Generator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
-from palaver.cli.output import Progress, pick, print_note, print_result
+from palaver.cli.output import pick, print_note, print_result, progress, progress_line
 from palaver.cli.shared_options import (
     EXAMPLES,
     OPERATOR,
@@ -95,12 +95,13 @@ def export_sessions(
     report = _ExportReport()
 
     async def export(opened: Store) -> None:
-        records = report.follow(await _collect(opened, names or [], wanted, report.unreadable))
+        records = report.follow(await _collect(opened, names or [], wanted, report.unreadable), show)
         with open_output(output, force=force, example=EXAMPLES["export"], vault=vault) as file:
             async for piece in write_archive(records, chosen, hidden=hidden, contents=contents, zone=zone):
                 file.write(piece)
 
-    ask(store, export)
+    with progress("sessions") as show:
+        ask(store, export)
     note_missing(contents)
     report.print()
     if output:
@@ -123,15 +124,15 @@ class _ExportReport:
     def __init__(self) -> None:
         self.sessions = 0
         self.unreadable: Counter[str] = Counter()
-        self._progress = Progress("sessions")
 
-    async def follow(self, records: AsyncIterator[SessionRecord]) -> AsyncIterator[SessionRecord]:
+    async def follow(
+        self, records: AsyncIterator[SessionRecord], show: Callable[[int], None]
+    ) -> AsyncIterator[SessionRecord]:
         async for record in records:
             self.sessions += 1
             self.unreadable["entry"] += record.unreadable
-            self._progress.show(self.sessions)
+            show(self.sessions)
             yield record
-        self._progress.finish()
 
     def print(self) -> None:
         for what, number in self.unreadable.items():
@@ -141,7 +142,7 @@ class _ExportReport:
 
 def blob_store() -> BlobStore:
     """Return the files of this machine, which are encrypted if that is configured."""
-    config = load(Path(), os.environ)
+    config = load()
     return find_blob_store(config, find_files_vault(config))
 
 
@@ -192,8 +193,7 @@ def open_output(
         sys.stdout.buffer.flush()
         return
     target = Path(output)
-    if target.exists() and not force:
-        raise BadArgument("This file already exists:", found=output, allowed="a new name, or --force", example=example)
+    refuse_existing(target, example, force=force)
     try:
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=".palaver-")
     except OSError as error:
@@ -212,6 +212,11 @@ def open_output(
         raise cannot_use(output, error, example) from error
     finally:
         part.unlink(missing_ok=True)
+
+
+def refuse_existing(file: Path, example: str, *, force: bool = False, allowed: str = "a new name, or --force") -> None:
+    if file.exists() and not force:
+        raise BadArgument("This file already exists:", found=str(file), allowed=allowed, example=example)
 
 
 def cannot_use(file: str, error: OSError, example: str) -> BadArgument:
@@ -233,7 +238,6 @@ def import_archive(
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    report = _ImportReport(as_json=json)
 
     async def bring(opened: Store) -> None:
         with _lines(file) as lines:
@@ -241,7 +245,9 @@ def import_archive(
                 report.add(imported)
 
     _check_archive(file)
-    ask(store, bring, make=True)
+    with progress_line() as show:
+        report = _ImportReport(show, as_json=json)
+        ask(store, bring, make=True)
     report.print()
     if report.outcomes[ImportOutcome.REFUSED]:
         raise typer.Exit(1)
@@ -275,7 +281,7 @@ def open_sealed(opened: IO[bytes]) -> IO[bytes]:
     if opened.read(len(SEALED_EXPORT)) != SEALED_EXPORT:
         opened.seek(0)
         return opened
-    key = read_key(load(Path(), os.environ))
+    key = read_key(load())
     if key is None:
         raise StoreError("this export is encrypted: set encryption.key_file in the configuration to open it")
     from palaver.store.encryption.vault import open_export  # noqa: PLC0415 - an extra
@@ -295,25 +301,24 @@ _MAX_NOTES = 1000
 class _ImportReport:
     """Count the outcomes; print notes as they come, or collect them for JSON."""
 
-    def __init__(self, *, as_json: bool) -> None:
+    def __init__(self, show: Callable[[str], None], *, as_json: bool) -> None:
         self.outcomes: Counter[ImportOutcome] = Counter()
         self._as_json = as_json
         self._notes: list[dict[str, object]] = []
-        self._progress = Progress("sessions")
+        self._show = show
 
     def add(self, imported: Imported) -> None:
         self.outcomes[imported.outcome] += 1
-        self._progress.show(self.outcomes.total())
+        self._show(f"{self.outcomes.total()} sessions ")
         if imported.notes and self._as_json and len(self._notes) < _MAX_NOTES:
             self._notes.append(pick(imported, "outcome line session id notes"))
         elif imported.notes and not self._as_json:
-            self._progress.finish()
+            self._show("")
             for note in imported.notes:
                 told = note if imported.outcome is ImportOutcome.REFUSED else f"session {imported.id}: {note}"
                 print_note(one_line(told, 500))
 
     def print(self) -> None:
-        self._progress.finish()
         counts = {outcome.value: self.outcomes[outcome] for outcome in ImportOutcome}
         words = [f"{self.outcomes[outcome]} {_WORDS[outcome]}" for outcome in ImportOutcome if self.outcomes[outcome]]
         summary = ", ".join(words) or "The archive has no sessions."

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from palaver.cli.export import blob_store
+from palaver.cli.export import blob_store, refuse_existing
 from palaver.cli.output import pick, print_note, print_result
 from palaver.cli.shared_options import OPERATOR, Force, Json, StoreOption, ask
 from palaver.model.attachment import format_size
-from palaver.model.errors import BadArgument, NotFound
+from palaver.model.errors import NotFound
 from palaver.store.conversations import attachments
 from palaver.store.conversations.blob_store import BlobStore
 
@@ -50,12 +50,5 @@ async def _copy(name: str, blobs: BlobStore, sha256: str, output: str, *, force:
             with place.open("rb") as content:
                 shutil.copyfileobj(content, sys.stdout.buffer)
         else:
-            _save(place, output, force=force)
-
-
-def _save(place: Path, output: str, *, force: bool) -> None:
-    if Path(output).exists() and not force:
-        raise BadArgument(
-            "This file already exists:", found=output, allowed="a new name, or --force", example=EXAMPLES["file"]
-        )
-    shutil.copyfile(place, output)
+            refuse_existing(Path(output), EXAMPLES["file"], force=force)
+            shutil.copyfile(place, output)

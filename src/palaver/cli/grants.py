@@ -1,15 +1,13 @@
 """`palaver grants`: list and change who has access, and show the log."""
 
-import os
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from palaver.cli import shared_options
 from palaver.cli.explain import explain_access
-from palaver.cli.output import confirm, print_json, print_note, print_result, print_rows
+from palaver.cli.output import confirm, print_found, print_note, print_result
 from palaver.cli.shared_options import OPERATOR, Json, Limit, StoreOption, Yes, ask, filled
 from palaver.commands.formatting import ago
 from palaver.config.loader import load
@@ -52,14 +50,12 @@ def list_grants(*, store: StoreOption = None, json: Json = False) -> None:
         GrantTable(),
         nothing="No grants have been added. Grants without a number come from the configuration.",
     )
-    fixed = load(Path(), os.environ).options().grants
-    if json:
-        numbered = [{"number": number, **grant.to_json()} for number, grant in table.grants.items()]
-        print_json({"grants": numbered, "configuration": [grant.to_json() for grant in fixed]})
-        return
+    fixed = load().options().grants
+    numbered = [{"number": number, **grant.to_json()} for number, grant in table.grants.items()]
+    fields = {"grants": numbered, "configuration": [grant.to_json() for grant in fixed]}
     known = [*((str(number), grant) for number, grant in table.grants.items()), *(("", grant) for grant in fixed)]
     rows = [(number, _role(grant), describe_grantee(grant), describe_grant_place(grant)) for number, grant in known]
-    print_rows(("number", "role", "who", "where"), rows)
+    print_found(fields, ("number", "role", "who", "where"), rows, as_json=json)
 
 
 def _role(grant: Grant) -> str:
@@ -129,16 +125,14 @@ app.command("explain", help=f"Show whether somebody has access somewhere, and wh
 @app.command("log", help=f"Show who changed access and when, newest last.\n\n{EXAMPLES['log']}")
 def show_log(*, limit: Limit = 50, store: StoreOption = None, json: Json = False) -> None:
     changes = ask(store, lambda opened: opened.read(grants.list_changes(limit)), [], nothing="Nothing has changed yet.")
-    if json:
-        print_json({"changes": [asdict(change) for change in changes]})
-        return
-    if changes:
-        now = shared_options.now()
-        rows = [
-            (ago(change.at, now), change.by, _DID.get(change.kind, change.kind.value), _change_text(change))
-            for change in changes
-        ]
-        print_rows(("when", "who", "did", "what"), rows)
+    now = shared_options.now()
+    rows = [
+        (ago(change.at, now), change.by, _DID.get(change.kind, change.kind.value), _change_text(change))
+        for change in changes
+    ]
+    fields = {"changes": [asdict(change) for change in changes]}
+    print_found(fields, ("when", "who", "did", "what"), rows, as_json=json)
+    if changes and not json:
         print_note("Grants in the configuration file are not in this log.")
 
 

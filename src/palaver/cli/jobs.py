@@ -1,14 +1,12 @@
 """`palaver jobs`: list, add, show, pause, resume, run and remove scheduled jobs."""
 
-import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from palaver.cli import shared_options
 from palaver.cli.explain_subject import account_platforms
-from palaver.cli.output import pick, print_facts, print_heading, print_json, print_line, print_result, print_rows
+from palaver.cli.output import pick, print_facts, print_found, print_heading, print_json, print_line, print_result
 from palaver.cli.shared_options import OPERATOR, Json, StoreOption, ZoneName, ask, find_zone, terminal_source
 from palaver.config.loader import load
 from palaver.config.model import Config
@@ -60,23 +58,21 @@ def list_jobs(
         return [(job, last.get(job.number)) for job in found]
 
     found = ask(store, lambda opened: opened.read(read(opened)), [], nothing="There are no jobs.")
-    if json:
-        print_json({"jobs": [_fields(job) | {"last": _firing_fields(last)} for job, last in found]})
-    elif found:
-        now, zone = shared_options.now(), find_zone()
-        rows = [
-            (
-                str(job.number),
-                job.name,
-                readable_identity(job.owner),
-                schedule_text(job),
-                next_text(job, now, zone).removeprefix("next "),
-                job.targets,
-                firing_text(last, zone) if last else "",
-            )
-            for job, last in found
-        ]
-        print_rows(("job", "name", "of", "runs", "next", "to", "last run"), rows)
+    now, zone = shared_options.now(), find_zone()
+    rows = [
+        (
+            str(job.number),
+            job.name,
+            readable_identity(job.owner),
+            schedule_text(job),
+            next_text(job, now, zone).removeprefix("next "),
+            job.targets,
+            firing_text(last, zone) if last else "",
+        )
+        for job, last in found
+    ]
+    fields = {"jobs": [_fields(job) | {"last": _firing_fields(last)} for job, last in found]}
+    print_found(fields, ("job", "name", "of", "runs", "next", "to", "last run"), rows, as_json=json)
 
 
 @app.command("add", help=f"Add a job of yours, as the owner at the terminal.\n\n{EXAMPLES['add']}")
@@ -99,7 +95,7 @@ def add_job(
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    config, now, zone = load(Path(), os.environ), shared_options.now(), find_zone(zone_name)
+    config, now, zone = load(), shared_options.now(), find_zone(zone_name)
     request = JobRequest(
         when=when,
         prompt=prompt,

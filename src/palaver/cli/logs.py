@@ -1,12 +1,10 @@
 """`palaver logs`: what the gateway logged, filtered and followed."""
 
 import json as json_module
-import os
 import sys
 import time
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 from zoneinfo import ZoneInfo
 
@@ -53,7 +51,7 @@ def logs(
     limit: Limit = 200,
     json: AsJson = False,
 ) -> None:
-    config = load(Path(), os.environ)
+    config = load()
     wanted = LogFilter(level=level, action=action, since=moment("--since", since, EXAMPLES["logs"]))
     show = _print_json if json else partial(_print_line, zone=find_zone())
     end = log_end(config.data_dir)

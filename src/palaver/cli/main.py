@@ -217,7 +217,8 @@ def _example(args: Sequence[str]) -> str:
     if group is None:
         return "palaver --help"
     examples: Mapping[str, str] = _GROUPS[group].load().EXAMPLES
-    return next((examples[word] for word in args if word in examples), f"palaver {group} --help")
+    words = (*args[args.index(group) + 1 :], group)  # a group can have an example of its own
+    return next((examples[word] for word in words if word in examples), f"palaver {group} --help")
 
 
 def _allowed(context: typer.Context) -> str:

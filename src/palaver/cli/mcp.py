@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from importlib import import_module
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -72,9 +71,9 @@ def serve(
 def login(
     server: Annotated[str, typer.Argument(help="The name of the server in the configuration.")],
     *,
-    port: Annotated[int, typer.Option(help="Receive the answer of the browser at this port.")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Receive the answer of the browser at this port.")] = 0,
 ) -> None:
-    config = load(Path(), os.environ)
+    config = load()
     found = config.tools.servers.get(server)
     if found is None or found.url is None:
         known = ", ".join(name for name, each in config.tools.servers.items() if each.url)

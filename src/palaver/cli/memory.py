@@ -1,13 +1,11 @@
 """`palaver memory`: list, edit and delete the notes that agents keep about people and chats."""
 
-import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from palaver.cli import shared_options
-from palaver.cli.output import pick, print_json, print_note, print_result, print_rows
+from palaver.cli.output import pick, print_found, print_note, print_result
 from palaver.cli.shared_options import LARGEST_NUMBER, OPERATOR, Json, Limit, Person, StoreOption, ask
 from palaver.commands.formatting import ago
 from palaver.config.loader import load
@@ -43,14 +41,11 @@ def list_notes(
 
     found = ask(store, lambda opened: opened.read(read(opened)), [], nothing="There are no notes.")
     follows = found[-1].number if len(found) == limit else None
-    if json:
-        print_json({"notes": [_fields(note) for note in found], "after": follows})
-        return
     now = shared_options.now()
     rows = [(str(note.number), _about(note), note.text, ago(note.edited or note.created, now)) for note in found]
-    if rows:
-        print_rows(("note", "about", "text", "since"), rows)
-    if follows:
+    fields = {"notes": [_fields(note) for note in found], "after": follows}
+    print_found(fields, ("note", "about", "text", "since"), rows, as_json=json)
+    if follows and not json:
         print_note(f"For more, use --after {follows}")
 
 
@@ -62,7 +57,7 @@ def edit_note(
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    limits, now = load(Path(), os.environ).options().memory_limits, shared_options.now()
+    limits, now = load().options().memory_limits, shared_options.now()
     changed = ask(store, lambda opened: opened.transact(opened.memory.edit(note, text, OPERATOR, limits, now)))
     print_result(_fields(changed), f"Note {changed.number} is now: {changed.text}", as_json=json)
 

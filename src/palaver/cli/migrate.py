@@ -1,12 +1,11 @@
 """`palaver migrate`: move a store between SQLite and PostgreSQL."""
 
 import asyncio
-import sys
 from typing import Annotated
 
 import typer
 
-from palaver.cli.output import print_line, print_result
+from palaver.cli.output import print_line, print_result, progress_line
 from palaver.cli.shared_options import Json, database_key, store_url
 from palaver.config.secrets import mask_secrets
 from palaver.model.errors import BadArgument, StoreError
@@ -30,7 +29,17 @@ def migrate(to: Target, *, source: Source = "", restart: Restart = False, json: 
     if file := sqlite_path(to):
         to = str(file.absolute())  # a relative path means another file in the configuration
     shown_old, shown_new = mask_secrets(old), mask_secrets(to)
-    copied = asyncio.run(transfer(old, to, shown_old, restart=restart, key=_key(old, to), progress=_Shown().show))
+    with progress_line() as show:
+        copied = asyncio.run(
+            transfer(
+                old,
+                to,
+                shown_old,
+                restart=restart,
+                key=_key(old, to),
+                progress=lambda table, rows: show(f"{table}: {rows} rows"),
+            )
+        )
     print_result(
         {"from": shown_old, "to": shown_new, "tables": copied.tables, "rows": copied.rows},
         f"Copied {counted(copied.rows, 'row')} of {counted(copied.tables, 'table')} and compared each.",
@@ -59,14 +68,3 @@ def _refuse(old: str, new: str) -> None:
             allowed="one on SQLite and one on PostgreSQL. To copy a SQLite store, use palaver backup and restore",
             example=EXAMPLES["migrate"],
         )
-
-
-class _Shown:
-    """Show progress on standard error if it is a terminal."""
-
-    def __init__(self) -> None:
-        self._watched = sys.stderr.isatty()
-
-    def show(self, what: str, rows: int) -> None:
-        if self._watched:
-            print(f"\r\x1b[K{what}: {rows} rows", end="", file=sys.stderr, flush=True)

@@ -4,7 +4,8 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from enum import Enum
 
@@ -81,6 +82,16 @@ def print_facts(facts: Iterable[tuple[str, str]]) -> None:
     _print_table(table)
 
 
+def print_found(
+    fields: Mapping[str, object], titles: Sequence[str], rows: Sequence[Sequence[str]], *, as_json: bool
+) -> None:
+    """Print what was found as JSON or as a table. Without rows there is no table: `ask` has said so."""
+    if as_json:
+        print_json(fields)
+    elif rows:
+        print_rows(titles, rows)
+
+
 def print_rows(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for title in titles:
@@ -139,20 +150,24 @@ def confirm(question: str, example: str, *, yes: bool) -> None:
         raise typer.Exit(1)
 
 
-class Progress:
-    """Show a count on standard error if it is a terminal."""
+@contextmanager
+def progress(what: str) -> Generator[Callable[[int], None]]:
+    """Show a count on standard error if it is a terminal, until the work is done or fails."""
+    with progress_line() as show:
+        yield lambda count: show(f"{count} {what} ")
 
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._watched = sys.stderr.isatty()
 
-    def show(self, count: int) -> None:
-        if self._watched:
-            print(f"\r{count} {self._what} ", end="", file=sys.stderr, flush=True)
+@contextmanager
+def progress_line() -> Generator[Callable[[str], None]]:
+    def show(text: str) -> None:
+        if is_watched:
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
-    def finish(self) -> None:
-        if self._watched:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    is_watched = sys.stderr.isatty()
+    try:
+        yield show
+    finally:
+        show("")
 
 
 def print_error(sentence: str, *, as_json: bool) -> None:

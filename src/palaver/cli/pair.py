@@ -1,13 +1,11 @@
 """`palaver pair`: approve or deny strangers who ask for access."""
 
-import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from palaver.cli import shared_options
-from palaver.cli.output import pick, print_json, print_note, print_result, print_rows
+from palaver.cli.output import pick, print_found, print_note, print_result
 from palaver.cli.shared_options import OPERATOR, Json, StoreOption, ask
 from palaver.commands.formatting import ago
 from palaver.config.loader import load
@@ -37,24 +35,20 @@ def list_strangers(*, store: StoreOption = None, json: Json = False) -> None:
         [],
         nothing="Nobody is asking for access.",
     )
-    if json:
-        print_json({"waiting": [_fields(each) for each in waiting]})
-    elif waiting:
-        now = shared_options.now()
-        print_rows(
-            ("who", "called", "at", "asked", "code expires", "messages"),
-            [
-                (
-                    readable_identity(each.identity),
-                    _name(each),
-                    each.source.account or each.source.platform,
-                    ago(each.asked, now),
-                    ago(each.expires, now),
-                    str(each.kept),
-                )
-                for each in waiting
-            ],
+    now = shared_options.now()
+    rows = [
+        (
+            readable_identity(each.identity),
+            _name(each),
+            each.source.account or each.source.platform,
+            ago(each.asked, now),
+            ago(each.expires, now),
+            str(each.kept),
         )
+        for each in waiting
+    ]
+    titles = ("who", "called", "at", "asked", "code expires", "messages")
+    print_found({"waiting": [_fields(each) for each in waiting]}, titles, rows, as_json=json)
 
 
 _Who = Annotated[str, typer.Argument(help="Their code or account, for example telegram:7.")]
@@ -71,7 +65,7 @@ def approve_stranger(
     name, given = parse_code_or_identity(who), AccessRole.parse(role)
 
     now, by = shared_options.now(), OPERATOR.name
-    scope_of = load(Path(), os.environ).options().scopes.find
+    scope_of = load().options().scopes.find
     approve = pairing.approve(name, given, now, by=by, notice=texts.PAIRED, scope_of=scope_of)
     stranger = ask(store, lambda opened: opened.transact(approve))
     if stranger is None:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from palaver.cli import privacy, shared_options
-from palaver.cli.output import pick, print_facts, print_heading, print_json, print_note, print_rows
+from palaver.cli.output import pick, print_facts, print_found, print_heading, print_json, print_note, print_rows
 from palaver.cli.shared_options import OPERATOR, After, Json, Limit, StoreOption, ask
 from palaver.commands.formatting import ago
 from palaver.model.access import Grant, describe_grant_place
@@ -54,15 +54,12 @@ def list_people(
         nothing="There are no people yet.",
     )
     follows = found[-1].id if len(found) == limit else None
-    if json:
-        print_json({"people": [_fields(person) for person in found], "after": follows})
-        return
     now = shared_options.now()
     accounts = [", ".join(readable_identity(account.identity) for account in each.identities) for each in found]
     rows = [(each.id, _name(each), of, ago(each.since, now)) for each, of in zip(found, accounts, strict=True)]
-    if rows:
-        print_rows(("person", "name", "accounts", "since"), rows)
-    if follows:
+    fields = {"people": [_fields(person) for person in found], "after": follows}
+    print_found(fields, ("person", "name", "accounts", "since"), rows, as_json=json)
+    if follows and not json:
         print_note(f"For more, use --after {follows}")
 
 

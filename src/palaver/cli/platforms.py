@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from palaver.cli.loop import run
-from palaver.cli.output import FAILED, print_json, print_line, print_rows, print_verdict
+from palaver.cli.output import FAILED, print_found, print_json, print_line, print_rows, print_verdict
 from palaver.cli.shared_options import Json, StoreOption, ask, now
 from palaver.commands.formatting import ago
 from palaver.config.loader import load, load_with_sources
@@ -54,13 +54,9 @@ def platforms(context: typer.Context, *, store: StoreOption = None, json: Json =
 def list_platforms(*, json: Json = False) -> None:
     known = known_platforms()
     found = [(name, known[name].title, abilities_of(name)) for name in installed_platforms()]
-    if json:
-        rows = [{"name": name, "title": title, "can": can and [*can]} for name, title, can in found]
-        print_json({"platforms": rows})
-    else:
-        unknown = "see its documentation"
-        shown = [(name, title, unknown if can is None else ", ".join(can)) for name, title, can in found]
-        print_rows(("platform", "name", "can do"), shown)
+    fields = [{"name": name, "title": title, "can": can and [*can]} for name, title, can in found]
+    rows = [(name, title, "see its documentation" if can is None else ", ".join(can)) for name, title, can in found]
+    print_found({"platforms": fields}, ("platform", "name", "can do"), rows, as_json=json)
 
 
 @value(kw_only=False)
@@ -127,7 +123,7 @@ async def _served(store: Store) -> list[AccountHealth]:
 
 
 def _configured() -> Sequence[AccountHealth]:
-    accounts = load(Path.cwd(), os.environ).accounts
+    accounts = load(Path.cwd()).accounts
     return [AccountHealth(platform=platform, account=account) for platform, account, _ in accounts]
 
 

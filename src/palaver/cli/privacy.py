@@ -1,6 +1,5 @@
 """`palaver people export`, `forget`, `receipts` and `verify`."""
 
-import os
 from dataclasses import asdict
 from glob import escape
 from pathlib import Path
@@ -9,17 +8,17 @@ from typing import Annotated
 import typer
 
 from palaver.cli import shared_options
-from palaver.cli.export import Plain, blob_store, cannot_use, note_missing, open_output
+from palaver.cli.export import Plain, blob_store, cannot_use, note_missing, open_output, refuse_existing
 from palaver.cli.output import (
-    Progress,
     confirm,
     pick,
     print_facts,
+    print_found,
     print_json,
     print_line,
     print_note,
     print_result,
-    print_rows,
+    progress,
 )
 from palaver.cli.shared_options import (
     LARGEST_NUMBER,
@@ -76,7 +75,7 @@ def export_everything(
     contents, vault = FileContents(blob_store()), None if plain else vault_of(store_url(store))
 
     async def export(opened: Store) -> int:
-        lines, outputs = 0, await find_outputs(opened, load(Path(), os.environ).data_dir)
+        lines, outputs = 0, await find_outputs(opened, load().data_dir)
         with open_output(output, force=force, example=EXAMPLES["export"], vault=vault) as file:
             async for line in export_person(opened.database, stored_identity(person), contents, outputs):
                 file.write(line)
@@ -108,7 +107,8 @@ def forget_person(
     json: Json = False,
 ) -> None:
     name = stored_identity(person)
-    _refuse_existing(receipt)
+    if receipt:
+        refuse_existing(Path(receipt), EXAMPLES["forget"], allowed="a new name")
     found = ask(store, lambda opened: opened.erasures.preview(name))
     if not json:
         _print_found(found)
@@ -118,29 +118,21 @@ def forget_person(
         return
     who = ", ".join(map(readable_identity, found.identities))
     confirm(f"Permanently delete everything about {who}?", EXAMPLES["forget"], yes=yes)
-    progress = Progress("rows deleted")
 
     async def forget(opened: Store) -> ErasureProgress:
-        opened.erasures = with_outside(opened, load(Path(), os.environ).data_dir)
+        opened.erasures = with_outside(opened, load().data_dir)
         # By the database's time: by a clock that is ahead, the workers of running turns would look dead.
         now = await store_time(opened.database, shared_options.now())
         asked = opened.erasures.request(name, now, by="operator", keeps_access=keep_access)
         number = await opened.transact(asked)
-        done = await opened.erasures.run(
-            number, now, blobs=blob_store(), progress=lambda so_far: progress.show(so_far.total())
-        )
+        done = await opened.erasures.run(number, now, blobs=blob_store(), progress=lambda so_far: show(so_far.total()))
         if done.done and receipt:
             await _write_receipt(opened, number, receipt, force=False)
         return done
 
-    outcome = ask(store, forget)
-    progress.finish()
+    with progress("rows deleted") as show:
+        outcome = ask(store, forget)
     _report(outcome, found, receipt, _backups(store), as_json=json)
-
-
-def _refuse_existing(receipt: str) -> None:
-    if receipt and Path(receipt).exists():
-        raise BadArgument("This file already exists:", found=receipt, allowed="a new name", example=EXAMPLES["forget"])
 
 
 def _print_found(found: ErasurePreview) -> None:
@@ -162,7 +154,7 @@ def _backups(store: str | None) -> list[str]:
     if file is None:
         return []
     copies = (each for each in file.parent.glob(f"{escape(file.name)}.*-*") if is_copy(each, file))
-    return sorted(map(str, (*copies, *backups_that_hold(backup_folder(load(Path(), os.environ))))))
+    return sorted(map(str, (*copies, *backups_that_hold(backup_folder(load())))))
 
 
 def _report(
@@ -215,15 +207,10 @@ def list_receipts(
         ask(store, lambda opened: _write_receipt(opened, number, output, force=force))
         return
     found = ask(store, lambda opened: opened.read(erasures()), [], nothing="No person has been deleted yet.")
-    if json:
-        names = ("erasure", "asked", "ended", "by")
-        print_json({"erasures": [dict(zip(names, each, strict=True)) for each in found]})
-    elif found:
-        now = shared_options.now()
-        print_rows(
-            ("receipt", "asked", "done", "by"),
-            [(str(no), ago(asked, now), ago(ended, now) if ended else "not yet", by) for no, asked, ended, by in found],
-        )
+    fields = [dict(zip(("erasure", "asked", "ended", "by"), each, strict=True)) for each in found]
+    now = shared_options.now()
+    rows = [(str(no), ago(asked, now), ago(ended, now) if ended else "not yet", by) for no, asked, ended, by in found]
+    print_found({"erasures": fields}, ("receipt", "asked", "done", "by"), rows, as_json=json)
 
 
 def verify_file(
@@ -236,16 +223,13 @@ def verify_file(
     if isinstance(found, int):
         print_result({"lines": found, "whole": True}, f"Complete and unchanged: {found} lines.", as_json=json)
         return
-    progress = Progress("rows checked")
 
     async def look(opened: Store) -> tuple[Receipt, Verification]:
         receipt = read_receipt(found, await opened.transact(load_digests()))
-        return receipt, await verify(
-            opened.database, opened.search, receipt, blobs=blob_store(), progress=progress.show
-        )
+        return receipt, await verify(opened.database, opened.search, receipt, blobs=blob_store(), progress=show)
 
-    receipt, verdict = ask(store, look)
-    progress.finish()
+    with progress("rows checked") as show:
+        receipt, verdict = ask(store, look)
     _print_verdict(receipt, verdict, as_json=json)
     if not verdict.holds:
         raise typer.Exit(1)

@@ -1,17 +1,15 @@
 """`palaver processes`: list background processes, read their output, kill them. Works without a gateway, too."""
 
 import asyncio
-import os
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from palaver.cli import shared_options
-from palaver.cli.output import pick, print_json, print_note, print_result, print_rows
+from palaver.cli.output import pick, print_found, print_json, print_note, print_result
 from palaver.cli.shared_options import OPERATOR, Json, Limit, StoreOption, ask, filled, find
 from palaver.commands.formatting import ago
 from palaver.config.loader import load
@@ -62,12 +60,10 @@ def list_processes(
 ) -> None:
     nothing = "No process is running." if live else "There are no processes."
     found = ask(store, lambda opened: _list(opened, session, limit, live_only=live), [], nothing=nothing)
-    if json:
-        print_json({"processes": [pick(each.process, _FIELDS) for each in found]})
-    elif found:
-        now = shared_options.now()
-        titles = ("process", "state", "started", "output", "host", "command")
-        print_rows(titles, [_row(each.process, ago(each.process.started, now)) for each in found])
+    now = shared_options.now()
+    fields = {"processes": [pick(each.process, _FIELDS) for each in found]}
+    rows = [_row(each.process, ago(each.process.started, now)) for each in found]
+    print_found(fields, ("process", "state", "started", "output", "host", "command"), rows, as_json=json)
 
 
 def _row(process: Process, started: str) -> tuple[str, ...]:
@@ -83,7 +79,7 @@ async def _list(store: Store, session: str, limit: int, *, live_only: bool) -> l
 
 
 async def _home(store: Store) -> ProcessHome | None:
-    return await find_home(store, load(Path(), os.environ).data_dir)
+    return await find_home(store, load().data_dir)
 
 
 def _observed(process: Process, home: ProcessHome | None) -> tuple[Process, ProcessDirectory | None]:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from palaver.cli import shared_options
-from palaver.cli.output import print_json, print_note, print_result, print_rows
+from palaver.cli.output import print_found, print_note, print_result
 from palaver.cli.shared_options import Json, StoreOption, ask
 from palaver.cli.up import configuration
 from palaver.commands.formatting import ago
@@ -78,14 +78,9 @@ def tenants(*, store: StoreOption = None, json: Json = False) -> None:
         return [(name, newest.get(name), await opened.read(opened.relayed.count_waiting(name))) for name in names]
 
     found = ask(store, load, [], nothing="This gateway has no tenants. Add them to relay.tenants in the configuration.")
-    if json:
-        rows = [{"tenant": name, "joined": key and key.created, "waiting": waiting} for name, key, waiting in found]
-        print_json({"tenants": rows})
-    elif found:
-        print_rows(
-            ("tenant", "joined", "waiting"),
-            [(name, ago(key.created, now) if key else "no", str(waiting)) for name, key, waiting in found],
-        )
+    fields = [{"tenant": name, "joined": key and key.created, "waiting": waiting} for name, key, waiting in found]
+    rows = [(name, ago(key.created, now) if key else "no", str(waiting)) for name, key, waiting in found]
+    print_found({"tenants": fields}, ("tenant", "joined", "waiting"), rows, as_json=json)
 
 
 @app.command("revoke", help=f"Revoke the keys and codes of a tenant.\n\n{EXAMPLES['revoke']}")

@@ -1,12 +1,9 @@
 """`palaver restore`: put a backup into an empty place."""
 
-import os
-from pathlib import Path
-
 import typer
 
 from palaver.cli.backup import Archive, KeyFile, backup_key
-from palaver.cli.output import Progress, print_line, print_result
+from palaver.cli.output import print_line, print_result, progress
 from palaver.cli.shared_options import Json
 from palaver.config.loader import load
 from palaver.config.paths import DATABASE
@@ -23,17 +20,16 @@ app = typer.Typer(rich_markup_mode=None)
 
 @app.command("restore", help=f"Restore a backup into the data directory, which must be empty.\n\n{EXAMPLES['restore']}")
 def restore_backup(file: Archive, *, key_file: KeyFile = None, json: Json = False) -> None:
-    config = load(Path(), os.environ)
+    config = load()
     place, database = config.data_dir, sqlite_path(config.store)
     if database is None or database.absolute() != (place / DATABASE).absolute():
         raise StoreError(
             f"the configured store is not {place / DATABASE}: restore with PALAVER_STORE={place / DATABASE}, then move"
             " the database"
         )
-    progress = Progress("files restored")
     key = backup_key(key_file)
-    manifest = restore(file.absolute(), place, key, progress=progress.show)
-    progress.finish()
+    with progress("files restored") as show:
+        manifest = restore(file.absolute(), place, key, progress=show)
     made = f"{manifest.made:%Y-%m-%d %H:%M:%S} UTC"
     done = f"Restored {place} as of {made}, with {counted(len(manifest.files), 'file')}."
     fields = {"place": place, "made": manifest.made, "schema": manifest.schema, "files": len(manifest.files)}

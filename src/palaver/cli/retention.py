@@ -1,14 +1,11 @@
 """`palaver retention`: show and delete what is over its age, count or size."""
 
-import os
-from pathlib import Path
-
 import typer
 
 from palaver.cli import shared_options
 from palaver.cli.delete import wipe
 from palaver.cli.export import blob_store
-from palaver.cli.output import Progress, confirm, print_json, print_line, print_rows
+from palaver.cli.output import confirm, print_json, print_line, print_rows, progress
 from palaver.cli.shared_options import Json, StoreOption, Yes, ask
 from palaver.config.loader import load
 from palaver.model.attachment import format_size
@@ -47,15 +44,14 @@ def run(*, yes: Yes = False, store: StoreOption = None, json: Json = False) -> N
     total = sum(each.items for each in found)
     if total:
         confirm(f"Permanently delete {counted(total, 'item')}?", EXAMPLES["run"], yes=yes)
-    progress = Progress("items deleted")
 
     async def carry_out(opened: Store) -> list[Expired]:
-        gone = await _retention(opened).run(_rules(), shared_options.now(), progress=progress.show)
+        gone = await _retention(opened).run(_rules(), shared_options.now(), progress=show)
         await wipe(opened)
         return gone
 
-    gone = ask(store, carry_out) if total else []
-    progress.finish()
+    with progress("items deleted") as show:
+        gone = ask(store, carry_out) if total else []
     if json:
         print_json({"deleted": [{"class": each.kind.value, "items": each.items} for each in gone]})
     elif gone:
@@ -71,7 +67,7 @@ def _retention(store: Store) -> Retention:
 
 
 def _rules() -> RetentionRules:
-    return load(Path(), os.environ).retention.rules()
+    return load().retention.rules()
 
 
 def _print(found: list[Expired]) -> None:

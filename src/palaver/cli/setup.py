@@ -122,7 +122,7 @@ def _content(file: Path) -> str:
     """Return the file's content; raise MalformedConfig if it is not valid."""
     if not exists(file):
         return ""
-    load(Path.cwd(), os.environ)
+    load(Path.cwd())
     return file.read_bytes().decode("utf-8-sig")
 
 
@@ -163,7 +163,7 @@ def _confirm_replace(file: Path, what: str, *, there: bool, yes: bool) -> None:
 def _write_account(file: Path, before: str, draft: AccountDraft, owner: str) -> None:
     """Write the account and the grant of its owner."""
     after = replace_value(before, draft.path, draft.fields)
-    load(Path.cwd(), os.environ, draft=after)  # before anything is replaced
+    load(Path.cwd(), draft=after)  # before anything is replaced
     for name, secret in draft.files.items():
         replace_file(file.parent / name, f"{secret}\n", private=True)
     replace_file(file, after)
@@ -220,7 +220,7 @@ def _write(file: Path, before: str, plan: AgentPlan) -> None:
     after = replace_value(before, ("agent",), plan.fields())
     if plan.timezone:
         after = replace_value(after, ("timezone",), plan.timezone)
-    load(Path.cwd(), os.environ, draft=after)  # before anything is replaced
+    load(Path.cwd(), draft=after)  # before anything is replaced
     if plan.key and plan.key_file and not Path(plan.key_file).is_absolute():
         replace_file(file.parent / plan.key_file, f"{plan.key}\n", private=True)
     replace_file(file, after)

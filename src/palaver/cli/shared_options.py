@@ -4,9 +4,9 @@ import asyncio
 import os
 import socket
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, TypeVar
 from zoneinfo import ZoneInfo
 
@@ -191,7 +191,7 @@ def store_url(option: str | None) -> str:
         return named
     from palaver.config.loader import load  # noqa: PLC0415 - slow to import, and often not needed
 
-    return load(Path(), os.environ).store
+    return load().store
 
 
 def vault_of(url: str) -> "Vault | None":
@@ -202,7 +202,7 @@ def vault_of(url: str) -> "Vault | None":
     from palaver.config.loader import load  # noqa: PLC0415 - slow to import, and often not needed
     from palaver.gateway.vault import find_vault  # noqa: PLC0415 - slow to import, and often not needed
 
-    return find_vault(load(Path(), os.environ).model_copy(update={"store": url}))
+    return find_vault(load().model_copy(update={"store": url}))
 
 
 def database_key(url: str) -> bytes | None:
@@ -226,15 +226,16 @@ def find_zone(name: str = "") -> ZoneInfo:
         return parse_zone(name)
     from palaver.config.loader import load  # noqa: PLC0415 - slow to import, and often not needed
 
-    return load(Path(), os.environ).timezone
+    return load().timezone
 
 
-def span(option: str, text: str, example: str) -> timedelta:
-    """Parse `90d`, `12w` or `36h`; a number alone means days."""
+def long_ago(option: str, text: str, example: str) -> datetime:
+    """Return the time that is `90d`, `12w` or `36h` ago; a number alone means days."""
     age = parse_age(text)
-    if age is None:
-        raise BadArgument(f"{option} cannot be", found=text, allowed="30m, 36h, 90d, 12w or 2y", example=example)
-    return age
+    with suppress(OverflowError):
+        if age is not None:
+            return now() - age
+    raise BadArgument(f"{option} cannot be", found=text, allowed="30m, 36h, 90d, 12w or 2y", example=example)
 
 
 def moment(option: str, text: str, example: str, zone_name: str = "") -> datetime | None:

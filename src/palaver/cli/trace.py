@@ -1,5 +1,6 @@
 """`palaver trace`: show what happened to a message, and settle unclear sends."""
 
+import re
 from datetime import datetime, timedelta
 from typing import Annotated
 
@@ -64,8 +65,8 @@ async def _traces(store: Store, message: str, limit: int) -> list[Trace]:
 
 
 async def _settle(store: Store, message: str, *, delivered: bool, again: bool) -> None:
-    kind, _, text = message.partition(":")
-    if delivered == again or kind != "out" or not text.removeprefix("-").isdecimal():
+    named = re.fullmatch(r"out:(-?[0-9]{1,18})", message)
+    if delivered == again or named is None:
         raise BadArgument(
             "Choose one send and one outcome, not",
             found=message if delivered != again else "--delivered --again",
@@ -73,7 +74,7 @@ async def _settle(store: Store, message: str, *, delivered: bool, again: bool) -
             example="palaver trace out:7168 --delivered",
         )
     state = OutboxState.DELIVERED if delivered else OutboxState.DUE
-    if not await store.transact(outbox.settle_unclear(int(text), state, shared_options.now())):
+    if not await store.transact(outbox.settle_unclear(int(named[1]), state, shared_options.now())):
         raise StoreError(
             f"{message} is not an unclear send, so there is nothing to settle. See palaver trace {message}"
         )

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from palaver.cli import shared_options
-from palaver.cli.output import print_json, print_rows
+from palaver.cli.output import print_found
 from palaver.cli.shared_options import OPERATOR, Json, Since, StoreOption, Until, ZoneName, ask, find_zone, moment
 from palaver.model.session import UsageTotal
 from palaver.store.people import usage
@@ -38,14 +38,9 @@ def show_usage(
         {},
         nothing="No usage in this period.",
     )
-    if json:
-        print_json({by.value: [{by.value: str(name), **asdict(spent)} for name, spent in found.items()]})
-        return
-    if found:
-        print_rows(
-            (by.value, "turns", "tokens in", "cached", "tokens out", "cost"),
-            [(str(name) or by.unnamed, *_columns(spent)) for name, spent in found.items()],
-        )
+    fields = {by.value: [{by.value: str(name), **asdict(spent)} for name, spent in found.items()]}
+    rows = [(str(name) or by.unnamed, *_columns(spent)) for name, spent in found.items()]
+    print_found(fields, (by.value, "turns", "tokens in", "cached", "tokens out", "cost"), rows, as_json=json)
 
 
 def _columns(spent: UsageTotal) -> tuple[str, ...]:

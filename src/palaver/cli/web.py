@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from palaver.cli import shared_options
-from palaver.cli.output import pick, print_json, print_note, print_result, print_rows
+from palaver.cli.output import pick, print_found, print_note, print_result
 from palaver.cli.shared_options import LARGEST_NUMBER, Json, StoreOption, ask
 from palaver.cli.up import configuration
 from palaver.commands.formatting import ago
@@ -63,26 +63,22 @@ def list_tokens(*, store: StoreOption = None, json: Json = False) -> None:
         return [key for kind in kinds for key in await opened.read(api_tokens.list_valid(kind, now))]
 
     found = ask(store, load, [], nothing="There are no tokens and nobody is logged in.")
-    if json:
-        print_json({"tokens": [_fields(key) for key in found]})
-    elif found:
-        print_rows(
-            ("number", "kind", "name", "scopes", "for", "profile", "made", "last used", "ends"),
-            [
-                (
-                    str(key.number),
-                    key.kind.value,
-                    key.name,
-                    " ".join(sorted(key.rights)),
-                    key.identity or "owner",
-                    key.profile or "by rule",
-                    ago(key.created, now),
-                    ago(key.last_used, now),
-                    ago(key.expires, now) if key.expires else "never",
-                )
-                for key in found
-            ],
+    rows = [
+        (
+            str(key.number),
+            key.kind.value,
+            key.name,
+            " ".join(sorted(key.rights)),
+            key.identity or "owner",
+            key.profile or "by rule",
+            ago(key.created, now),
+            ago(key.last_used, now),
+            ago(key.expires, now) if key.expires else "never",
         )
+        for key in found
+    ]
+    titles = ("number", "kind", "name", "scopes", "for", "profile", "made", "last used", "ends")
+    print_found({"tokens": [_fields(key) for key in found]}, titles, rows, as_json=json)
 
 
 @tokens.command("create", help=f"Create a token for a program. It is shown once.\n\n{EXAMPLES['create']}")

@@ -94,7 +94,7 @@ def _unlinked(unlinked: Unlinked) -> str:
 
 
 def require_direct_chat(invocation: Invocation, context: CommandContext) -> None:
-    """Refuse in a chat where others would read the account names."""
+    """Refuse in a chat where others would read the account names, or where somebody has talked."""
     source = context.received.inbound.source
     if source.chat_kind != DM or source.participant is None:
         raise direct_chat_only(f"/{invocation.command.name}", source.chat_kind)
@@ -224,8 +224,8 @@ def _describe_link(theirs: Party, session: Session | None) -> str:
 
 
 @transaction
-def preview(store: Store, _invocation: Invocation, context: CommandContext) -> Statements[str]:
-    _require_direct_chat(context)
+def preview(store: Store, invocation: Invocation, context: CommandContext) -> Statements[str]:
+    require_direct_chat(invocation, context)
     own, shared = yield from store.erasures.count_sessions(context.principal.name)
     accounts = ", ".join(sorted(map(readable_identity, context.principal.identities)))
     parts = [f"{counted(own, 'conversation')} that nobody else joined"] if own else []
@@ -242,18 +242,11 @@ def preview(store: Store, _invocation: Invocation, context: CommandContext) -> S
     "forget", "Permanently delete everything stored about you", "/forget", YES, role=AccessRole.GUEST, preview=preview
 )
 @transaction
-def forget(store: Store, _invocation: Invocation, context: CommandContext) -> Statements[str]:
-    _require_direct_chat(context)
+def forget(store: Store, invocation: Invocation, context: CommandContext) -> Statements[str]:
+    require_direct_chat(invocation, context)
     command = str(context.received.number)
     yield from store.erasures.request(context.principal.name, context.now, by="the person", answer=command)
     return (
         "Everything stored about you is being deleted, including this conversation and what you send in the next "
         "moments. This is the last message about it."
     )
-
-
-def _require_direct_chat(context: CommandContext) -> None:
-    """Do not show in a group where somebody has talked."""
-    kind = context.received.inbound.source.chat_kind
-    if kind != DM:
-        raise direct_chat_only("/forget", kind)

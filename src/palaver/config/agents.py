@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, ConfigDict, Discriminator, Field, SecretStr, Tag, model_validator
 
-from palaver.config.types import Duration, Section, Syntax, Tokens, reveal
+from palaver.config.types import Duration, Headers, MaybeKey, Section, Syntax, Tokens, reveal
 from palaver.model.errors import InvalidInput
 from palaver.protocols.entry_points import find_plugins
 
@@ -28,6 +28,16 @@ def web_address(text: str) -> str:
     return text
 
 
+Environment = Annotated[
+    Mapping[str, SecretStr], Syntax("a section of variables and values", "{OPENAI_API_KEY: '${OPENAI_API_KEY}'}")
+]
+BaseUrl = Annotated[
+    str | None,
+    AfterValidator(lambda text: text and web_address(text)),
+    Syntax("a web address", "http://127.0.0.1:11434/v1"),
+]
+
+
 class ProgramAgentConfig(Section):
     name: Literal["program"] = Field(default="program", description="A program that speaks JSON lines.")
     command: Annotated[
@@ -36,10 +46,9 @@ class ProgramAgentConfig(Section):
     folder: Annotated[Path | None, Syntax(f"a folder, {_WHERE}", "~/agent")] = Field(
         default=None, description="Run it in this folder. Default: the home directory."
     )
-    environment: Annotated[
-        Mapping[str, SecretStr],
-        Syntax("a section of variables and values", "{OPENAI_API_KEY: '${OPENAI_API_KEY}'}"),
-    ] = Field(default={}, description="Pass these variables to the program, besides harmless ones such as `PATH`.")
+    environment: Environment = Field(
+        default={}, description="Pass these variables to the program, besides harmless ones such as `PATH`."
+    )
     processes: int = Field(default=1, ge=1, le=1_000, description="Run at most this many processes.")
     per_turn: bool = Field(default=False, description="Whether to start a process for each turn.")
 
@@ -55,10 +64,9 @@ class AcpAgentConfig(Section):
     folder: Annotated[Path | None, Syntax(f"a folder, {_WHERE}", "~/project")] = Field(
         default=None, description="It works in this folder. Default: the home directory."
     )
-    environment: Annotated[
-        Mapping[str, SecretStr],
-        Syntax("a section of variables and values", "{OPENAI_API_KEY: '${OPENAI_API_KEY}'}"),
-    ] = Field(default={}, description="Pass these variables to the program, besides harmless ones such as `PATH`.")
+    environment: Environment = Field(
+        default={}, description="Pass these variables to the program, besides harmless ones such as `PATH`."
+    )
 
     def facts(self) -> dict[str, Any]:
         return {**dict(self), "environment": reveal(self.environment)}
@@ -69,10 +77,7 @@ class HttpAgentConfig(Section):
     url: Annotated[str, AfterValidator(web_address), Syntax("a web address", "https://agents.example.org/answer")] = (
         Field(repr=False, description="Post requests to this address.")
     )
-    headers: Annotated[
-        Mapping[str, SecretStr],
-        Syntax("a section of headers and values", "{Authorization: 'Bearer ${AGENT_TOKEN}'}"),
-    ] = Field(default={}, description="Send these headers with every request.")
+    headers: Headers = Field(default={}, description="Send these headers with every request.")
     timeout: Duration = Field(
         default=timedelta(minutes=2),
         ge=timedelta(seconds=1),
@@ -166,15 +171,11 @@ class FallbackConfig(Section):
     """A model that answers while those before it fail."""
 
     model: Annotated[ModelName, _A_MODEL] = Field(description="Which model answers.")
-    key: Annotated[SecretStr | None, Syntax("the key, from an environment variable", "${OPENAI_API_KEY}")] = Field(
-        default=None, description="The API key. Default: that of the agent, for the same provider."
-    )
+    key: MaybeKey = Field(default=None, description="The API key. Default: that of the agent, for the same provider.")
     key_file: MaybeFile = Field(default=None, description="Read the key from this file instead of `key`.")
-    base_url: Annotated[
-        str | None,
-        AfterValidator(lambda text: text and web_address(text)),
-        Syntax("a web address", "http://127.0.0.1:11434/v1"),
-    ] = Field(default=None, description="Use this server. Default: that of the agent, for the same provider.")
+    base_url: BaseUrl = Field(
+        default=None, description="Use this server. Default: that of the agent, for the same provider."
+    )
     max_tokens: Tokens = Field(default=None, description="Limit one answer to this many tokens.")
     context_window: Tokens = Field(
         default=None, description="The size of the context in tokens, if Palaver does not know the model."
@@ -205,15 +206,11 @@ class ModelAgentConfig(Section):
         tuple[FallbackConfig, ...],
         Syntax("a list of models, each as provider:model or a section", '["openai:gpt-5-nano"]'),
     ] = Field(default=(), description="Models that answer, in this order, while `model` fails.")
-    key: Annotated[SecretStr | None, Syntax("the key, from an environment variable", "${OPENAI_API_KEY}")] = Field(
-        default=None, description="Your API key."
-    )
+    key: MaybeKey = Field(default=None, description="Your API key.")
     key_file: MaybeFile = Field(default=None, description="Read the key from this file instead of `key`.")
-    base_url: Annotated[
-        str | None,
-        AfterValidator(lambda text: text and web_address(text)),
-        Syntax("a web address", "http://127.0.0.1:11434/v1"),
-    ] = Field(default=None, description="Use this server, which must be compatible with the provider's API.")
+    base_url: BaseUrl = Field(
+        default=None, description="Use this server, which must be compatible with the provider's API."
+    )
     instructions: MaybeText = Field(default=None, description="Instructions for the model.")
     instructions_file: MaybeFile = Field(default=None, description="Read more instructions from this file.")
     temperature: Annotated[Annotated[float, Field(ge=0, le=2)] | None, Syntax("a number, from 0 to 2", "0.7")] = Field(

@@ -40,7 +40,7 @@ class Loaded:
     """Valid settings that should be improved."""
 
 
-def load(cwd: Path, environ: Mapping[str, str], *, draft: str | None = None) -> Config:
+def load(cwd: Path = Path(), environ: Mapping[str, str] = os.environ, *, draft: str | None = None) -> Config:
     """Load the configuration of a process in `cwd`, as `load_with_sources` does; import nothing that it names."""
     return load_with_sources(cwd, environ, draft=draft).config
 

@@ -12,7 +12,6 @@ from pydantic import AfterValidator, Field, PrivateAttr
 
 from palaver.config.accounts import Accounts, Hooks
 from palaver.config.agents import AgentConfig, EchoAgentConfig, MaybeFile, MaybeText, web_address
-from palaver.config.backup import BackupConfig
 from palaver.config.encryption import EncryptionConfig
 from palaver.config.instructions import PlaceInstructions
 from palaver.config.limits import LimitsConfig
@@ -29,7 +28,7 @@ from palaver.config.quotas import (
 from palaver.config.relay import RelayConfig
 from palaver.config.retention import RetentionConfig
 from palaver.config.tools import ToolNames, ToolsConfig
-from palaver.config.types import Duration, Folder, Port, Section, Syntax, Url, WakeWords, Zone
+from palaver.config.types import Duration, DurationOrOff, Folder, Port, Section, Syntax, Url, WakeWords, Zone
 from palaver.config.voice import VoiceConfig
 from palaver.config.web import WebConfig
 from palaver.engine.options import Options
@@ -87,6 +86,19 @@ class JobsConfig(Section):
         le=timedelta(days=1),
         description="Stop a script after this long.",
     )
+
+
+class BackupConfig(Section):
+    every: DurationOrOff = Field(
+        default=None,
+        ge=timedelta(minutes=10),
+        le=timedelta(days=365),
+        description="Make a backup this often while the gateway runs.",
+    )
+    folder: Annotated[Path | None, Syntax("a folder, absolute or relative to this file", "~/palaver-backups")] = Field(
+        default=None, description="Where backups go. Default: the folder backups in the data directory."
+    )
+    keep: int = Field(default=7, ge=1, le=10_000, description="Keep this many backups, the newest.")
 
 
 class PrivacyConfig(Section):

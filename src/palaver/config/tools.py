@@ -7,7 +7,6 @@ from typing import Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
-    BeforeValidator,
     Field,
     PlainSerializer,
     SecretStr,
@@ -16,13 +15,24 @@ from pydantic import (
 )
 
 from palaver.config.terminal import TerminalConfig
-from palaver.config.types import Duration, MaybeName, Section, Syntax, Variables, as_pydantic_error, reveal, words_text
+from palaver.config.types import (
+    OFF,
+    Duration,
+    Headers,
+    MaybeName,
+    Section,
+    Syntax,
+    Variables,
+    as_pydantic_error,
+    from_names,
+    reveal,
+    words_text,
+)
 from palaver.model.access import AccessRole
 from palaver.model.errors import BadArgument
 from palaver.model.tools import ALL_TOOLS, ApprovalMode, ToolRules
 
 _USUAL = ToolRules()
-_OFF = "off"
 _SERVER = re.compile(r"[a-z0-9][a-z0-9-]{0,19}", re.ASCII)
 _PATTERN = re.compile(r"[A-Za-z0-9_*-]{1,64}", re.ASCII)
 _SECOND, _DAY = timedelta(seconds=1), timedelta(days=1)
@@ -34,22 +44,11 @@ def _pattern(name: str) -> str:
     return name
 
 
-def _names(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    names = frozenset[str]() if value == _OFF else frozenset(name.strip() for name in value.split(","))
-    return frozenset(map(_pattern, names))
-
-
 ToolNames = Annotated[
     frozenset[str],
-    BeforeValidator(_names),
+    from_names(_pattern),
     PlainSerializer(words_text),
-    Syntax(f"tool names separated by commas, with * for anything; or all or {_OFF}", "search, notes__*"),
-]
-Headers = Annotated[
-    Mapping[str, SecretStr],
-    Syntax("a section of headers and values", "{Authorization: 'Bearer ${AGENT_TOKEN}'}"),
+    Syntax(f"tool names separated by commas, with * for anything; or all or {OFF}", "search, notes__*"),
 ]
 Words = Annotated[tuple[str, ...], Syntax("a list of strings", '["serve"]')]
 Leaves = Annotated[

@@ -3,11 +3,11 @@
 from datetime import timedelta
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field, SecretStr, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from palaver.config.agents import web_address
 from palaver.config.tools import Words
-from palaver.config.types import Duration, MaybeName, Section, Syntax, as_pydantic_error
+from palaver.config.types import Duration, MaybeKey, MaybeName, Section, Syntax, as_pydantic_error
 from palaver.model.errors import BadArgument
 
 _OPENAI = "https://api.openai.com/v1"
@@ -21,9 +21,7 @@ class _ServiceConfig(Section):
     url: Annotated[str, AfterValidator(web_address), Syntax("a web address", "http://127.0.0.1:8000/v1")] = Field(
         default=_OPENAI, description="Use this service, which must have OpenAI's audio endpoints."
     )
-    key: Annotated[SecretStr | None, Syntax("the key, from an environment variable", "${OPENAI_API_KEY}")] = Field(
-        default=None, repr=False, description="Your API key."
-    )
+    key: MaybeKey = Field(default=None, repr=False, description="Your API key.")
     command: Command = Field(default=(), description="Run this program instead of a service.")
     timeout: Duration = Field(
         default=timedelta(minutes=1), ge=_SECOND, le=_HOUR, description="Give up after this long."

@@ -5,68 +5,50 @@ from datetime import timedelta
 from typing import Annotated, Self
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
+from pydantic import Field, PlainSerializer, model_validator
 
-from palaver.config.types import Duration, Section, Syntax, as_pydantic_error, words_text
+from palaver.config.types import (
+    OFF,
+    Duration,
+    Section,
+    Syntax,
+    as_pydantic_error,
+    from_names,
+    from_text,
+    to_text,
+    words_text,
+)
 from palaver.model.errors import BadArgument
 
 LOOPBACK = "127.0.0.1"
-_OFF = "off"
 _PUBLIC = "https://palaver.example.org"
 
 
-def _host(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    return LOOPBACK if value == "localhost" else str(ipaddress.ip_address(value.strip("[]")))
+def _host(text: str) -> str:
+    return LOOPBACK if text == "localhost" else str(ipaddress.ip_address(text.strip("[]")))
 
 
-def _public_url(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    if value == _OFF:
-        return None
-    parts = urlsplit(value)
+def _public_url(text: str) -> str:
+    parts = urlsplit(text)
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username or parts.path.strip("/"):
-        raise ValueError(value)
+        raise ValueError(text)
     return f"{parts.scheme}://{parts.netloc.lower()}"
 
 
-def _public_text(url: str | None) -> str:
-    return url or _OFF
+def _proxy(text: str) -> str:
+    return str(ipaddress.ip_network(text, strict=False))
 
 
-def _origins(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    if value == _OFF:
-        return frozenset[str]()
-    found = frozenset(_public_url(part.strip()) for part in value.split(","))
-    if None in found:
-        raise ValueError(value)
-    return found
-
-
-def _proxies(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    if value == _OFF:
-        return frozenset[str]()
-    return frozenset(str(ipaddress.ip_network(part.strip(), strict=False)) for part in value.split(","))
-
-
-Host = Annotated[
-    str, BeforeValidator(_host), Syntax("an address of this machine: 127.0.0.1, ::1, 0.0.0.0, …", LOOPBACK)
-]
+Host = Annotated[str, from_text(_host), Syntax("an address of this machine: 127.0.0.1, ::1, 0.0.0.0, …", LOOPBACK)]
 PublicUrl = Annotated[
     str | None,
-    BeforeValidator(_public_url),
-    PlainSerializer(_public_text),
-    Syntax(f"http:// or https:// and a name, without a path, or {_OFF}", _PUBLIC),
+    from_text(_public_url, OFF),
+    to_text(str),
+    Syntax(f"http:// or https:// and a name, without a path, or {OFF}", _PUBLIC),
 ]
 Proxies = Annotated[
     frozenset[str],
-    BeforeValidator(_proxies),
+    from_names(_proxy),
     PlainSerializer(words_text),
     Syntax("addresses or networks, separated by commas, or off", "127.0.0.1, 10.0.0.0/8"),
 ]
@@ -74,7 +56,7 @@ Proxies = Annotated[
 
 Origins = Annotated[
     frozenset[str],
-    BeforeValidator(_origins),
+    from_names(_public_url),
     PlainSerializer(words_text),
     Syntax("origins of web pages, separated by commas, or off", "https://app.example.org, http://localhost:5173"),
 ]

@@ -51,10 +51,9 @@ def _replace(text: str, path: Sequence[str], value: Written) -> str:
 def _without_braces(text: str, path: Sequence[str]) -> str:
     node: Any = _root(text)
     for depth, name in enumerate(path[:-1], 1):
-        inner = {key.value: value for key, value in node.value} if isinstance(node, yaml.MappingNode) else {}
-        if name not in inner:
+        if name not in (inner := _fields(node)):
             break
-        node = inner[name]
+        _, node = inner[name]
         if isinstance(node, yaml.MappingNode) and node.flow_style and node.value:
             if "#" in text[node.start_mark.index : node.end_mark.index]:
                 raise _unwritable("in braces")
@@ -74,7 +73,7 @@ def _comment(text: str, path: Sequence[str]) -> str:
     """Return the comment behind a value on its own line, with the space before it."""
     node: Any = _root(text)
     for name in path:
-        node = next(value for key, value in node.value if key.value == name)
+        _, node = _fields(node)[name]
     line, column = int(node.end_mark.line), int(node.end_mark.column)
     rest = text.splitlines()[line][column:] if column else ""
     return rest if rest.lstrip().startswith("#") else ""
@@ -89,7 +88,7 @@ def remove_value(text: str, path: Sequence[str]) -> str:
     for depth, name in enumerate(path):
         if len(node.value) > 1 and depth:
             last = depth
-        node = next(value for key, value in node.value if key.value == name)
+        _, node = _fields(node)[name]
     rows = text.splitlines(keepends=True)
     (first, end), _, _ = _room(text, path[: last + 1], len(rows))
     return "".join([*rows[:first], *rows[end:]])
@@ -99,8 +98,7 @@ def line_of(text: str, path: Sequence[str]) -> int | None:
     """Return the line where the field at `path` stands."""
     node, line = _root(text), None
     for name in path:
-        inner = {key.value: (key, value) for key, value in node.value} if isinstance(node, yaml.MappingNode) else {}
-        if name not in inner:
+        if name not in (inner := _fields(node)):
             return None
         key, node = inner[name]
         line = int(key.start_mark.line) + 1
@@ -135,13 +133,12 @@ def _is_prose(value: str) -> bool:
 
 
 def has_value(text: str, path: Sequence[str]) -> bool:
-    node = _root(text)
-    for name in path:
-        inner = {key.value: value for key, value in node.value} if isinstance(node, yaml.MappingNode) else {}
-        if name not in inner:
-            return False
-        node = inner[name]
-    return True
+    return line_of(text, path) is not None
+
+
+def _fields(node: Any) -> dict[str, tuple[Any, Any]]:  # noqa: ANN401 - the types are not ours
+    """Return the name and the value of each field of a section; none if it is something else."""
+    return {key.value: (key, value) for key, value in node.value} if isinstance(node, yaml.MappingNode) else {}
 
 
 def _room(text: str, path: Sequence[str], last: int) -> tuple[tuple[int, int], int, str]:
@@ -150,8 +147,7 @@ def _room(text: str, path: Sequence[str], last: int) -> tuple[tuple[int, int], i
     indent = " " * node.start_mark.column if node else ""
     room, depth = (last, last), 0
     for depth, name in enumerate(path):
-        inner = {key.value: (key, value) for key, value in node.value} if node else {}
-        if name not in inner:
+        if name not in (inner := _fields(node)):
             return room if depth == 0 else (_end(node), _end(node)), depth, indent
         key, node = inner[name]
         room = (key.start_mark.line, _end(node))

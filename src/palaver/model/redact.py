@@ -121,37 +121,13 @@ class _Kind:
 
 # Formats that begin with a prefix of their own and go on for 20 or more characters, after published lists of secrets.
 _PREFIXES = (
-    *(
-        "API-",
-        "EAAA",
-        "bedrock-api-key-",
-        "eyJrIjoi",
-        "ico-",
-        "ops_eyJ",
-        "pat.",
-        "s-s4t2",
-        "tk-us-",
-        "_gitlab_session=",
-    ),
-    *("A3-", "ABSK", "AKCp", "CCIPAT_", "CLOJARS_", "EZAK", "EZTK", "FLWSECK-", "FLWSECK_TEST-", "HRKU-AA", "LTAI"),
-    *("NRAK-", "NRJS-", "PMAK-", "cmVmd", "dG9rO", "dp.pt.", "dp.st.", "dp.ct.", "dp.sa.", "dt0c01.", "duffel_live_"),
-    *(
-        "duffel_test_",
-        "figd_",
-        "fio-u-",
-        "fm1r_",
-        "fm2_",
-        "fo1_",
-        "glc_",
-        "glsa_",
-        "jfrt@",
-        "key_live_",
-        "nvapi-",
-        "oy2",
-    ),
-    *("p8e-", "pat-eu1-", "pat-na1-", "phc_", "phx_", "pnu_", "pscale_oauth_", "pscale_pw_", "pscale_tkn_"),
-    *("pul-", "rdme_", "rk_prod_", "rubygems_", "sbp_", "sgp_", "sha256~", "shippo_live_", "shippo_test_"),
-    *("sk_prod_", "tfp_", "tvly-", "waka_", "xau_", "xkeysib-", "xsmtpsib-", "rnd_"),
+    *("API-", "EAAA", "bedrock-api-key-", "eyJrIjoi", "ico-", "ops_eyJ", "pat.", "s-s4t2", "tk-us-"),
+    *("_gitlab_session=", "A3-", "ABSK", "AKCp", "CCIPAT_", "CLOJARS_", "EZAK", "EZTK", "FLWSECK-", "FLWSECK_TEST-"),
+    *("HRKU-AA", "LTAI", "NRAK-", "NRJS-", "PMAK-", "cmVmd", "dG9rO", "dp.pt.", "dp.st.", "dp.ct.", "dp.sa."),
+    *("dt0c01.", "duffel_live_", "duffel_test_", "figd_", "fio-u-", "fm1r_", "fm2_", "fo1_", "glc_", "glsa_", "jfrt@"),
+    *("key_live_", "nvapi-", "oy2", "p8e-", "pat-eu1-", "pat-na1-", "phc_", "phx_", "pnu_", "pscale_oauth_"),
+    *("pscale_pw_", "pscale_tkn_", "pul-", "rdme_", "rk_prod_", "rubygems_", "sbp_", "sgp_", "sha256~", "shippo_live_"),
+    *("shippo_test_", "sk_prod_", "tfp_", "tvly-", "waka_", "xau_", "xkeysib-", "xsmtpsib-", "rnd_"),
 )
 
 # Each of these contains 20 or more letters, digits, `_`, `-`, `+` and `/` in a row: see `_has_long_run`.
@@ -333,25 +309,9 @@ def _has_long_run(text: str) -> bool:
 
 
 _NAME_ENDS = (
-    *("word", "sswd", "rase", "code", "pass", "pwd", "key", "oken", "cret", "tial", "ials", "okie", "zation"),
-    *(
-        "sig",
-        "ture",
-        "wort",
-        "oord",
-        "asse",
-        "seña",
-        "sena",
-        "enha",
-        "asło",
-        "aslo",
-        "nord",
-        "оль",
-        "码",
-        "碼",
-        "ワード",
-        "번호",
-    ),
+    *("word", "sswd", "rase", "code", "pass", "pwd", "key", "oken", "cret", "tial", "ials", "okie", "zation", "sig"),
+    *("ture", "wort", "oord", "asse", "seña", "sena", "enha", "asło", "aslo", "nord"),
+    *("оль", "码", "碼", "ワード", "번호"),
 )
 _GAPS = ("", r"""["'`\s]""")
 _WIDE_GAPS = (r"""["'`\\\s]["'`\]\s]""", r"""["'`]\]\s""")

@@ -17,6 +17,7 @@ from palaver.model.value import value
 
 __all__ = [
     "NO_TOOLS",
+    "ApprovalSkips",
     "CallApproval",
     "Tool",
     "ToolContext",
@@ -185,10 +186,6 @@ class Toolset(Protocol):
         """Return its tools, always in the same order. The gateway decides who can use them where."""
         ...
 
-    async def skips_approval(self, use: ToolUse) -> bool:
-        """Return whether this call needs no approval although the tool does."""
-        ...
-
     async def use(self, use: ToolUse) -> str:
         """Run the call. Raises ToolFailed, InvalidInput or NotFound with a message for the agent."""
         ...
@@ -200,6 +197,15 @@ class CallApproval(Protocol):
 
     async def needs_approval(self, use: ToolUse) -> bool:
         """Return whether a person must approve the call. Raises ToolFailed if nobody can."""
+        ...
+
+
+@runtime_checkable
+class ApprovalSkips(Protocol):
+    """A toolset with calls that need no approval although their tool does."""
+
+    async def skips_approval(self, use: ToolUse) -> bool:
+        """Return whether this call needs no approval."""
         ...
 
 

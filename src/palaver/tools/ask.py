@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from palaver.model.tools import ASK_USER, MAX_CHOICE_LENGTH, MAX_CHOICES
 from palaver.protocols.tools import Tool, ToolFailed, ToolUse
-from palaver.tools.schemas import object_schema
+from palaver.tools.schemas import object_schema, text_schema
 
 _ASK = Tool(
     name=ASK_USER,
@@ -12,7 +12,7 @@ _ASK = Tool(
     " you can; the person can also answer in their own words. Ask one question at a time.",
     parameters=object_schema(
         "question",
-        question={"type": "string", "description": "The question, in the person's language."},
+        question=text_schema("The question, in the person's language."),
         choices={
             "type": "array",
             "items": {"type": "string", "maxLength": MAX_CHOICE_LENGTH},
@@ -28,9 +28,6 @@ _ASK = Tool(
 class AskTools:
     async def tools(self) -> Sequence[Tool]:
         return (_ASK,)
-
-    async def skips_approval(self, use: ToolUse) -> bool:  # noqa: ARG002
-        return False
 
     async def use(self, use: ToolUse) -> str:
         """Fail: a call that asks something is answered by a person and never comes here."""

@@ -12,6 +12,7 @@ from palaver.model.session import Principal
 from palaver.model.value import value
 from palaver.protocols.tools import Tool, ToolContext, ToolFailed, ToolUse
 from palaver.store.store import Store
+from palaver.tools.schemas import object_schema, text_schema
 
 _ORIGIN = "origin"
 _SCHEDULE = Tool(
@@ -21,27 +22,18 @@ _SCHEDULE = Tool(
         "Schedule a prompt: at that time you get it and your answer is sent. Use it for reminders and for regular "
         "work. You will not see this conversation then, so write into the prompt all that you need to know."
     ),
-    parameters={
-        "type": "object",
-        "properties": {
-            "when": {
-                "type": "string",
-                "description": (
-                    "30m, 2h or 18:00 (once), 2026-12-24T18:00 (once, in the time zone of the chat), every 2h, "
-                    "every day at 18:00, every monday at 9:00, or five cron fields."
-                ),
-            },
-            "prompt": {"type": "string", "description": "What to do or say then, for example: Remind Ann to call Bob."},
-            "name": {"type": "string", "description": "A short name."},
-            "to": {
-                "type": "string",
-                "description": "Where the answer goes. Default: origin, this chat. Only admins can name another place.",
-            },
-            "repeat": {"type": "integer", "minimum": 1, "description": "How often it runs. Default: no limit."},
-        },
-        "required": ["when", "prompt"],
-        "additionalProperties": False,
-    },
+    parameters=object_schema(
+        "when",
+        "prompt",
+        when=text_schema(
+            "30m, 2h or 18:00 (once), 2026-12-24T18:00 (once, in the time zone of the chat), every 2h, "
+            "every day at 18:00, every monday at 9:00, or five cron fields."
+        ),
+        prompt=text_schema("What to do or say then, for example: Remind Ann to call Bob."),
+        name=text_schema("A short name."),
+        to=text_schema("Where the answer goes. Default: origin, this chat. Only admins can name another place."),
+        repeat={"type": "integer", "minimum": 1, "description": "How often it runs. Default: no limit."},
+    ),
     needs_approval=True,
     asks_unless="it sends to this chat",
     for_jobs=False,
@@ -49,20 +41,17 @@ _SCHEDULE = Tool(
 _LIST = Tool(
     name="list_jobs",
     description="List the scheduled jobs of the person you are talking to, with their numbers.",
-    parameters={"type": "object", "properties": {}, "additionalProperties": False},
+    parameters=object_schema(),
 )
 _CHANGE = Tool(
     name="change_job",
     description="Pause, resume, run now or remove a scheduled job of the person you are talking to.",
-    parameters={
-        "type": "object",
-        "properties": {
-            "job": {"type": "string", "description": "Its number, as list_jobs shows it."},
-            "action": {"type": "string", "enum": [action.value for action in JobAction]},
-        },
-        "required": ["job", "action"],
-        "additionalProperties": False,
-    },
+    parameters=object_schema(
+        "job",
+        "action",
+        job=text_schema("Its number, as list_jobs shows it."),
+        action={"type": "string", "enum": [action.value for action in JobAction]},
+    ),
     for_jobs=False,  # A job could run itself without end.
 )
 

@@ -245,9 +245,6 @@ class McpServers:
     def problems(self) -> Mapping[str, str]:
         return {server.name: server.problem for server in self.servers if server.problem}
 
-    async def skips_approval(self, use: ToolUse) -> bool:  # noqa: ARG002
-        return False
-
     async def use(self, use: ToolUse) -> str:
         for server in self.servers:
             if server.has(use.call.name):

@@ -41,9 +41,6 @@ class MemoryTools:
     async def tools(self) -> Sequence[Tool]:
         return (_REMEMBER, _FORGET)
 
-    async def skips_approval(self, use: ToolUse) -> bool:  # noqa: ARG002
-        return False
-
     async def use(self, use: ToolUse) -> str:
         context, services = use.context, use.context.services
         limits, memory = services.memory_limits, self.store.memory

@@ -8,10 +8,10 @@ from palaver.model.errors import InvalidInput, NotFound
 from palaver.model.prompt import SEND_MESSAGE
 from palaver.model.target import Origin
 from palaver.protocols.tools import Tool, ToolFailed, ToolUse
-from palaver.tools.schemas import object_schema
+from palaver.tools.schemas import object_schema, text_schema
 
 _ORIGIN = Origin().text
-_TEXT = {"type": "string", "description": "The message."}
+_TEXT = text_schema("The message.")
 _HERE = Tool(
     name="send_here",
     description="Send a message to this chat now, before your answer is ready. Your answer is sent automatically.",
@@ -23,11 +23,10 @@ _MESSAGE = Tool(
     parameters=object_schema(
         "to",
         "text",
-        to={
-            "type": "string",
-            "description": "origin, all, <platform> for its home channel, <platform>[@<server>]:<chat>[:<thread>], "
-            "or several separated by commas.",
-        },
+        to=text_schema(
+            "origin, all, <platform> for its home channel, <platform>[@<server>]:<chat>[:<thread>], "
+            "or several separated by commas."
+        ),
         text=_TEXT,
     ),
     needs_approval=True,
@@ -63,7 +62,7 @@ _READ = Tool(
     description="Read a plain text file of this conversation, a page at a time.",
     parameters=object_schema(
         "file",
-        file={"type": "string", "description": "The id in the file's description."},
+        file=text_schema("The id in the file's description."),
         offset={"type": "integer", "minimum": 0, "description": "How many characters to skip."},
     ),
 )
@@ -71,9 +70,9 @@ _SEND = Tool(
     name="send_file",
     description="Create a plain text file and send it to this chat, or send a file of this conversation again.",
     parameters=object_schema(
-        name={"type": "string", "description": "The name of a new file, for example report.csv."},
-        text={"type": "string", "description": "The content of a new file."},
-        file={"type": "string", "description": "Instead of both: the id in the description of a file."},
+        name=text_schema("The name of a new file, for example report.csv."),
+        text=text_schema("The content of a new file."),
+        file=text_schema("Instead of both: the id in the description of a file."),
     ),
 )
 
@@ -81,9 +80,6 @@ _SEND = Tool(
 class FileTools:
     async def tools(self) -> Sequence[Tool]:
         return (_READ, _SEND)
-
-    async def skips_approval(self, use: ToolUse) -> bool:  # noqa: ARG002
-        return False
 
     async def use(self, use: ToolUse) -> str:
         return await (self._read(use) if use.call.name == _READ.name else self._send(use))

@@ -100,9 +100,6 @@ class TerminalTools:
     async def tools(self) -> tuple[Tool, ...]:
         return (_TERMINAL, _PROCESS)
 
-    async def skips_approval(self, use: ToolUse) -> bool:  # noqa: ARG002
-        return False
-
     async def needs_approval(self, use: ToolUse) -> bool:
         """Ask about commands by the policy, also about what is typed into a running program."""
         return self._mode(use) is ApprovalMode.ASK

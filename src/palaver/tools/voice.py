@@ -18,9 +18,6 @@ class VoiceTools:
     async def tools(self) -> Sequence[Tool]:
         return (_SAY,)
 
-    async def skips_approval(self, use: ToolUse) -> bool:  # noqa: ARG002
-        return False
-
     async def use(self, use: ToolUse) -> str:
         is_new = await use.context.services.say(use.text("text"), once=f"{use.call.id} {use.call.arguments}")
         return (

@@ -25,7 +25,7 @@ from palaver.tools.workdir import backend_for
 _REMOTE_TIMEOUT_SECONDS = 60.0
 _MAX_ANSWER_BYTES = 4 * MAX_LOADED_BYTES // 3 + 1_000
 _CHUNK_BYTES = 1 << 16
-_PATH = {"type": "string", "description": "A path below the working directory."}
+_PATH = text_schema("A path below the working directory.")
 _FLAG = {"type": "boolean"}
 _SEND = "file_send"
 _COUNT = {"type": "integer", "minimum": 1}
@@ -96,9 +96,6 @@ class WorkspaceTools:
 
     async def tools(self) -> tuple[Tool, ...]:
         return _TOOLS
-
-    async def skips_approval(self, use: ToolUse) -> bool:  # noqa: ARG002
-        return False
 
     async def needs_approval(self, use: ToolUse) -> bool:
         if use.context.role is AccessRole.GUEST:

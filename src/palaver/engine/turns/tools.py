@@ -30,7 +30,17 @@ from palaver.model.transcript import ToolCall
 from palaver.model.turn import ClientTool, Received
 from palaver.model.value import value
 from palaver.model.view import with_files
-from palaver.protocols.tools import CallApproval, Tool, Toolbox, ToolContext, ToolFailed, ToolProblems, Toolset, ToolUse
+from palaver.protocols.tools import (
+    ApprovalSkips,
+    CallApproval,
+    Tool,
+    Toolbox,
+    ToolContext,
+    ToolFailed,
+    ToolProblems,
+    Toolset,
+    ToolUse,
+)
 
 log = logging.getLogger(__name__)
 
@@ -157,7 +167,9 @@ class _Toolbox:
                     return True
                 # What the owner said counts each time; a tool knows exceptions only from its own rule.
                 is_own_rule = self.ctx.options.tools.own_mode(use.call.name) is ApprovalMode.ASK
-                return mode is ApprovalMode.ASK and (is_own_rule or not await toolset.skips_approval(use))
+                if mode is ApprovalMode.ASK and not is_own_rule and isinstance(toolset, ApprovalSkips):
+                    return not await toolset.skips_approval(use)
+                return mode is ApprovalMode.ASK
         except ToolFailed:
             raise
         except Exception as error:  # noqa: BLE001 - a person decides instead
