@@ -27,5 +27,6 @@ async def test_the_small_model_sets_a_reminder_and_it_comes(tmp_path: Path) -> N
         await chat.hears("Job 1 runs once, next ", within=120)
         clock.later(minutes=21)
         await here.store.transact(look_for_jobs())
-        await chat.hears("Reminder: check the oven.", within=120)
+        reminder = await chat.hears("Reminder: ", within=120)
+    assert "oven" in reminder.text  # its exact words depend on the processor
     await agent.close()

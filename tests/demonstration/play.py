@@ -93,13 +93,19 @@ async def listen_and_speak(stage: Stage) -> None:
     stage.read()
     heard = next(line for line in _last_words(stage.models.asked[-1]).splitlines() if _TRANSCRIBED in line)
     stage.note(stage.telegram, "Transcript", heard[heard.index(_TRANSCRIBED) :])
-    assert {"capital", "spain"} <= set(re.findall("[a-z]+", heard.lower())), heard
+    assert len(_words(heard) & _words(_SPOKEN)) > len(_words(_SPOKEN)) / 2, (
+        heard
+    )  # what it hears depends on the processor
     kind, _, spoken = stage.telegram.uploads[-1]
     assert kind == "voice"
     assert 0.1 * len(answer.split()) < recording_seconds(spoken) < 2 + len(answer.split())
     assert max(_samples(spoken)) > _QUIET
     stage.say(stage.telegram, "/voice off")
     await stage.hears(stage.telegram)
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall("[a-z]+", text.lower()))
 
 
 def _last_words(asked: Json) -> str:
