@@ -212,7 +212,7 @@ async def test_a_server_that_does_not_wait_is_not_asked_without_a_pause(
     server.waits = False
     began = asyncio.get_running_loop().time()
     async with running(adapter_of(server), Recorder()):
-        await until(lambda: server.methods.count("getUpdates") == 5)
+        await until(lambda: server.methods.count("getUpdates") >= 5)
     assert asyncio.get_running_loop().time() - began >= 4 * 0.05
 
 
