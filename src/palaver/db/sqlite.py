@@ -138,7 +138,8 @@ def _run_batch(db: sqlite3.Connection, members: Members, positions: dict[Text, i
     try:
         notified |= run_in_step(db, in_step, positions)
     except BaseException as error:  # noqa: BLE001 - in the retry each gets its own error
-        _log.debug("A batch runs again, one by one: %r", error, extra={"action": "batch.retried"})
+        # Not the error itself: it can name a value.
+        _log.debug("A batch runs again, one by one: %s", type(error).__name__, extra={"action": "batch.retried"})
         _accept_any_text(db, error)
         return False
     return not any(member.error or member.future.cancelled() for member in in_step)
