@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -14,7 +14,17 @@ from hypothesis import strategies as st
 from palaver.model.label import CLOSE, OPEN, Label
 from palaver.model.prompt import Naming
 from palaver.model.transcript import Entry, Role, Sender, ToolCall
-from palaver.model.view import INTERRUPTED, Message, open_calls, open_calls_of_turn, repair, view
+from palaver.model.view import (
+    INTERRUPTED,
+    Message,
+    ViewedStart,
+    ViewStyle,
+    extend_view,
+    open_calls,
+    open_calls_of_turn,
+    repair,
+    view,
+)
 from palaver.platforms.catalog import PLATFORMS
 
 PLAIN = Naming(platform=PLATFORMS["telegram"])
@@ -105,6 +115,45 @@ def _content_faults(messages: Sequence[Message]) -> list[str]:
 def test_every_log_gives_a_sequence_that_providers_accept(log: list[Entry], shared: bool) -> None:
     shown = view(log, PLAIN, shared=shared)
     assert _pairing_faults(shown) + _alternation_faults(shown) + _content_faults(shown) == []
+
+
+def _exchange(drawn: tuple[list[ToolCall], int, str]) -> list[dict[str, Any]]:
+    """A question, calls with some of their results, and an answer."""
+    called, answered, text = drawn
+    results = [{"role": Role.TOOL, "answers": call.id, "text": "found"} for call in called[:answered]]
+    steps = [{"role": Role.ASSISTANT, "calls": tuple(called)}, *results] if called else []
+    return [{"role": Role.USER, "text": "and now?"}, *steps, {"role": Role.ASSISTANT, "text": text}]
+
+
+exchanges = st.lists(
+    st.tuples(calls, st.integers(0, 3), st.sampled_from(["done", "done", "", "\ud800"])).map(_exchange)
+    | drawn_fields.map(lambda fields: [fields])
+    | st.sampled_from([{"role": Role.TOOL, "answers": "a", "text": "late"}]).map(lambda fields: [fields]),
+    max_size=8,
+).map(lambda parts: [_entry(seq, {"minutes": seq, **row}) for seq, row in enumerate(chain.from_iterable(parts))])
+
+
+@given(exchanges, st.booleans(), st.data())
+def test_a_conversation_that_grows_is_viewed_as_a_whole_one(
+    log: list[Entry], shared: bool, data: st.DataObject
+) -> None:
+    start = ViewedStart(style=ViewStyle(naming=PLAIN, shared=shared, zone=BERLIN))
+    for end in sorted(data.draw(st.lists(st.integers(0, len(log)), max_size=5))):
+        messages, start = extend_view(start, log[:end])
+        assert messages == view(log[:end], PLAIN, shared=shared, zone=BERLIN)
+    changed = data.draw(st.permutations(log[: data.draw(st.integers(0, len(log)))]))
+    messages, _ = extend_view(start, changed)
+    assert messages == view(changed, PLAIN, shared=shared, zone=BERLIN)
+
+
+def test_only_what_is_new_in_a_conversation_is_viewed() -> None:
+    exchange = [say(1, "hi"), say(2, "hello", Role.ASSISTANT)]
+    _, start = extend_view(ViewedStart(style=ViewStyle(naming=PLAIN)), exchange)
+    messages, further = extend_view(start, [*exchange, say(3, "who?"), say(4, "me", Role.ASSISTANT), say(5, "ah")])
+    assert messages[1] is start.messages[1]
+    assert [message.text for message in messages] == ["hi", "hello", "who?", "me", "ah"]
+    assert len(further.entries) == 4
+    assert further.size > start.size
 
 
 @given(logs)

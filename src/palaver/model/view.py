@@ -14,6 +14,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import field
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import compress, cycle, groupby, takewhile
@@ -26,6 +27,7 @@ from palaver.model.label import gap_marker, marker, note_marker, quote_text, str
 from palaver.model.prompt import Naming
 from palaver.model.source import source_of_identity
 from palaver.model.transcript import QUOTE_LIMIT, Entry, Quote, Role, Sender, ToolCall
+from palaver.model.value import value
 
 LONG_GAP = timedelta(hours=6)
 INTERRUPTED = "(interrupted: no result was recorded, its effect is unknown)"
@@ -34,6 +36,7 @@ _NO_OUTPUT = "(no output)"
 # Bound once: this runs for every entry, and looking up an enum member costs more than comparing it.
 _USER, _ASSISTANT, _TOOL, _NOTE, _SUMMARY = Role.USER, Role.ASSISTANT, Role.TOOL, Role.NOTE, Role.SUMMARY
 _ROLE = attrgetter("role")
+_OF_AGENT = frozenset((_ASSISTANT, _TOOL))
 _POSITION = attrgetter("position")
 _SEQ = itemgetter(Entry._fields.index("seq"))
 _COVERS = itemgetter(Entry._fields.index("covers"))
@@ -78,6 +81,75 @@ def view(
     answered = _answered(last)
     results = messages[len(messages) - len(answered) :]
     return messages[: -len(answered)] + tuple(compress(results, answered))
+
+
+@value
+class ViewStyle:
+    """What a view depends on besides the entries."""
+
+    naming: Naming
+    shared: bool = False
+    zone: ZoneInfo | None = None
+
+
+@value
+class ViewedStart:
+    """The view of the beginning of a conversation, up to an answer. What follows can be viewed without it."""
+
+    style: ViewStyle
+    entries: list[Entry] = field(default_factory=list[Entry])
+    messages: tuple[Message, ...] = ()
+    latest: datetime | None = None
+    """The latest time in it, which tells how long a gap after it is."""
+    call_ids: frozenset[str] = frozenset()
+    size: int = 0
+    """About how many bytes the messages and their entries take in memory."""
+
+
+def extend_view(start: ViewedStart, entries: Iterable[Entry]) -> tuple[tuple[Message, ...], ViewedStart]:
+    """Return what `view` returns, and the start for the next call: only what came after the last start is viewed.
+
+    Correct for any entries: if what is new depends on what comes before it, everything is viewed.
+    """
+    visible, known, style = visible_entries(entries), len(start.entries), start.style
+    if visible[:known] != start.entries:
+        return extend_view(ViewedStart(style=style), visible)
+    new = visible[known:]
+    rendered = render(new, style.naming, shared=style.shared, zone=style.zone, latest=start.latest)
+    messages = repair(rendered)
+    call_ids = frozenset([call.id for each in (*new, *messages) for call in each.calls])
+    used = call_ids.union([message.answers for message in rendered])
+    if known and rendered and not (rendered[0].role is _USER and start.call_ids.isdisjoint(used)):
+        return extend_view(ViewedStart(style=style), visible)
+    whole = start.messages + messages
+    spoken = next((place for place in range(len(new), 0, -1) if new[place - 1].role in _OF_AGENT), 0)
+    if not (spoken and _is_plain_answer(new[spoken - 1])):
+        return whole, start
+    # Only people have spoken since: their words are the last message, if they said anything.
+    viewed = whole if whole[-1].role is _ASSISTANT else whole[:-1]
+    times = [entry.at for entry in new[:spoken] if entry.role is not _SUMMARY]
+    return whole, ViewedStart(
+        style=style,
+        entries=visible[: known + spoken],
+        messages=viewed,
+        latest=max(times if start.latest is None else (start.latest, *times)),
+        call_ids=start.call_ids | call_ids,
+        size=start.size + sum(map(_size, viewed[len(start.messages) :])),
+    )
+
+
+def _is_plain_answer(entry: Entry) -> bool:
+    """Return whether it is a message whatever comes before and after it."""
+    return entry.role is _ASSISTANT and not entry.calls and bool(entry.text) and not entry.text.isspace()
+
+
+def _size(message: Message) -> int:
+    calls = sum(len(call.name) + len(call.arguments) for call in message.calls)
+    return _MESSAGE_BYTES + len(message.text) + len(message.reasoning) + sum(map(len, message.blobs)) + calls
+
+
+_MESSAGE_BYTES = 1_000
+"""What a message and its entry take besides their text."""
 
 
 def open_calls_of_turn(entries: Iterable[Entry], turn: str) -> tuple[ToolCall, ...]:
@@ -132,11 +204,20 @@ def visible_entries(entries: Iterable[Entry]) -> list[Entry]:
     return sorted(visible, key=_POSITION if has_summary else _SEQ)
 
 
-def render(entries: Sequence[Entry], naming: Naming, *, shared: bool, zone: ZoneInfo | None = None) -> list[Message]:
-    """Turn each entry into a message. The gateway's own words are in markers that no other text can contain."""
+def render(
+    entries: Sequence[Entry],
+    naming: Naming,
+    *,
+    shared: bool,
+    zone: ZoneInfo | None = None,
+    latest: datetime | None = None,
+) -> list[Message]:
+    """Turn each entry into a message. The gateway's own words are in markers that no other text can contain.
+
+    `latest` is the latest time of the entries before these.
+    """
     messages: list[Message] = []
     render_user_side = _UserSideRenderer(naming, shared=shared).render
-    latest: datetime | None = None
     for entry in entries:
         role, at = entry.role, entry.at
         if role is _ASSISTANT:

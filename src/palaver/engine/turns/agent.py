@@ -31,7 +31,17 @@ from palaver.model.source import Labels, Source
 from palaver.model.transcript import Entry, Role, ToolCall
 from palaver.model.turn import ANY_FORM, NO_USAGE, AnswerForm, Received, Turn, Usage
 from palaver.model.value import value
-from palaver.model.view import Message, open_calls, open_calls_of_turn, render, view, visible_entries
+from palaver.model.view import (
+    Message,
+    ViewedStart,
+    ViewStyle,
+    extend_view,
+    open_calls,
+    open_calls_of_turn,
+    render,
+    view,
+    visible_entries,
+)
 from palaver.protocols.agent import (
     Agent,
     ApprovalNeeded,
@@ -61,7 +71,9 @@ from palaver.store.results import Begun, Held
 log = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT_SECONDS = 5.0
-CACHED_SECTIONS = 128
+RECENT_PROMPTS_SIZE = 64_000_000
+"""About how many bytes of recent prompts to keep in memory."""
+RECENT_PROMPT_LIFETIME = timedelta(minutes=10)
 _STEPS_OF_LONG_ANSWER = 100
 """A growing answer is shown when it is longer by one part of so many."""
 _LASTING_FACTS = attrgetter(*(field.name for field in fields(Source) if field.name != "message_id"))
@@ -87,13 +99,54 @@ class TurnSnapshot:
     """The part of the prompt with the agent's notes about the person or the chat."""
 
 
+@dataclass(kw_only=True)
+class _RecentPrompt:
+    """What the last request of a session had: most of the next one is the same."""
+
+    facts: object = None
+    section: str = ""
+    """The prompt section that was made of these facts."""
+    start: ViewedStart | None = None
+    size: int = 0
+
+
+class RecentPrompts:
+    """The prompts of the conversations that spoke last. What is kept never decides what a request contains."""
+
+    def __init__(self) -> None:
+        self._prompts: dict[str, tuple[datetime, _RecentPrompt]] = {}
+        """By session, with the time of their last use, the latest at the end."""
+        self._size = 0
+
+    def take(self, session: str) -> _RecentPrompt:
+        if session not in self._prompts:
+            return _RecentPrompt()
+        _, prompt = self._prompts.pop(session)
+        self._size -= prompt.size
+        return prompt
+
+    def keep(self, session: str, prompt: _RecentPrompt, now: datetime) -> None:
+        prompt.size = len(prompt.section) + (prompt.start.size if prompt.start else 0)
+        self._prompts[session] = now, prompt
+        self._size += prompt.size
+        while self._size > RECENT_PROMPTS_SIZE:
+            self.take(next(iter(self._prompts)))
+
+    def forget_old(self, now: datetime) -> None:
+        """Keep no text of a conversation in memory for long: it can be deleted from the store."""
+        while self._prompts:
+            session, (used, _) = next(iter(self._prompts.items()))
+            if now - used < RECENT_PROMPT_LIFETIME:
+                break
+            self.take(session)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RequestBuilder:
     ctx: EngineContext
     key: Pseudonyms | None = None
     """Pseudonyms, to be used if the options say so."""
-    _sections: dict[object, str] = field(default_factory=dict[object, str], init=False, compare=False)
-    """Prompt sections by the facts they are made of."""
+    recent: RecentPrompts = field(default_factory=RecentPrompts, init=False, compare=False)
 
     @property
     def pseudonyms(self) -> Pseudonyms | None:
@@ -111,8 +164,10 @@ class RequestBuilder:
     ) -> Request:
         """Return the request. `tools` are the names of the gateway's tools for this turn, which it will get."""
         platform = self._platform(snapshot.last.inbound.source)
-        messages = self._view(snapshot, snapshot.entries, str(turn.number) if snapshot.resumes_calls else None)
-        parts = [self._section(snapshot, platform, tools, jobs_send_elsewhere=jobs_send_elsewhere)]
+        recent = self.recent.take(turn.session)
+        messages = self._messages(turn, snapshot, recent)
+        parts = [self._section(snapshot, platform, tools, recent, jobs_send_elsewhere=jobs_send_elsewhere)]
+        self.recent.keep(turn.session, recent, self.ctx.clock.now())
         if texts := self.ctx.options.instructions_for(snapshot.last.inbound.source):
             parts.append(place_instructions(texts))
         if asked := snapshot.session.instructions:
@@ -160,23 +215,39 @@ class RequestBuilder:
     def _view(
         self, snapshot: TurnSnapshot, entries: Sequence[Entry], goes_on: str | None = None
     ) -> tuple[Message, ...]:
+        style = self._style(snapshot)
+        return view(entries, style.naming, shared=style.shared, zone=style.zone, resumed_turn=goes_on)
+
+    def _style(self, snapshot: TurnSnapshot) -> ViewStyle:
         naming = Naming(platform=self._platform(snapshot.last.inbound.source), pseudonyms=self.pseudonyms)
-        return view(entries, naming, shared=snapshot.shared, zone=self._zone(snapshot), resumed_turn=goes_on)
+        return ViewStyle(naming=naming, shared=snapshot.shared, zone=self._zone(snapshot))
+
+    def _messages(self, turn: Turn, snapshot: TurnSnapshot, recent: _RecentPrompt) -> tuple[Message, ...]:
+        """Return the view. It mostly extends that of the last request."""
+        if snapshot.resumes_calls:
+            return self._view(snapshot, snapshot.entries, str(turn.number))
+        style = self._style(snapshot)
+        start = recent.start if recent.start and recent.start.style == style else ViewedStart(style=style)
+        messages, recent.start = extend_view(start, snapshot.entries)
+        return messages
 
     def _section(
-        self, snapshot: TurnSnapshot, platform: Platform, tools: frozenset[str], *, jobs_send_elsewhere: bool
+        self,
+        snapshot: TurnSnapshot,
+        platform: Platform,
+        tools: frozenset[str],
+        recent: _RecentPrompt,
+        *,
+        jobs_send_elsewhere: bool,
     ) -> str:
-        """Return the cached prompt section: its facts rarely change from turn to turn."""
+        """Return the prompt section: its facts rarely change from turn to turn."""
         source, labels = snapshot.last.inbound.source, _labels(snapshot, platform)
         told = tools, jobs_send_elsewhere, self._zone(snapshot), self.pseudonyms is None
         facts = _LASTING_FACTS(source), labels, snapshot.shared, tuple(snapshot.homes), told
-        section = self._sections.get(facts)
-        if section is None:
-            if len(self._sections) >= CACHED_SECTIONS:
-                del self._sections[next(iter(self._sections))]
+        if recent.facts != facts:
             situation = self._situation(snapshot, platform, tools, jobs_send_elsewhere=jobs_send_elsewhere)
-            section = self._sections[facts] = context_section(situation, self.pseudonyms)
-        return section
+            recent.facts, recent.section = facts, context_section(situation, self.pseudonyms)
+        return recent.section
 
     def _situation(
         self,

@@ -309,7 +309,8 @@ class TurnRunner:
         if running.shown is not None:  # an earlier attempt may have used what was approved
             snapshot = replace(snapshot, resumes_calls=False)
         running.shown = snapshot
-        of_turn = [entry for entry in snapshot.entries if entry.turn == str(running.turn.number)]
+        turn = str(running.turn.number)
+        of_turn = [entry for entry in snapshot.entries if entry.turn == turn]
         agent_run.said = answer_texts(of_turn, running.offered)
         tools = await TurnTools(self.ctx).for_turn(running) if self.ctx.toolsets else NO_TURN_TOOLS
         request = self.requests.build(
@@ -401,6 +402,7 @@ class TurnRunner:
 
     async def heartbeat(self) -> None:
         """Extend the leases of all running turns. Stop those that another worker took over."""
+        self.requests.recent.forget_old(self.ctx.clock.now())
         # Turns that begin during the transaction are not asked about.
         if mine := tuple(self._running.values()):
             turns = [running.turn for running in mine]
