@@ -127,6 +127,7 @@ async def test_a_restarted_gateway_ends_the_problem_with_its_first_answer(store_
             await chat.say(boss, words)
             await chat.hears("ok hello" if count == 0 else "no credit")
             await until(partial(_is_known, here, count))
+            await here.settled()  # what it was still sending would be unclear for half a minute
 
 
 async def _is_known(here: Bench, count: int) -> bool:
