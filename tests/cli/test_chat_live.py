@@ -5,6 +5,7 @@ import pty
 import re
 import select
 import stat
+import termios
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from palaver.platforms.terminal.socket import listen, socket_path
 from tests.cli.processes import PATIENCE, Place, until
 from tests.forkserver import start_module
 
+_LOCAL_FLAGS = 3
 ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z~]|[=>()][0-9A-B]?|\][^\x07]*\x07)")
 
 
@@ -42,7 +44,12 @@ class Terminal:
     def types(self, text: str) -> None:
         """Like a person, who sees first and types then: while something is printed, keys are not the program's."""
         time.sleep(0.3)
+        until(lambda: self._takes_keys() or self.process.poll() is not None)
         os.write(self._master, text.encode())
+
+    def _takes_keys(self) -> bool:
+        """Whether keys go to the program: else the terminal collects lines, of at most 4,096 characters."""
+        return not termios.tcgetattr(self._master)[_LOCAL_FLAGS] & termios.ICANON
 
     def shows(self, words: str) -> str:
         """Wait until these words are there; gives what came before them and forgets it."""
