@@ -1,6 +1,6 @@
 """Inbox: every message is accepted once and ends in a named state. Ready queue: conversations with waiting messages."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
@@ -23,6 +23,7 @@ from palaver.store.records import (
     inbound_body,
     key_in,
     micros,
+    placeholders,
     readable,
     received_of,
 )
@@ -167,6 +168,17 @@ def accept(
     if is_changed:
         yield from _apply_early_edit(number, inbound, role, basis)
     return number
+
+
+@transaction
+def insert_message(address: MessageAddress, body: bytes, columns: Mapping[str, Value]) -> Statements[int | None]:
+    """Insert a message that does not wait yet; return its number, or None for a redelivery."""
+    names = (*address._fields, *columns, "body", "checksum")
+    rows = yield (
+        f"INSERT INTO inbox ({', '.join(names)}) VALUES ({placeholders(names)}) ON CONFLICT DO NOTHING RETURNING no",
+        (*address, *columns.values(), *body_values(body)),
+    )
+    return rows[0][0] if rows else None
 
 
 def _columns(

@@ -170,7 +170,7 @@ def claim(
         f" SELECT id FROM ({heads}) AS owed ORDER BY due, id LIMIT ?) RETURNING {_CLAIMED}",
         (worker, micros(now + lease), *(each for group in groups for each in (micros(now), *group, limit)), limit),
     )
-    gone = yield from _gone([row[0] for row in rows])
+    gone = yield from find_gone([row[0] for row in rows])
     found = yield from _trusted(rows)
     claimed = [replace(each, is_gone=True) if each.number in gone else each for each in found]
     return sorted(claimed, key=lambda delivery: (delivery.due, delivery.number))
@@ -235,7 +235,8 @@ def _heads(accounts: Sequence[str]) -> str:
     )
 
 
-def _gone(numbers: Sequence[int]) -> Statements[set[int]]:
+@transaction
+def find_gone(numbers: Sequence[int]) -> Statements[set[int]]:
     """Return those that go to chats known to be gone."""
     if not numbers:
         return set()
