@@ -33,6 +33,12 @@ OPEN_TURN = "('running', 'parked', 'interrupted')"
 """The states of a turn that is not over: its conversation cannot start another."""
 _ASKS = "state = 'parked' AND pending_call IS NOT NULL"
 """Of a turn: it waits for an approval. A parked turn without a pending call waits for its client."""
+ASKED_IN_CHAT = (
+    f"turns t JOIN outbox o ON o.cause_kind = '{CauseKind.HALT}' AND o.cause_id = CAST(t.no AS TEXT)"
+    f" AND o.cause_detail = CAST(t.fence AS TEXT) WHERE t.state IN {OPEN_TURN} AND t.state = 'parked'"
+    " AND o.account = ? AND o.server = ? AND o.chat = ?"
+)
+"""The parked turns `t`, with each send `o` to a chat that shows what they ask."""
 _NEXT_POSITION = "(SELECT coalesce(max(position), 0) + 1 FROM ready_queue)"
 _ADD_READY = (
     f"INSERT INTO ready_queue (key, position) VALUES (?, {_NEXT_POSITION})"
