@@ -34,6 +34,7 @@ from palaver.protocols import (
     Trust,
     identity_of,
 )
+from palaver.protocols.incoming import NewMessage
 
 PLATFORM = "telegram"
 _KINDS = {"private": DM, "group": GROUP, "supergroup": GROUP, "channel": CHANNEL}
@@ -49,11 +50,6 @@ class OwnBot(NamedTuple):
     id: int
     name: str
     """The user name without @."""
-
-
-class NewMessage(NamedTuple):
-    inbound: Inbound
-    trust: Trust
 
 
 class ButtonPress(NamedTuple):
