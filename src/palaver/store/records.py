@@ -41,6 +41,7 @@ from palaver.model.turn import (
     Turn,
     TurnState,
 )
+from palaver.model.usage import SPENT_FIELDS
 
 T = TypeVar("T")
 
@@ -307,7 +308,7 @@ def _decode_singly(rows: Sequence[Row]) -> list[Entry]:
 
 # Sessions
 
-USAGE_COLUMNS = ("input_tokens", "output_tokens", "cached_tokens", "cost_micros", "unpriced_tokens")
+USAGE_COLUMNS = SPENT_FIELDS
 """What a turn, a session and a sum of usage count."""
 counted = attrgetter(*USAGE_COLUMNS)
 SESSION_TITLE = (
