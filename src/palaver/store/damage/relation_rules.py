@@ -7,7 +7,7 @@ from palaver.store.damage.restore_session import restore_session
 from palaver.store.damage.rules import by_setting_aside, by_statements, keeping, one_by_one
 from palaver.store.damage.set_aside import record_loss, set_aside
 from palaver.store.damage.work_rules import FORGET_CAUSE, move_turn_to_its_entries
-from palaver.store.queue.cause import OF_OPERATION
+from palaver.store.queue.cause import OF_OPERATION, kinds_in
 from palaver.store.records import SEQS, entry_span, micros
 from palaver.store.results import OperationKind
 
@@ -196,7 +196,6 @@ def _dangling(table: str, name: str, column: str, target: str, key: str) -> str:
 
 
 _SENT_FROM = "attached_chats a WHERE a.place = coalesce(inbox.place, inbox.key)"
-_OF_OPERATION = ", ".join(f"'{kind.value}'" for kind in sorted(OF_OPERATION))
 NOBODY_SEES_ANOTHERS = keeping(
     "P3",
     one_by_one(
@@ -297,7 +296,7 @@ NOTHING_IRREVERSIBLE = keeping(
     ),
     one_by_one(
         "every notice about an operation belongs to one that exists",
-        f"SELECT id FROM outbox c WHERE cause_kind IN ({_OF_OPERATION})"
+        f"SELECT id FROM outbox c WHERE cause_kind IN ({kinds_in(OF_OPERATION)})"
         " AND NOT EXISTS (SELECT 1 FROM operations o WHERE CAST(o.no AS TEXT) = c.cause_id)",
         "records the loss, and keeps the notice without its cause",
         _forget_cause,
