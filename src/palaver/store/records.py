@@ -549,6 +549,11 @@ def outbound_of(body: bytes) -> Outbound:
     return _decode_json(body, _outbound_form)
 
 
+def outbound_in(row: Row) -> Outbound:
+    """Decode a message in the second column."""
+    return outbound_of(row[1])
+
+
 def delivery_of(row: Row, outbound: Outbound | None = None) -> Delivery:
     """Decode a send; `outbound` is its content if that is decoded already."""
     number, body, state, attempts, due, created, receipt, error, duplicate, chat = row

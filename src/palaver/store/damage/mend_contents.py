@@ -25,7 +25,7 @@ from palaver.store.records import (
     key_in,
     micros,
     outbound_body,
-    outbound_of,
+    outbound_in,
     prepare,
     readable,
 )
@@ -207,10 +207,6 @@ def mend_send(bad: BadRow, now: datetime) -> Statements[None]:
             " WHERE id = ? AND state IN ('due', 'claimed')",
             (f"its row {bad.problem.value}", number),
         )
-
-
-def outbound_in(row: Row) -> Outbound:
-    return outbound_of(row[1])
 
 
 def _addressed(row: Row, text: str) -> Outbound:

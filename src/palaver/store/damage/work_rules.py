@@ -8,7 +8,7 @@ from palaver.model.session import next_in_lineage
 from palaver.model.turn import InboxState, OutboxState, TurnState
 from palaver.store.conversations.sessions import new_id
 from palaver.store.conversations.transcript import write_journal
-from palaver.store.damage.mend_contents import LOST_TEXT, outbound_in
+from palaver.store.damage.mend_contents import LOST_TEXT
 from palaver.store.damage.restore_session import restore_turn
 from palaver.store.damage.rules import by_statements, keeping, one_by_one
 from palaver.store.damage.set_aside import set_aside
@@ -25,6 +25,7 @@ from palaver.store.records import (
     instant,
     micros,
     outbound_body,
+    outbound_in,
     placeholders,
     readable,
     received_of,
