@@ -27,10 +27,10 @@ from palaver.protocols import (
     SendUnclear,
     TargetGone,
     file_to_send,
+    receive_or_skip,
     take_json,
 )
 from palaver.protocols.files import send_text_of_file
-from palaver.protocols.incoming import receive_or_skip
 from palaver.protocols.rest import RestApi, read_receipt
 from palaver.protocols.tokens import ApiCodes, TokenApi, in_header
 

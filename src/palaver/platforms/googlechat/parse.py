@@ -11,6 +11,7 @@ from palaver.protocols import (
     Inbound,
     Label,
     Labels,
+    NewMessage,
     Quote,
     Source,
     Trust,
@@ -18,7 +19,6 @@ from palaver.protocols import (
     parse_time,
 )
 from palaver.protocols.files import described_file
-from palaver.protocols.incoming import NewMessage
 
 Json = Mapping[str, Any]
 PRESSED = "palaver"

@@ -30,8 +30,8 @@ from palaver.protocols import (
     one_line,
     parse_or_skip,
     read_ahead,
+    receive_or_skip,
 )
-from palaver.protocols.incoming import receive_or_skip
 from palaver.protocols.pending import PendingAnswers
 
 _WRONG_TOKEN = "Home Assistant rejects the access token. Create another one in your profile, under Security."  # noqa: S105

@@ -15,6 +15,7 @@ from palaver.protocols import (
     Inbound,
     Label,
     Labels,
+    NewMessage,
     Reaction,
     Revision,
     Source,
@@ -23,7 +24,6 @@ from palaver.protocols import (
     edit_version,
 )
 from palaver.protocols.files import described_file
-from palaver.protocols.incoming import NewMessage
 
 PLATFORM = "slack"
 _KINDS = {"im": DM, "mpim": GROUP, "channel": CHANNEL, "group": CHANNEL}

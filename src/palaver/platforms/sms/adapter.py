@@ -26,8 +26,8 @@ from palaver.protocols import (
     Unit,
     is_secret,
     one_line,
+    receive_or_skip,
 )
-from palaver.protocols.incoming import receive_or_skip
 from palaver.protocols.rest import RestApi, read_receipt
 from palaver.protocols.tokens import ApiCodes, keep_checking
 

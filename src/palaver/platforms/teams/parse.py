@@ -16,6 +16,7 @@ from palaver.protocols import (
     Inbound,
     Label,
     Labels,
+    NewMessage,
     Reaction,
     Revision,
     Source,
@@ -23,7 +24,6 @@ from palaver.protocols import (
     edit_version,
     parse_time,
 )
-from palaver.protocols.incoming import NewMessage
 
 Json = Mapping[str, Any]
 THREAD_MARK = ";messageid="

@@ -27,6 +27,7 @@ from palaver.protocols import (
     Inbound,
     Label,
     Labels,
+    NewMessage,
     Quote,
     Reaction,
     Revision,
@@ -34,7 +35,6 @@ from palaver.protocols import (
     Trust,
     identity_of,
 )
-from palaver.protocols.incoming import NewMessage
 
 PLATFORM = "telegram"
 _KINDS = {"private": DM, "group": GROUP, "supergroup": GROUP, "channel": CHANNEL}

@@ -31,8 +31,8 @@ from palaver.protocols import (
     TargetGone,
     Unit,
     VoiceFormat,
+    receive_or_skip,
 )
-from palaver.protocols.incoming import receive_or_skip
 from palaver.protocols.recent import ReplyPossibleLater
 from palaver.protocols.sealed import Envelope
 from palaver.protocols.tokens import ApiCodes, TokenApi, in_query
