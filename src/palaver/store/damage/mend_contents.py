@@ -12,7 +12,7 @@ from palaver.store.damage.restore import find_hiding, restore_entry, restore_rep
 from palaver.store.damage.rows import BadRow, Known, Problem, is_plausible, load_known
 from palaver.store.damage.set_aside import keep_copies, set_aside
 from palaver.store.queue.inbox import ADDRESS_COLUMNS, SAME_MESSAGE, lock_and_add_ready
-from palaver.store.queue.outbox import CURRENT_CHAT, IN_DOUBT, place_values
+from palaver.store.queue.outbox import CURRENT_CHAT, IN_DOUBT, place_values, rewrite
 from palaver.store.records import (
     INBOX_COLUMNS,
     SEQS,
@@ -24,7 +24,6 @@ from palaver.store.records import (
     inbound_of,
     key_in,
     micros,
-    outbound_body,
     outbound_in,
     prepare,
     readable,
@@ -187,7 +186,7 @@ def mend_send(bad: BadRow, now: datetime) -> Statements[None]:
         outbound, is_exact = restored
     if outbound is None:
         outbound = _addressed(bad.row, LOST_TEXT)
-    yield f"UPDATE outbox SET {SET_BODY} WHERE id = ?", (*body_values(outbound_body(outbound)), number)
+    yield from rewrite(number, outbound)
     yield (
         f"UPDATE outbox SET account = ?, server = ?, chat = {CURRENT_CHAT} WHERE id = ?",
         (*place_values(outbound), number),

@@ -370,11 +370,17 @@ def refuse(number: int, reason: str) -> Statements[bool]:
 
 
 @transaction
+def rewrite(received: Received, inbound: Inbound) -> Statements[None]:
+    """Write the content of a message anew."""
+    body = inbound_body(inbound, received.role, received.basis)
+    yield f"UPDATE inbox SET {SET_BODY} WHERE no = ?", (*body_values(body), received.number)
+
+
+@transaction
 def delete_content(rows: Sequence[Row]) -> Statements[None]:
     """Delete the content of refused messages."""
     for received in readable(received_of, (row for row in rows if row[_BODY])):
-        body = inbound_body(received.inbound.without_content(), received.role, received.basis)
-        yield f"UPDATE inbox SET {SET_BODY} WHERE no = ?", (*body_values(body), received.number)
+        yield from rewrite(received, received.inbound.without_content())
         yield from drop_refs("kind = 'in' AND holder = ?", received.number)
 
 
@@ -477,8 +483,7 @@ def settle_overheard(received: Received) -> Statements[None]:
         parts = [each for each in (*waiting, *readable(received_of, rows)) if in_same_burst(each, part)]
         if all(each.inbound.observed for each in parts):
             yield from withdraw(part.number, "it was for others")
-            body = b""
+            yield f"UPDATE inbox SET {SET_BODY} WHERE no = ?", (*body_values(b""), part.number)
         else:
-            body = inbound_body(replace(part.inbound, observed=False), part.role, part.basis)
-        yield f"UPDATE inbox SET {SET_BODY} WHERE no = ?", (*body_values(body), part.number)
+            yield from rewrite(part, replace(part.inbound, observed=False))
     yield Notify(INBOX)

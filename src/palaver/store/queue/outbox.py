@@ -331,10 +331,15 @@ def extend_claim(delivery: Delivery, worker: str, until: datetime) -> Statements
 
 
 @transaction
+def rewrite(number: int, outbound: Outbound) -> Statements[None]:
+    """Write the content of a send anew."""
+    yield f"UPDATE outbox SET {SET_BODY} WHERE id = ?", (*body_values(outbound_body(outbound)), number)
+
+
+@transaction
 def resend_as_new(delivery: Delivery, worker: str, now: datetime, *, error: str) -> Statements[None]:
     """Make it due again as a new message, because its draft cannot be edited or its thread not opened."""
-    body = outbound_body(replace(delivery.outbound, edits=None, opens=None))
-    yield f"UPDATE outbox SET {SET_BODY} WHERE id = ?", (*body_values(body), delivery.number)
+    yield from rewrite(delivery.number, replace(delivery.outbound, edits=None, opens=None))
     yield from settle_send(delivery, worker, OutboxState.DUE, error=error, due=now)
 
 
