@@ -29,6 +29,7 @@ from palaver.protocols.agent import Event, Request, TextDelta
 from palaver.protocols.clock import SystemClock
 from palaver.store.opening import open_store
 from tests.ports import free_port
+from tests.store.opened import open_session
 
 __all__ = ["first_token", "open_10k"]
 
@@ -192,7 +193,7 @@ async def _fill(config: Config) -> None:
     now = SystemClock().now()
     async with await open_store(config.store) as store:
         key = derive_key(_SOURCE, Scope())
-        await store.transact(store.sessions.open_session(key, _SOURCE, now, Options().reset_rule(_SOURCE)))
+        await store.transact(open_session(key, _SOURCE, now, Options().reset_rule(_SOURCE)))
 
         @transaction
         def fill(first: int) -> Statements[None]:

@@ -15,8 +15,8 @@ from bench.postgres import flood_rate
 from bench.turns import sixty_four
 from bench.workshop import Workshop
 from palaver.cli.loop import run
-from palaver.store.conversations import sessions
 from palaver.store.opening import open_store
+from tests.store.opened import open_session
 
 __all__: list[str] = []
 
@@ -57,7 +57,7 @@ async def _open(path: Path) -> dict[str, float]:
     start = time.perf_counter()
     store = await open_store(str(path))
     seconds = time.perf_counter() - start
-    await store.transact(sessions.open_session(key(50), source(50), NOON, RULE))
+    await store.transact(open_session(key(50), source(50), NOON, RULE))
     memory = resident()
     await store.close()
     return {"seconds": seconds, "resident": memory}

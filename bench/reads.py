@@ -16,11 +16,12 @@ from palaver.model.session import Principal
 from palaver.model.turn import Turn
 from palaver.model.view import view
 from palaver.platforms.catalog import PLATFORMS
-from palaver.store.conversations import sessions, transcript
+from palaver.store.conversations import transcript
 from palaver.store.opening import open_store
 from palaver.store.results import Opened
 from palaver.store.status import session_list
 from palaver.store.store import Store
+from tests.store.opened import open_session
 
 __all__ = ["FEW", "MANY", "Router", "list_100k", "load_200", "route_growth"]
 
@@ -102,7 +103,7 @@ class Router:
 
     def work(self) -> Transaction[Opened]:
         number = self._chance.randrange(self._count)
-        return sessions.open_session(key(number), source(number), NOON, RULE)
+        return open_session(key(number), source(number), NOON, RULE)
 
     async def __call__(self, _: int) -> None:
         await self._store.transact(self.work())

@@ -28,6 +28,7 @@ from palaver.web.event_hub import Hub
 from palaver.web.sse import event_stream
 from palaver.web.tokens import Authenticator, issue_token
 from tests.ports import free_port
+from tests.store.opened import open_session
 
 __all__ = ["push"]
 
@@ -66,7 +67,7 @@ async def _measured(file: Path) -> tuple[list[float], list[float], list[float], 
     now = SystemClock().now
     async with _window(file) as (store, port, token), asyncio.timeout(_PATIENCE):
         key, rule = derive_key(_SOURCE, Scope()), Options().reset_rule(_SOURCE)
-        await store.transact(store.sessions.open_session(key, _SOURCE, now(), rule))
+        await store.transact(open_session(key, _SOURCE, now(), rule))
 
         async def commit() -> float:
             entry = Entry(seq=0, role=Role.USER, at=now(), text="Some words that somebody has said.")

@@ -160,7 +160,7 @@ async def test_a_reply_shows_what_it_replies_to(store_url: str, monkeypatch: pyt
             after = 0
             while page := await here.store.read(erase_steps.find_quotes(table, bobs, after)):
                 after, seen = page.last, seen + 1
-                await here.store.transact(erase_steps.erase_quotes(table, page.quoting))
+                await here.store.transact(erase_steps.erase_quotes(table, page.found))
         assert seen > 2, "row by row, not all at once"
         rows = [*await here.rows("SELECT body FROM entries"), *await here.rows("SELECT body FROM inbox")]
         assert not any(b"We meet" in bytes(row[0]) for row in rows)

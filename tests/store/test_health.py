@@ -9,9 +9,10 @@ import pytest
 
 from palaver.store import accounts
 from palaver.store.damage.health_check import HealthCheck
+from palaver.store.damage.rules import find_broken
 from palaver.store.records import micros
 from palaver.store.status.health import check_store
-from palaver.store.status.invariants import DEADLINES, find_broken
+from palaver.store.status.invariants import DEADLINES
 from palaver.store.store import Store
 from tests.store.test_invariants import busy_world, run
 from tests.store.world import LEASE, NOON, World, dm

@@ -17,6 +17,7 @@ from palaver.store.records import micros, source_of
 from palaver.store.results import Opening, OperationKind, Undone
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
+from tests.store.opened import open_session
 from tests.store.process_rows import end_process, start_process
 from tests.store.world import IDLE_HOUR, NEVER, OPERATOR, World, answer, dm, group, key_of
 
@@ -127,9 +128,9 @@ async def test_back_takes_nothing_from_a_place_that_the_asker_cannot_see(world: 
     shared = Scope(group=GroupScope.SHARED)
     ann, ben, private = group("1"), group("2"), dm("1")
     key = key_of(ann, shared)
-    left = (await world.store.transact(sessions.open_session(key, ann, world.now, NEVER.reset_rule(ann)))).session
+    left = (await world.store.transact(open_session(key, ann, world.now, NEVER.reset_rule(ann)))).session
     await world.store.transact(sessions.reset(key, ann, world.now, by="ann"))
-    await world.store.transact(sessions.open_session(key, ben, world.now, NEVER.reset_rule(ben)))
+    await world.store.transact(open_session(key, ben, world.now, NEVER.reset_rule(ben)))
     me = Principal.speaking(ann)
     await world.store.transact(sessions.switch(key_of(private), private, left.id, me, world.now, by="ann"))
     with pytest.raises(NotFound):
@@ -144,7 +145,7 @@ async def test_someone_who_took_part_before_or_since_can_go_back_and_nobody_else
     shared = Scope(group=GroupScope.SHARED)
     ann, ben, cy = group("1"), group("2"), group("3")
     key = key_of(ann, shared)
-    left = (await world.store.transact(sessions.open_session(key, ann, world.now, NEVER.reset_rule(ann)))).session
+    left = (await world.store.transact(open_session(key, ann, world.now, NEVER.reset_rule(ann)))).session
     for who in (ann, ben):
         await world.store.transact(sessions.reset(key, ben, world.now, by="ben"))
         with pytest.raises(NotFound):
@@ -240,7 +241,7 @@ async def test_no_reset_in_the_middle_of_a_turn(world: World) -> None:
     begun = await world.begin(rules=IDLE_HOUR)
     assert begun
     world.later(hours=5)
-    step = sessions.open_session(key_of(HOME), HOME, world.now, IDLE_HOUR.reset_rule(HOME), human=False)
+    step = open_session(key_of(HOME), HOME, world.now, IDLE_HOUR.reset_rule(HOME), human=False)
     opened = await world.store.transact(step)
     assert (opened.opening, opened.session.id) == (Opening.REUSED, begun.turn.session)
     await world.store.transact(turns.settle(begun.turn, [answer()], [], world.now))

@@ -9,11 +9,12 @@ from palaver.model.errors import BadArgument, NotFound
 from palaver.model.job import RunState
 from palaver.model.session import ModelOverride, Principal
 from palaver.model.turn import Outbound
+from palaver.store.damage.rules import find_broken
 from palaver.store.queue import turns
 from palaver.store.records import micros
 from palaver.store.results import Begun
 from palaver.store.search.search import Order
-from palaver.store.status.invariants import DEADLINES, find_broken, violations
+from palaver.store.status.invariants import DEADLINES, violations
 from palaver.store.status.trace import find_traces
 from palaver.store.store import Store
 from tests.store.jobs import add_job, fire_due

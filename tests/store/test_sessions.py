@@ -17,6 +17,7 @@ from palaver.store.conversations import branches, history, sessions, titles, tra
 from palaver.store.queue import turns
 from palaver.store.results import Opening, OperationKind
 from palaver.store.store import Store
+from tests.store.opened import open_session
 from tests.store.world import IDLE_HOUR, NEVER, NOON, OPERATOR, World, answer, dm, group, key_of
 
 ALICE, BOB = dm("7"), dm("8")
@@ -246,10 +247,10 @@ async def test_those_who_speak_in_a_shared_conversation_can_read_it(world: World
     shared = Scope(group=GroupScope.SHARED)
     ann, ben = group("1"), group("2")
     key = key_of(ann, shared)
-    opened = await world.store.transact(sessions.open_session(key, ann, NOON, NEVER.reset_rule(ann)))
+    opened = await world.store.transact(open_session(key, ann, NOON, NEVER.reset_rule(ann)))
     with pytest.raises(NotFound):
         await world.store.read(sessions.get_visible(opened.session.id, Principal.speaking(ben)))
-    await world.store.transact(sessions.open_session(key_of(ben, shared), ben, NOON, NEVER.reset_rule(ben)))
+    await world.store.transact(open_session(key_of(ben, shared), ben, NOON, NEVER.reset_rule(ben)))
     await world.store.read(sessions.get_visible(opened.session.id, Principal.speaking(ben)))
 
 

@@ -43,6 +43,7 @@ from palaver.store.status.invariants import violations
 from palaver.store.store import Store
 from tests.store.conftest import fresh_store
 from tests.store.model import Message, Model, Talk
+from tests.store.opened import open_session
 from tests.store.world import (
     IDLE_HOUR,
     LEASE,
@@ -396,7 +397,7 @@ class Moving(StoreMachine):
     def open(self, place: str, idle_policy: bool, human: bool) -> None:
         key, source = KEYS[place], PLACES[place]
         policy = (IDLE_HOUR if idle_policy else NEVER).reset_rule(source)
-        opened = self.do(sessions.open_session(key, source, self.model.now, policy, human=human))
+        opened = self.do(open_session(key, source, self.model.now, policy, human=human))
         now, new = self.model.now, opened.session.id
         expected = self.model.open(key, source, new, said=now, human=human, idle_policy=idle_policy)
         assert opened.opening is expected

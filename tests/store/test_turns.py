@@ -12,6 +12,7 @@ from palaver.store.conversations import sessions, transcript
 from palaver.store.queue import inbox, outbox, turns
 from palaver.store.results import Opening
 from palaver.store.store import Store
+from tests.store.opened import open_session
 from tests.store.world import LEASE, NEVER, NOON, OPERATOR, World, answer, dm, key_of
 
 OUT = Outbound(platform="telegram", chat_id="7", text="yes")
@@ -59,7 +60,7 @@ async def test_a_hundred_first_messages_at_once_make_one_session_and_one_turn(wo
     assert turn[0].opened.opening is Opening.CREATED
     opened = await asyncio.gather(
         *(
-            world.store.transact(sessions.open_session(key_of(dm("9")), dm("9"), NOON, NEVER.reset_rule(dm())))
+            world.store.transact(open_session(key_of(dm("9")), dm("9"), NOON, NEVER.reset_rule(dm())))
             for _ in range(100)
         )
     )

@@ -24,7 +24,7 @@ from palaver.config.agent_plan import (
     usual_variables,
     with_key,
 )
-from palaver.config.agents import LocalAgentConfig, ModelAgentConfig
+from palaver.config.agent_trial import trial_agent
 from palaver.config.loader import load
 from palaver.config.paths import configuration_files, exists
 from palaver.config.writer import has_value, replace_file, replace_value
@@ -40,9 +40,6 @@ EXAMPLES = {
 }
 
 app = typer.Typer(rich_markup_mode=None)
-
-_TEST_MAX_TOKENS = 64
-"""Tokens: enough for a model that reasons before it answers."""
 
 PlatformName = Annotated[
     str, typer.Argument(metavar="[PLATFORM]", help="The platform to connect; without it, choose the agent.")
@@ -203,17 +200,9 @@ def _report_account(file: Path, draft: AccountDraft, owner: str, *, json: bool) 
 
 def _try(plan: AgentPlan, *, asks: bool) -> None:
     """Raise InvalidInput if the agent cannot be built, NotReached if it does not answer."""
-    match plan.agent:
-        case "model":
-            options = {"model": plan.model, "base_url": plan.base_url or None, "key": plan.key or None}
-            config = ModelAgentConfig.model_validate({**options, "max_tokens": _TEST_MAX_TOKENS})
-            agent, name = build_agent(config), plan.model
-        case "local":
-            agent, name = build_agent(LocalAgentConfig(max_tokens=4)), "The local model"
-        case _:
-            return
-    if asks:
-        try_out(agent, name, plan.key)
+    agent = build_agent(trial_agent(plan))
+    if asks and plan.agent != ECHO:
+        try_out(agent, plan.model or "The local model", plan.key)
 
 
 def _write(file: Path, before: str, plan: AgentPlan) -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from palaver.model.command import as_said
 from palaver.model.redact import redact
-from palaver.model.session import Session, UsageTotal
+from palaver.model.session import Session
 from palaver.model.source import identity_of, readable_identity
 from palaver.model.text import counted, one_line
 from palaver.model.turn import Inbound, InboxState, OutboxState, TurnState, Usage
@@ -199,8 +199,7 @@ def _run_steps(run: TurnTrace, present: datetime) -> Iterator[Step]:
 
 def _used(usage: Usage) -> str:
     """Return tokens and cost."""
-    total = UsageTotal(cost_micros=usage.cost_micros, unpriced_tokens=usage.unpriced_tokens)
-    cost = f", cost {total.cost}" if usage.cost_micros or usage.unpriced_tokens else ""
+    cost = f", cost {usage.cost}" if usage.cost_micros or usage.unpriced_tokens else ""
     return f"{usage.input_tokens} tokens in, {usage.output_tokens} out{cost}"
 
 

@@ -12,6 +12,7 @@ from palaver.model.errors import BadArgument
 from palaver.model.key import SessionKey
 from palaver.model.source import Source, identity_of
 from palaver.model.text import cut_line, one_line, strip_markdown
+from palaver.model.usage import Spent
 from palaver.model.value import value
 
 
@@ -105,27 +106,8 @@ def _configured_name(override: ModelOverride) -> str:
 
 
 @value
-class UsageTotal:
+class UsageTotal(Spent):
     turns: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cached_tokens: int = 0
-    """Input tokens that were read from the provider's cache."""
-    cost_micros: int = 0
-    """Millionths of the price table's currency."""
-    unpriced_tokens: int = 0
-    """Tokens whose price is unknown: the cost does not include them."""
-
-    @property
-    def tokens(self) -> int:
-        return self.input_tokens + self.output_tokens
-
-    @property
-    def cost(self) -> str:
-        """Return the cost for people. An unknown price is never shown as zero."""
-        if self.unpriced_tokens and not self.cost_micros:
-            return "unknown"
-        return f"{self.cost_micros / 1_000_000:,.4f}{' + unknown' if self.unpriced_tokens else ''}"
 
 
 @value

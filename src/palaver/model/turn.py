@@ -13,6 +13,7 @@ from palaver.model.job import FiredJob
 from palaver.model.key import SessionKey
 from palaver.model.source import NO_LABELS, Addressee, AddresseeKind, Labels, Source, check_ids, shorten_id
 from palaver.model.transcript import Quote
+from palaver.model.usage import SPENT_FIELDS, Spent
 from palaver.model.value import value
 
 
@@ -331,15 +332,8 @@ def question_id(turn: int, fence: int) -> str:
 
 
 @value
-class Usage:
+class Usage(Spent):
     model: str | None = None
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cached_tokens: int = 0
-    """Input tokens that the provider read from its cache."""
-    cost_micros: int = 0
-    unpriced_tokens: int = 0
-    """Tokens whose price is unknown: the cost does not include them."""
     prompt_tokens: int = 0
     """The size of the last prompt with its answer, instructions and tools included; 0 if unknown."""
 
@@ -348,12 +342,8 @@ class Usage:
             return more
         return Usage(
             model=more.model or self.model,
-            input_tokens=self.input_tokens + more.input_tokens,
-            output_tokens=self.output_tokens + more.output_tokens,
-            cached_tokens=self.cached_tokens + more.cached_tokens,
-            cost_micros=self.cost_micros + more.cost_micros,
-            unpriced_tokens=self.unpriced_tokens + more.unpriced_tokens,
             prompt_tokens=more.prompt_tokens or self.prompt_tokens,
+            **{name: getattr(self, name) + getattr(more, name) for name in SPENT_FIELDS},
         )
 
 

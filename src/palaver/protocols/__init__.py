@@ -53,6 +53,7 @@ from palaver.protocols.client_errors import ClientErrors, answer_error, parse_re
 from palaver.protocols.clock import Clock, SystemClock
 from palaver.protocols.hooks import EventKind, EventSubscription, GatewayEvent, Hook, event_name
 from palaver.protocols.incoming import (
+    NewMessage,
     after_name,
     edit_version,
     is_secret,
@@ -62,6 +63,7 @@ from palaver.protocols.incoming import (
     parse_or_skip,
     parse_time,
     read_object,
+    receive_or_skip,
     take_json,
 )
 from palaver.protocols.read_ahead import finish, read_ahead
@@ -105,6 +107,7 @@ __all__ = [
     "MalformedSource",
     "MenuCommand",
     "NewFile",
+    "NewMessage",
     "Outbound",
     "Place",
     "Platform",
@@ -156,6 +159,7 @@ __all__ = [
     "parse_time",
     "read_ahead",
     "read_object",
+    "receive_or_skip",
     "run_together",
     "split_names",
     "supports",

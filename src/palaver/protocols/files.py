@@ -9,7 +9,7 @@ from palaver.model.label import Label
 from palaver.model.turn import Outbound
 from palaver.protocols.adapter import PlatformError, SendRefused, SendUnclear
 
-__all__ = ["check_file_url", "named_file", "send_text_of_file"]
+__all__ = ["check_file_url", "described_file", "named_file", "send_text_of_file"]
 
 
 def named_file(name: str, size: int | None = None, *, handle: str) -> Attachment:
@@ -27,6 +27,13 @@ def check_file_url(url: str, *, api_url: str, hosts: tuple[str, ...]) -> str:
     if not is_trusted and (not address.netloc or address.netloc != urlsplit(api_url).netloc):
         raise SendRefused("The file is not on a server of the platform.")
     return url
+
+
+def described_file(name: object, media_type: object, size: object = None, *, handle: str) -> Attachment:
+    """Return a file to fetch as a message describes it: a type can have parameters, and a size can be missing."""
+    kind = str(media_type or UNKNOWN_TYPE).partition(";")[0].strip()
+    known = size if isinstance(size, int) and size >= 0 else None
+    return Attachment(Label(str(name or "file")), kind, known, handle=handle)
 
 
 async def send_text_of_file(outbound: Outbound, send: Callable[[], Awaitable[object]]) -> None:

@@ -7,9 +7,11 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
+from palaver.model.source import Trust
 from palaver.model.turn import Inbound
+from palaver.protocols.adapter import Receiver
 from palaver.protocols.capabilities import HttpRequest, HttpResponse
 
 log = logging.getLogger(__name__)
@@ -69,6 +71,20 @@ def parse_or_skip(platform: str, parse: Callable[[], T]) -> T | None:
         log_skipped(platform, error)
         return None
     return found
+
+
+class NewMessage(NamedTuple):
+    """A message, and what the platform vouches for about its sender."""
+
+    inbound: Inbound
+    trust: Trust = Trust()
+
+
+async def receive_or_skip(platform: str, parse: Callable[[], Inbound | None], receiver: Receiver) -> None:
+    """Parse a payload and hand over its message; skip one that is unreadable or has none."""
+    inbound = parse_or_skip(platform, parse)
+    if inbound is not None:
+        await receiver.receive(inbound, Trust())
 
 
 def log_skipped(platform: str, error: Exception) -> None:

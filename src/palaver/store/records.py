@@ -41,6 +41,7 @@ from palaver.model.turn import (
     Turn,
     TurnState,
 )
+from palaver.model.usage import SPENT_FIELDS
 
 T = TypeVar("T")
 
@@ -307,7 +308,7 @@ def _decode_singly(rows: Sequence[Row]) -> list[Entry]:
 
 # Sessions
 
-USAGE_COLUMNS = ("input_tokens", "output_tokens", "cached_tokens", "cost_micros", "unpriced_tokens")
+USAGE_COLUMNS = SPENT_FIELDS
 """What a turn, a session and a sum of usage count."""
 counted = attrgetter(*USAGE_COLUMNS)
 SESSION_TITLE = (
@@ -431,31 +432,13 @@ class _Written(msgspec.Struct, frozen=True):
     @property
     def inbound(self) -> Inbound:
         return Inbound(
-            source=self.source,
-            labels=self.labels,
-            text=self.text,
-            at=instant(self.at),
-            cause=self.cause,
-            observed=self.observed,
-            reply_to=self.reply_to,
-            quote=self.quote,
-            burst=self.burst,
-            busy=self.busy,
-            revision=self.revision,
-            reaction=self.reaction,
-            earlier=self.earlier,
-            files=self.files,
-            client_tools=self.offers,
-            form=self.form,
-            plain=self.plain,
-            job=self.job,
-            destinations=self.destinations,
-            request_digest=self.request_digest,
-            transcription_micros=self.transcription_micros,
-            heard=self.heard,
-            is_unheard=self.is_unheard,
-            mentions_us=self.mentions_us,
+            at=instant(self.at), client_tools=self.offers, **dict(zip(_AS_WRITTEN, _as_written(self), strict=True))
         )
+
+
+_AS_WRITTEN = tuple(name for name in _Written.__struct_fields__ if name not in {"at", "offers", "role", "basis"})
+"""The fields that a message and its written form have alike."""
+_as_written = attrgetter(*_AS_WRITTEN)
 
 
 _inbound_form = msgspec.json.Decoder(_Written, dec_hook=read_label)
@@ -564,6 +547,11 @@ _outbound_form = msgspec.json.Decoder(Outbound, dec_hook=read_label)
 def outbound_of(body: bytes) -> Outbound:
     """Return a message as it was written, no matter what its chat is called now."""
     return _decode_json(body, _outbound_form)
+
+
+def outbound_in(row: Row) -> Outbound:
+    """Decode a message in the second column."""
+    return outbound_of(row[1])
 
 
 def delivery_of(row: Row, outbound: Outbound | None = None) -> Delivery:

@@ -12,7 +12,7 @@ from palaver.model.errors import StoreError
 from palaver.model.value import value
 from palaver.store.meta import SET_META
 from palaver.store.opening import open_store
-from palaver.store.status.invariants import Violation, violations
+from palaver.store.status.invariants import violations
 from palaver.store.store import Store
 from palaver.store.transfer_marks import begin_copy, copied_from, end_copy, is_mark, position_in, record_position
 
@@ -119,7 +119,7 @@ def _clear() -> Statements[None]:
 async def _compare_invariants(old: Store, new: Store) -> None:
     before, after = await old.read(violations()), await new.read(violations())
     known = {(each.invariant.sentence, each.times) for each in before}
-    broken: list[Violation] = [each for each in after if (each.invariant.sentence, each.times) not in known]
+    broken = [each for each in after if (each.invariant.sentence, each.times) not in known]
     if broken:
         raise Differs(broken[0].invariant.sentence)
 

@@ -19,6 +19,7 @@ from palaver.platforms.discord.parse import (
     parse_interaction,
     parse_message,
 )
+from palaver.protocols import parse_or_skip
 
 US = OwnBot("helper", "900")
 ROOM = Place({"id": "290926798999357250", "type": 0, "name": "general", "topic": "Anything goes"}, {})
@@ -125,6 +126,13 @@ def test_other_content_is_described() -> None:
         Attachment(Label("b.txt"), size=2, handle="290926798999357250/334385199974967042/6"),
     )
     assert inbound.reply_to is None
+
+
+def test_a_file_of_a_strange_size_does_not_cost_its_message() -> None:
+    file = {"id": "5", "filename": "a.txt", "size": "1 MB", "content_type": "text/plain"}
+    inbound = parse_or_skip("discord", lambda: read(content="look", attachments=[file]))
+    assert inbound
+    assert (inbound.text, inbound.files[0].size) == ("look", None)
 
 
 @pytest.mark.parametrize("changed", [{"type": 7}, {"type": 21}, {"author": {"id": "900"}}, {"content": ""}])

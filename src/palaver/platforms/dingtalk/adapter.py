@@ -26,9 +26,8 @@ from palaver.protocols import (
     SendRefused,
     SendUnclear,
     TargetGone,
-    Trust,
     file_to_send,
-    parse_or_skip,
+    receive_or_skip,
     take_json,
 )
 from palaver.protocols.files import send_text_of_file
@@ -104,9 +103,7 @@ class DingTalkAdapter:
             return
 
         async def take(data: str) -> None:
-            inbound = parse_or_skip(self.platform.name, lambda: parse(json.loads(data), self.account))
-            if inbound is not None:
-                await receiver.receive(inbound, Trust())
+            await receive_or_skip(self.platform.name, lambda: parse(json.loads(data), self.account), receiver)
 
         async with self._api.opened():
             await listen(await self._open_stream(), receiver.connected, take)
@@ -124,9 +121,7 @@ class DingTalkAdapter:
 
     async def handle_callback(self, request: HttpRequest, receiver: Receiver) -> HttpResponse:
         async def take(message: Mapping[str, Any]) -> None:
-            inbound = parse_or_skip(self.platform.name, lambda: parse(message, self.account))
-            if inbound is not None:
-                await receiver.receive(inbound, Trust())
+            await receive_or_skip(self.platform.name, lambda: parse(message, self.account), receiver)
 
         authentic = is_signed(request.headers, self._secret, int(time.time() * 1000))
         return await take_json(request, take, is_authentic=authentic and self.takes_callbacks)

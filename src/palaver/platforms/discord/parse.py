@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from palaver.protocols import (
     CHANNEL,
     DM,
-    UNKNOWN_TYPE,
     Attachment,
     Inbound,
     Label,
@@ -23,6 +22,7 @@ from palaver.protocols import (
     parse_milliseconds,
     parse_time,
 )
+from palaver.protocols.files import described_file
 
 Payload = Mapping[str, Any]
 
@@ -251,9 +251,8 @@ def attachments_in(data: Payload) -> Iterator[Payload]:
 
 def _files(data: Payload) -> Iterator[Attachment]:
     for file in attachments_in(data):
-        media_type = str(file.get("content_type") or UNKNOWN_TYPE).partition(";")[0]
         handle = f"{data['channel_id']}/{data['id']}/{file['id']}"
-        yield Attachment(Label(str(file["filename"])), media_type, file.get("size"), handle=handle)
+        yield described_file(file["filename"], file.get("content_type"), file.get("size"), handle=handle)
 
 
 def _describe(data: Payload) -> Iterator[str]:

@@ -2,22 +2,23 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from palaver.protocols import (
     DM,
     GROUP,
-    UNKNOWN_TYPE,
     Attachment,
     Inbound,
     Label,
     Labels,
+    NewMessage,
     Quote,
     Source,
     Trust,
     identity_of,
     parse_time,
 )
+from palaver.protocols.files import described_file
 
 Json = Mapping[str, Any]
 PRESSED = "palaver"
@@ -25,12 +26,7 @@ PRESSED = "palaver"
 _PERSON = "users/"
 
 
-class Event(NamedTuple):
-    inbound: Inbound
-    trust: Trust
-
-
-def parse(event: Json, account: str) -> Event | None:
+def parse(event: Json, account: str) -> NewMessage | None:
     """Parse an event; None if nobody says anything. In a space, only what mentions us comes."""
     match event["type"]:
         case "MESSAGE":
@@ -41,7 +37,7 @@ def parse(event: Json, account: str) -> Event | None:
             return None
 
 
-def _message(event: Json, account: str) -> Event:
+def _message(event: Json, account: str) -> NewMessage:
     said, sender = event["message"], event["message"]["sender"]
     text = said.get("argumentText")
     words = str(said.get("text") or "") if text is None else str(text).lstrip()
@@ -59,7 +55,7 @@ def _message(event: Json, account: str) -> Event:
         quote=None if is_forwarded else quote,
         files=tuple(_files(said)),
     )
-    return Event(inbound, Trust(is_bot=sender.get("type") == "BOT"))
+    return NewMessage(inbound, Trust(is_bot=sender.get("type") == "BOT"))
 
 
 def _quote(quoted: Json, source: Source) -> Quote | None:
@@ -73,7 +69,7 @@ def _quote(quoted: Json, source: Source) -> Quote | None:
     return Quote(text=text, name=Label.of(sender))
 
 
-def _pressed(event: Json, account: str) -> Event:
+def _pressed(event: Json, account: str) -> NewMessage:
     """A press has no id: it is known by the card, the time and the person."""
     user, when = event["user"], str(event["eventTime"])
     given = {str(each["key"]): str(each["value"]) for each in event["action"]["parameters"]}
@@ -85,7 +81,7 @@ def _pressed(event: Json, account: str) -> Event:
         labels=_labels(event, user),
         mentions_us=True,
     )
-    return Event(inbound, Trust())
+    return NewMessage(inbound)
 
 
 def _source(event: Json, account: str, *, user: str, message: str) -> Source:
@@ -114,5 +110,4 @@ def _files(said: Json) -> Iterator[Attachment]:
     for each in cast("Sequence[Json]", said.get("attachment") or ()):
         where = cast("Json", each.get("attachmentDataRef") or {}).get("resourceName")
         if where:
-            media_type = str(each.get("contentType") or UNKNOWN_TYPE)
-            yield Attachment(Label(str(each.get("contentName") or "file")), media_type, handle=str(where))
+            yield described_file(each.get("contentName"), each.get("contentType"), handle=str(where))

@@ -26,11 +26,11 @@ from palaver.protocols import (
     SendRefused,
     SendUnclear,
     TargetGone,
-    Trust,
     Unit,
     one_line,
     parse_or_skip,
     read_ahead,
+    receive_or_skip,
 )
 from palaver.protocols.pending import PendingAnswers
 
@@ -128,9 +128,7 @@ class HomeAssistantAdapter:
 
     async def _take(self, content: Json, receiver: Receiver) -> None:
         default = self._options.notify
-        inbound = parse_or_skip(self.platform.name, lambda: parse(content["event"], self.account, default))
-        if inbound is not None:
-            await receiver.receive(inbound, Trust())
+        await receive_or_skip(self.platform.name, lambda: parse(content["event"], self.account, default), receiver)
 
     # Outgoing
 

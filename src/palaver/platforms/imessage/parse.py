@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, cast
 from palaver.protocols import (
     DM,
     GROUP,
-    UNKNOWN_TYPE,
     Attachment,
     Inbound,
     Label,
@@ -19,6 +18,7 @@ from palaver.protocols import (
     identity_of,
     parse_milliseconds,
 )
+from palaver.protocols.files import described_file
 
 Json = Mapping[str, Any]
 
@@ -154,13 +154,8 @@ def _files(message: Json) -> Iterator[Attachment]:
     for file in _list(message.get("attachments")):
         if file.get("hideAttachment"):  # the picture of a link
             continue
-        media_type = file.get("mimeType") or UNKNOWN_TYPE
-        yield Attachment(
-            Label(file.get("transferName") or "file"),
-            media_type,
-            None if media_type in _CONVERTED else file.get("totalBytes") or None,
-            handle=str(file["guid"]),
-        )
+        size = None if file.get("mimeType") in _CONVERTED else file.get("totalBytes") or None
+        yield described_file(file.get("transferName"), file.get("mimeType"), size, handle=str(file["guid"]))
 
 
 # Edits

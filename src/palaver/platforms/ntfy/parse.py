@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, cast
 
-from palaver.protocols import DM, UNKNOWN_TYPE, Attachment, Inbound, Label, Source
+from palaver.protocols import DM, Attachment, Inbound, Source
+from palaver.protocols.files import described_file
 
 Json = Mapping[str, Any]
 ROBOT = "robot"
@@ -47,6 +48,4 @@ def _files(found: Json, server: str) -> Iterator[Attachment]:
     file = cast("Json | None", found.get("attachment"))
     url = str(file["url"]) if file else ""
     if file and url.startswith(f"{server}/file/"):
-        media_type = str(file.get("type") or UNKNOWN_TYPE).partition(";")[0]
-        name = Label(str(file.get("name") or "file"))
-        yield Attachment(name, media_type, file.get("size"), handle=url.removeprefix(server))
+        yield described_file(file.get("name"), file.get("type"), file.get("size"), handle=url.removeprefix(server))

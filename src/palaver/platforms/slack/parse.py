@@ -11,11 +11,11 @@ from palaver.protocols import (
     CHANNEL,
     DM,
     GROUP,
-    UNKNOWN_TYPE,
     Attachment,
     Inbound,
     Label,
     Labels,
+    NewMessage,
     Reaction,
     Revision,
     Source,
@@ -23,6 +23,7 @@ from palaver.protocols import (
     after_name,
     edit_version,
 )
+from palaver.protocols.files import described_file
 
 PLATFORM = "slack"
 _KINDS = {"im": DM, "mpim": GROUP, "channel": CHANNEL, "group": CHANNEL}
@@ -45,11 +46,6 @@ class OwnApp(NamedTuple):
     user: str
     bot: str
     reply_in_thread: bool = False
-
-
-class NewMessage(NamedTuple):
-    inbound: Inbound
-    trust: Trust
 
 
 class ButtonPress(NamedTuple):
@@ -319,6 +315,5 @@ def _link(file: Json) -> str:
 
 
 def _attachment(file: Json) -> Attachment:
-    name, size = file.get("name") or file.get("title") or file["id"], file.get("size")
-    media_type = str(file.get("mimetype") or UNKNOWN_TYPE)
-    return Attachment(Label(str(name)), media_type, size if isinstance(size, int) else None, handle=file["id"])
+    name = file.get("name") or file.get("title") or file["id"]
+    return described_file(name, file.get("mimetype"), file.get("size"), handle=file["id"])

@@ -23,11 +23,10 @@ from palaver.protocols import (
     Receiver,
     SendRefused,
     TargetGone,
-    Trust,
     Unit,
     is_secret,
     one_line,
-    parse_or_skip,
+    receive_or_skip,
 )
 from palaver.protocols.rest import RestApi, read_receipt
 from palaver.protocols.tokens import ApiCodes, keep_checking
@@ -86,9 +85,7 @@ class SmsAdapter:
         expected = sign(self._options.webhook_url, form, self._token)
         if not is_secret(request.headers.get("x-twilio-signature", ""), expected):
             return HttpResponse(status=HTTPStatus.UNAUTHORIZED)
-        inbound = parse_or_skip(self.platform.name, lambda: parse(form, self.account, datetime.now(UTC)))
-        if inbound is not None:
-            await receiver.receive(inbound, Trust())
+        await receive_or_skip(self.platform.name, lambda: parse(form, self.account, datetime.now(UTC)), receiver)
         return _ANSWER
 
     def fetch(self, file: Attachment) -> AsyncIterator[bytes]:

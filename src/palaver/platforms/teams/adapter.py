@@ -17,7 +17,6 @@ from palaver.protocols import (
     Limits,
     Outbound,
     Receiver,
-    SendRefused,
     TargetGone,
     Unit,
     parse_or_skip,
@@ -25,6 +24,7 @@ from palaver.protocols import (
     take_json,
 )
 from palaver.protocols.bearer import BearerToken, BearerTokens
+from palaver.protocols.files import check_file_url
 from palaver.protocols.recent import remember
 from palaver.protocols.rest import RestApi, read_receipt
 from palaver.protocols.tokens import ApiCodes, TokenApi, in_header
@@ -114,15 +114,10 @@ class TeamsAdapter:
         return await take_json(request, take, is_authentic=token is not None and _covers(token, request.body))
 
     async def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
-        url = file.handle or ""
-        address = urlsplit(url)
-        if address.netloc == urlsplit(self._options.service_url).netloc:
-            chunks = self._api.download(url)
-        elif address.scheme == "https" and (address.hostname or "").endswith(_FILE_HOSTS):
-            chunks = self._open.download(url)
-        else:
-            raise SendRefused("The file is not on a server of Microsoft.")
-        async for chunk in chunks:
+        service = self._options.service_url
+        url = check_file_url(file.handle or "", api_url=service, hosts=_FILE_HOSTS)
+        api = self._api if urlsplit(url).netloc == urlsplit(service).netloc else self._open
+        async for chunk in api.download(url):
             yield chunk
 
     # Outgoing

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from palaver.model.feedback import rating_of
 from palaver.protocols import (
@@ -16,6 +16,7 @@ from palaver.protocols import (
     Inbound,
     Label,
     Labels,
+    NewMessage,
     Reaction,
     Revision,
     Source,
@@ -42,12 +43,7 @@ _EMOJI_NAMES = {"like": "👍", "yes": "👍", "no": "👎"}
 _DOWNLOAD = "application/vnd.microsoft.teams.file.download.info"
 
 
-class Activity(NamedTuple):
-    inbound: Inbound
-    trust: Trust
-
-
-def parse(activity: Json, account: str) -> Activity | None:
+def parse(activity: Json, account: str) -> NewMessage | None:
     """Parse an activity; None if nobody says anything."""
     if activity["type"] == "messageReaction":
         return _reaction(activity, account)
@@ -69,10 +65,10 @@ def parse(activity: Json, account: str) -> Activity | None:
         files=() if change == "delete" else tuple(_files(activity)),
         revision=_revision(change, at, text),
     )
-    return Activity(inbound, Trust(is_bot=str(sender["id"]).startswith(_BOT)))
+    return NewMessage(inbound, Trust(is_bot=str(sender["id"]).startswith(_BOT)))
 
 
-def _reaction(activity: Json, account: str) -> Activity | None:
+def _reaction(activity: Json, account: str) -> NewMessage | None:
     """Return the first reaction that counts: somebody can change one for another, which adds and removes at once."""
     given = [(each, False) for each in activity.get("reactionsAdded") or ()]
     given += [(each, True) for each in activity.get("reactionsRemoved") or ()]
@@ -88,7 +84,7 @@ def _reaction(activity: Json, account: str) -> Activity | None:
         reply_to=str(activity["replyToId"]),
         reaction=Reaction(emoji=counts[0], removed=counts[1]),
     )
-    return Activity(inbound, Trust(is_bot=str(activity["from"]["id"]).startswith(_BOT)))
+    return NewMessage(inbound, Trust(is_bot=str(activity["from"]["id"]).startswith(_BOT)))
 
 
 def _emoji(kind: str) -> str:

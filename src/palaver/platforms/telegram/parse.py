@@ -27,6 +27,7 @@ from palaver.protocols import (
     Inbound,
     Label,
     Labels,
+    NewMessage,
     Quote,
     Reaction,
     Revision,
@@ -49,11 +50,6 @@ class OwnBot(NamedTuple):
     id: int
     name: str
     """The user name without @."""
-
-
-class NewMessage(NamedTuple):
-    inbound: Inbound
-    trust: Trust
 
 
 class ButtonPress(NamedTuple):

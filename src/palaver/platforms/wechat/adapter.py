@@ -29,10 +29,9 @@ from palaver.protocols import (
     Receiver,
     SendRefused,
     TargetGone,
-    Trust,
     Unit,
     VoiceFormat,
-    parse_or_skip,
+    receive_or_skip,
 )
 from palaver.protocols.recent import ReplyPossibleLater
 from palaver.protocols.sealed import Envelope
@@ -106,14 +105,13 @@ class WeChatAdapter:
         return await take_xml(request, self._envelope, lambda xml: self._take(xml, receiver), self.platform.name)
 
     async def _take(self, message: Xml, receiver: Receiver) -> HttpResponse:
-        inbound = parse_or_skip(self.platform.name, lambda: parse(message, self.platform.name, self.account))
         sender = message.get("FromUserName", "")
         call: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         if self._options.passive and sender:
             self._waiting[sender] = call
         try:
-            if inbound is not None:
-                await receiver.receive(inbound, Trust())
+            name = self.platform.name
+            await receive_or_skip(name, lambda: parse(message, name, self.account), receiver)
             if sender:
                 await receiver.chat_returned(sender)
             return await self._reply(call, message) if self._waiting.get(sender) is call else SUCCESS

@@ -11,7 +11,6 @@ from palaver.platforms.whatsapp.parse import PLATFORM, NewMessage
 from palaver.protocols import (
     DM,
     GROUP,
-    UNKNOWN_TYPE,
     Attachment,
     Inbound,
     Label,
@@ -29,6 +28,7 @@ from palaver.protocols import (
     after_name,
     identity_of,
 )
+from palaver.protocols.files import described_file
 
 Frame = Mapping[str, Any]
 _NUMBER = re.compile(r"\+?([0-9]{4,20})(?::[0-9]+)?(?:@(?:s\.whatsapp\.net|c\.us))?")
@@ -133,14 +133,7 @@ def _quote(frame: Frame, source: Source, ours: AbstractSet[str]) -> Quote | None
 
 def _files(files: Sequence[Frame]) -> Iterator[Attachment]:
     for file in files:
-        size = file.get("size")
-        media_type = str(file.get("type") or UNKNOWN_TYPE).partition(";")[0].strip()
-        yield Attachment(
-            Label(str(file.get("name") or "file")),
-            media_type,
-            size if isinstance(size, int) and size >= 0 else None,
-            handle=str(file["handle"]),
-        )
+        yield described_file(file.get("name"), file.get("type"), file.get("size"), handle=str(file["handle"]))
 
 
 def error_of(result: Frame) -> PlatformError | None:

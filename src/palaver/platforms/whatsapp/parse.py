@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from palaver.protocols import (
     DM,
     GROUP,
-    UNKNOWN_TYPE,
     Attachment,
     Inbound,
     Label,
@@ -20,6 +19,7 @@ from palaver.protocols import (
     after_name,
     value,
 )
+from palaver.protocols.files import described_file
 
 PLATFORM = "whatsapp"
 Json = Mapping[str, Any]
@@ -246,6 +246,4 @@ _READERS: Mapping[str, Callable[[Any], str]] = {
 
 
 def _attachment(kind: str, content: Json) -> Attachment:
-    """A media type can have parameters: `audio/ogg; codecs=opus`."""
-    media_type = str(content.get("mime_type") or UNKNOWN_TYPE).partition(";")[0].strip()
-    return Attachment(Label(str(content.get("filename") or _MEDIA[kind])), media_type, handle=str(content["id"]))
+    return described_file(content.get("filename") or _MEDIA[kind], content.get("mime_type"), handle=str(content["id"]))

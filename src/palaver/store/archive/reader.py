@@ -67,7 +67,7 @@ def read_archive(
     reader = _Reader()
     for number, line in numbered:
         if len(line) > limits.of(line):
-            yield from reader.refuse_line(number, f"it is longer than {limits.of(line)} bytes")
+            yield from reader.report(number, f"it is longer than {limits.of(line)} bytes")
         elif line.strip():
             yield from reader.read_line(number, line)
     yield from reader.finish()
@@ -127,11 +127,7 @@ class _Reader:
         try:
             yield from self._add(number, decode_line(line))
         except (InvalidInput, msgspec.DecodeError, ValueError, RecursionError) as error:
-            yield from self._report(number, one_line(str(error), 300) or type(error).__name__)
-
-    def refuse_line(self, number: int, reason: str) -> Iterator[Problem]:
-        """Report a line that is not read."""
-        return self._report(number, reason)
+            yield from self.report(number, one_line(str(error), 300) or type(error).__name__)
 
     def _add(
         self, number: int, part: ArchivedSession | Entry | End | FileContent
@@ -157,7 +153,7 @@ class _Reader:
             current, self._current = self._current, None
             yield self._problem or current
 
-    def _report(self, number: int, reason: str) -> Iterator[Problem]:
+    def report(self, number: int, reason: str) -> Iterator[Problem]:
         """Report the first problem of a session at its end, and lines outside a session once."""
         if self._current is not None:
             self._problem = self._problem or Problem(line=number, session=self._current.session.id, reason=reason)

@@ -11,18 +11,8 @@ from palaver.model.session import Principal
 from palaver.model.turn import NOTHING_HEARD, Heard, Received, Turn
 from palaver.store.conversations.attachment_refs import add_refs
 from palaver.store.conversations.visibility import Filter, visible_to
-from palaver.store.queue.inbox import read_waiting
-from palaver.store.records import (
-    SELECT_RECEIVED,
-    SEQS,
-    SET_BODY,
-    body_values,
-    entries_of,
-    file_digests,
-    inbound_body,
-    readable,
-    received_of,
-)
+from palaver.store.queue.inbox import read_waiting, rewrite
+from palaver.store.records import SELECT_RECEIVED, SEQS, entries_of, file_digests, readable, received_of
 
 _SHORTEST_PREFIX = 4
 
@@ -47,8 +37,7 @@ def set_files(received: Received, files: Sequence[Attachment], heard: Heard = NO
         if found.files == received.inbound.files:
             found = replace(found.with_heard(heard.text), files=tuple(files), is_unheard=False)
         found = replace(found, transcription_micros=found.transcription_micros + heard.cost_micros)
-        body = inbound_body(found, current.role, current.basis)
-        yield f"UPDATE inbox SET {SET_BODY} WHERE no = ?", (*body_values(body), current.number)
+        yield from rewrite(current, found)
         yield from add_refs("in", {current.number: file_digests(files)})
     yield Notify(INBOX)
 

@@ -11,8 +11,7 @@ from palaver.model.source import Source
 from palaver.model.turn import outbound_to
 from palaver.store.conversations.visibility import get_visible
 from palaver.store.queue.answered import find_turn
-from palaver.store.queue.cause import CauseKind
-from palaver.store.queue.inbox import OPEN_TURN
+from palaver.store.queue.inbox import ASKED_IN_CHAT
 from palaver.store.records import chat_columns, instant, micros, outbound_of, placeholders
 
 
@@ -36,10 +35,8 @@ def react(
 def _ruling(source: Source, message: str, rating: Rating) -> Statements[str | None]:
     """Return what a reaction says to the open question that this message asks."""
     rows = yield (
-        "SELECT o.body FROM turns t JOIN outbox o ON o.cause_kind = ? AND o.cause_id = CAST(t.no AS TEXT)"
-        f" AND o.cause_detail = CAST(t.fence AS TEXT) WHERE t.state IN {OPEN_TURN} AND t.state = 'parked'"
-        " AND o.account = ? AND o.server = ? AND o.chat = ? AND o.receipt = ?",
-        (CauseKind.HALT.value, *chat_columns(outbound_to(source, "")), message),
+        f"SELECT o.body FROM {ASKED_IN_CHAT} AND o.receipt = ?",
+        (*chat_columns(outbound_to(source, "")), message),
     )
     rulings = (ruling_of(rating, outbound_of(body).choices) for (body,) in rows)
     return next((each for each in rulings if each), None)

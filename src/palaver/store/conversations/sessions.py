@@ -80,18 +80,6 @@ def _find_routed(key: SessionKey, identity: str | None) -> Statements[tuple[Sess
 
 
 @transaction
-def open_session(
-    key: SessionKey, source: Source, now: datetime, rule: ResetRule, *, human: bool = True
-) -> Statements[Opened]:
-    """Get or create: reuse the open session, reset it if it is due, reopen the routed one, or create one."""
-    yield Lock(key.text)
-    opened = yield from open_locked(key, source, now, rule, sent=now, human=human)
-    if opened.opening is Opening.REUSED:
-        yield from touch(opened.session.number, now, human=human)
-    return opened
-
-
-@transaction
 def open_locked(
     key: SessionKey,
     source: Source,
@@ -102,10 +90,10 @@ def open_locked(
     human: bool,
     is_sequel: bool = False,
 ) -> Statements[Opened]:
-    """Do the same for a caller who holds the lock and touches the session afterwards.
+    """Get or create: reuse the open session, reset it if it is due, reopen the routed one, or create one.
 
-    The reset policy looks at the time when the message was `sent`. What belongs to the open session (`is_sequel`), such
-    as the notice of its process, does not reset it.
+    The caller holds the lock, and touches the session afterwards. The reset policy looks at the time when the message
+    was `sent`. What belongs to the open session (`is_sequel`), such as the notice of its process, does not reset it.
     """
     plan = yield from plan_opening(key, source, min(sent, now), rule, is_sequel=is_sequel)
     current = plan.session

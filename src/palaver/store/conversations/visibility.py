@@ -28,13 +28,14 @@ def select_sessions(where: str, *values: Value) -> Statements[list[Session]]:
 
 @transaction
 def get(number: int) -> Statements[Session]:
-    found = yield from _select_one("s.no = ?", number)
+    found = yield from select_one("s.no = ?", number)
     if found is None:
         raise NotFound("session", str(number))
     return found
 
 
-def _select_one(where: str, *values: Value) -> Statements[Session | None]:
+@transaction
+def select_one(where: str, *values: Value) -> Statements[Session | None]:
     rows = yield f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE {where}", values
     return read_one(session_of, rows, "session")
 
@@ -100,7 +101,7 @@ _EVERYONE_THERE = (
 @transaction
 def get_visible(session: str, principal: Principal) -> Statements[Session]:
     seen = visible_to(principal)
-    found = yield from _select_one(f"s.id = ? AND {seen.sql}", session, *seen.values)
+    found = yield from select_one(f"s.id = ? AND {seen.sql}", session, *seen.values)
     if found is None:
         raise NotFound("session", session)
     return found

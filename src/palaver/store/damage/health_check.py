@@ -1,12 +1,13 @@
 """What a check of a store found, and how to mend it."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from palaver.db.transaction import Transaction
 from palaver.model import text
 from palaver.model.errors import StoreError
+from palaver.model.text import counted
 
 Transact = Callable[[Transaction[None]], Awaitable[None]]
 Mend = Callable[[Transact, datetime], Awaitable[None]]
@@ -63,3 +64,17 @@ def repair_step(deed: str) -> str:
 def listed(names: Iterable[str]) -> str:
     """Return the first few, and how many more there are."""
     return text.listed(names, MAX_LISTED, "; ")
+
+
+def missing_rows(
+    name: str, missing: Sequence[str], deed: str, mend: Callable[[datetime], Transaction[None]]
+) -> HealthCheck:
+    """Report rows that are not there although others tell of them."""
+    return HealthCheck(
+        name=name,
+        ok=not missing,
+        found=f"{counted(len(missing), 'is', 'are')} missing: {listed(missing)}" if missing else "nothing is missing",
+        public=f"missing: {len(missing)}",
+        fix=repair_step(deed),
+        mends=(in_transaction(mend),),
+    )

@@ -6,9 +6,8 @@ from functools import partial
 from typing import NamedTuple
 
 from palaver.db.transaction import Database, Statements, transaction
-from palaver.model.text import counted
 from palaver.store.conversations.transcript import write_journal
-from palaver.store.damage.health_check import HealthCheck, in_transaction, listed, repair_step
+from palaver.store.damage.health_check import HealthCheck, missing_rows
 from palaver.store.damage.restore import Restored, find_hiding, restore_entry
 from palaver.store.damage.restore_session import restore_session
 from palaver.store.damage.set_aside import record_loss
@@ -65,15 +64,11 @@ def find_missing() -> Statements[list[Missing]]:
 
 async def check_journal(database: Database) -> HealthCheck:
     missing = await database.read(find_missing())
-    return HealthCheck(
-        name="transcripts: everything that was written is there, unless it was deleted",
-        ok=not missing,
-        found=f"{counted(len(missing), 'is', 'are')} missing: {listed(each.text for each in missing)}"
-        if missing
-        else "nothing is missing",
-        public=f"missing: {len(missing)}",
-        fix=repair_step("writes an entry again from the message or the replies that it was, and else records its loss"),
-        mends=(in_transaction(partial(_mend, tuple(missing))),),
+    return missing_rows(
+        "transcripts: everything that was written is there, unless it was deleted",
+        [each.text for each in missing],
+        "writes an entry again from the message or the replies that it was, and else records its loss",
+        partial(_mend, tuple(missing)),
     )
 
 

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from palaver.db.transaction import Row, Statements, Value, transaction
+from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.key import Scope, SessionKey, derive_key
 from palaver.model.source import AddresseeKind, Source, decode_id, identity_of, message_address
 from palaver.model.turn import Inbound, Outbound
@@ -12,21 +12,19 @@ from palaver.store.damage.restore import find_hiding, restore_entry, restore_rep
 from palaver.store.damage.rows import BadRow, Known, Problem, is_plausible, load_known
 from palaver.store.damage.set_aside import keep_copies, set_aside
 from palaver.store.queue.inbox import ADDRESS_COLUMNS, SAME_MESSAGE, lock_and_add_ready
-from palaver.store.queue.outbox import IN_DOUBT
+from palaver.store.queue.outbox import CURRENT_CHAT, IN_DOUBT, place_values, rewrite
 from palaver.store.records import (
     INBOX_COLUMNS,
     SEQS,
     SET_BODY,
     Prepared,
     body_values,
-    chat_columns,
     entry_checksum,
     entry_of,
     inbound_of,
     key_in,
     micros,
-    outbound_body,
-    outbound_of,
+    outbound_in,
     prepare,
     readable,
 )
@@ -188,11 +186,10 @@ def mend_send(bad: BadRow, now: datetime) -> Statements[None]:
         outbound, is_exact = restored
     if outbound is None:
         outbound = _addressed(bad.row, LOST_TEXT)
-    yield f"UPDATE outbox SET {SET_BODY} WHERE id = ?", (*body_values(outbound_body(outbound)), number)
+    yield from rewrite(number, outbound)
     yield (
-        "UPDATE outbox SET account = ?, server = ?, chat = coalesce((SELECT m.new_chat FROM chat_moves m"
-        " WHERE m.account = ? AND m.server = ? AND m.chat = ?), ?) WHERE id = ?",
-        (*_place_of(outbound), number),
+        f"UPDATE outbox SET account = ?, server = ?, chat = {CURRENT_CHAT} WHERE id = ?",
+        (*place_values(outbound), number),
     )
     times = moments("due, created", bad.row[4:6], now)
     yield "UPDATE outbox SET due = ?, created = ? WHERE id = ?", (*times.values(), number)
@@ -209,15 +206,6 @@ def mend_send(bad: BadRow, now: datetime) -> Statements[None]:
             " WHERE id = ? AND state IN ('due', 'claimed')",
             (f"its row {bad.problem.value}", number),
         )
-
-
-def outbound_in(row: Row) -> Outbound:
-    return outbound_of(row[1])
-
-
-def _place_of(outbound: Outbound) -> tuple[Value, ...]:
-    account, server, chat = chat_columns(outbound)
-    return account, server, account, server, chat, chat
 
 
 def _addressed(row: Row, text: str) -> Outbound:

@@ -10,13 +10,10 @@ from typing import NamedTuple
 
 from palaver.db.transaction import Database, Statements, transaction
 from palaver.model.source import encode_id
-from palaver.model.text import counted
 from palaver.store.archive.importer import IMPORTER
-from palaver.store.damage.health_check import HealthCheck, in_transaction, listed, repair_step
+from palaver.store.damage.health_check import HealthCheck, missing_rows
 from palaver.store.damage.set_aside import record_loss
 from palaver.store.records import SEQS, entries_of, entry_span, placeholders
-
-NAME = "messages: every message that something tells of is there, unless it was erased"
 
 
 class MissingMessage(NamedTuple):
@@ -67,15 +64,11 @@ def find_missing_messages() -> Statements[list[MissingMessage]]:
 
 async def check_messages(database: Database) -> HealthCheck:
     missing = await database.read(find_missing_messages())
-    return HealthCheck(
-        name=NAME,
-        ok=not missing,
-        found=f"{counted(len(missing), 'is', 'are')} missing: {listed(each.name for each in missing)}"
-        if missing
-        else "nothing is missing",
-        public=f"missing: {len(missing)}",
-        fix=repair_step("records the loss; what was said is still in the transcript"),
-        mends=(in_transaction(partial(_record, tuple(missing))),),
+    return missing_rows(
+        "messages: every message that something tells of is there, unless it was erased",
+        [each.name for each in missing],
+        "records the loss; what was said is still in the transcript",
+        partial(_record, tuple(missing)),
     )
 
 

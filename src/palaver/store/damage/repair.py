@@ -13,21 +13,19 @@ from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.damage.contents import ENTRIES, INBOX, OUTBOX
 from palaver.store.damage.corruption import check_integrity
 from palaver.store.damage.files import check_contents, check_references
-from palaver.store.damage.health_check import HealthCheck, Transact, listed, or_problem, repair_step
+from palaver.store.damage.health_check import HealthCheck, Transact, listed, or_problem
 from palaver.store.damage.journal import check_journal
 from palaver.store.damage.lost_log import check_mark
-from palaver.store.damage.mend_queue import QUEUE_MENDS
-from palaver.store.damage.mend_relations import RELATION_MENDS
 from palaver.store.damage.messages import check_messages
 from palaver.store.damage.rows import check_table
+from palaver.store.damage.rules import check_rule
 from palaver.store.damage.schema import check_schema
 from palaver.store.damage.set_aside import list_set_aside
 from palaver.store.damage.structure import TABLES
 from palaver.store.damage.text import check_text
-from palaver.store.status.invariants import INVARIANTS, PROMISES, Invariant, Violation, find_broken
+from palaver.store.status.invariants import INVARIANTS
 from palaver.store.store import Store
 
-_MENDS = {each.sentence: each for each in (*QUEUE_MENDS, *RELATION_MENDS)}
 _MAX_PASSES = 5
 
 
@@ -52,33 +50,11 @@ async def _check_rest(store: Store, blobs: BlobStore | None) -> AsyncIterator[He
     yield await or_problem("transcripts", check_journal(database))
     yield await or_problem("messages", check_messages(database))
     for invariant in INVARIANTS:
-        yield await or_problem(rule_name(invariant), _check_rule(database, invariant))
+        yield await or_problem(invariant.name, check_rule(database, invariant))
     if blobs:
         yield await or_problem("attachments", check_contents(database, blobs))
     yield await or_problem("attachments of entries", check_references(database))
     yield await or_problem("set aside", _check_set_aside(database))
-
-
-async def _check_rule(database: Database, invariant: Invariant) -> HealthCheck:
-    return rule_check(invariant, await database.read(find_broken((invariant,))))
-
-
-def rule_name(invariant: Invariant) -> str:
-    return f"{invariant.promise}, {PROMISES[invariant.promise]}: {invariant.sentence}"
-
-
-def rule_check(invariant: Invariant, broken: list[Violation]) -> HealthCheck:
-    """Say whether an invariant holds, and what mends it."""
-    mend = _MENDS.get(invariant.sentence)
-    count = counted(broken[0].times, "row breaks", "rows break") if broken else ""
-    return HealthCheck(
-        name=rule_name(invariant),
-        ok=not broken,
-        found=f"{count} it, such as {', '.join(broken[0].examples)}" if broken else "holds",
-        public=f"{count} it" if broken else "holds",
-        fix=repair_step(mend.deed) if mend else invariant.fix,
-        mends=(mend.mend,) if mend else (),
-    )
 
 
 async def _check_set_aside(database: Database) -> HealthCheck:

@@ -167,7 +167,7 @@ def get(number: int) -> Statements[Job | None]:
 def pause(name: str, principal: Principal, now: datetime) -> Statements[Job]:
     """Pause a job: nothing of it runs until it is resumed, not even a firing that has not begun."""
     job = yield from find(name, principal)
-    yield "UPDATE schedules SET paused = coalesce(paused, ?), requested = NULL WHERE no = ?", (micros(now), job.number)
+    yield from set_aside(job.number, now)
     yield from _withdraw_waiting(job.number, "its job was paused")
     yield _CHANGED
     return (yield from find(str(job.number), principal))

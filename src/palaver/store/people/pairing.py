@@ -36,7 +36,6 @@ from palaver.store.records import (
     inbound_body,
     instant,
     micros,
-    outbound_body,
     placeholders,
     readable,
     received_of,
@@ -107,8 +106,7 @@ def wipe_sent_codes() -> Statements[int]:
     sends = [(causes[each.number], each) for each in readable(delivery_of, (row[2:] for row in rows))]
     sent = [delivery for _, delivery in sends if delivery.state in _OVER and delivery.outbound.text != _WIPED_TEXT]
     for delivery in sent:
-        body = outbound_body(replace(delivery.outbound, text=_WIPED_TEXT))
-        yield f"UPDATE outbox SET {SET_BODY} WHERE id = ?", (*body_values(body), delivery.number)
+        yield from outbox.rewrite(delivery.number, replace(delivery.outbound, text=_WIPED_TEXT))
     # As they were found above: what was sent meanwhile is wiped the next time.
     unsent = {cause for cause, delivery in sends if delivery.state not in _OVER}
     over = {cause for cause, _ in sends} - unsent

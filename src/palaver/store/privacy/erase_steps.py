@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import NamedTuple
+from typing import Generic, TypeVar
 
 from palaver.db.transaction import PROCESSES, Lock, Notify, Row, Statements, Value, transaction
 from palaver.model.errors import SessionBusy
@@ -12,6 +12,7 @@ from palaver.model.session import EndReason, Principal, Session
 from palaver.model.source import DM, MAIN, Source, with_participant
 from palaver.model.transcript import Entry, Role, UnreadableEntry
 from palaver.model.turn import Delivery, Received
+from palaver.model.value import value
 from palaver.store.conversations import deletion
 from palaver.store.conversations.attachment_refs import drop_refs
 from palaver.store.conversations.sessions import check_not_busy
@@ -36,6 +37,7 @@ from palaver.store.records import (
     readable,
 )
 
+T = TypeVar("T")
 FORGOTTEN = "forgotten"
 """Replaces a name."""
 _OPERATOR = Principal.operator()
@@ -185,11 +187,14 @@ def erase_share(
     return len(entries)
 
 
-class QuotePage(NamedTuple):
-    """Which of some rows, up to the last one, quote a person."""
+@value
+class RowPage(Generic[T]):
+    """Some rows: what was found in them, and the numbers of those that cannot be read."""
 
     last: int
-    quoting: tuple[int, ...]
+    """The number of the last one."""
+    found: tuple[T, ...]
+    unreadable: tuple[int, ...] = ()
 
 
 _QUOTING_ROWS = 10_000
@@ -198,15 +203,15 @@ QUOTING_TABLES = tuple(_NUMBER)
 
 
 @transaction
-def find_quotes(table: str, footprint: Footprint, after: int) -> Statements[QuotePage | None]:
-    """Look through the next rows for replies that quote what they said; None after the last row."""
+def find_quotes(table: str, footprint: Footprint, after: int) -> Statements[RowPage[int] | None]:
+    """Return the numbers of the next rows that quote what they said; None after the last row."""
     authors = [f'"author":{json_text(identity)}'.encode() for identity in footprint.identities]
     return (yield from _find(table, _NUMBER[table], authors, after))
 
 
 @transaction
-def find_notices(footprint: Footprint, after: int) -> Statements[QuotePage | None]:
-    """Look through the next sends for those with one of their ids in them; None after the last."""
+def find_notices(footprint: Footprint, after: int) -> Statements[RowPage[int] | None]:
+    """Return the numbers of the next sends with one of their ids in them; None after the last."""
     ids = [json_text(id_)[1:-1].encode() for _, id_ in sorted(footprint.addresses)]
     # What an agent sent is what it said to others.
     return (yield from _find("outbox", "id", ids, after, f" AND id < 0 AND cause_kind <> '{CauseKind.TOOL}'"))
@@ -214,7 +219,7 @@ def find_notices(footprint: Footprint, after: int) -> Statements[QuotePage | Non
 
 def _find(
     table: str, number: str, words: Sequence[bytes], after: int, condition: str = ""
-) -> Statements[QuotePage | None]:
+) -> Statements[RowPage[int] | None]:
     """Find the rows, among the next ones, whose body contains one of the words."""
     rows = yield (
         f"SELECT max(n) FROM (SELECT {number} AS n FROM {table} WHERE {number} > ?{condition}"
@@ -231,7 +236,7 @@ def _find(
             (after, last, word),
         )
         found.update(row[0] for row in quoting)
-    return QuotePage(last, tuple(sorted(found)))
+    return RowPage(last=last, found=tuple(sorted(found)))
 
 
 @transaction

@@ -4,18 +4,19 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Generic, TypeVar
+from functools import partial
+from typing import TypeVar
 
 from palaver.db.transaction import Database, Row, Statements, Transaction, transaction
 from palaver.model.errors import NotFound, SessionBusy, Unreadable
 from palaver.model.key import SessionKey
 from palaver.model.source import DM, Source, decode_id
 from palaver.model.turn import Delivery, Received
-from palaver.model.value import value
 from palaver.store.conversations.visibility import Filter
 from palaver.store.damage.set_aside import forget_set_aside
 from palaver.store.privacy import erase_steps, names
 from palaver.store.privacy.digests import LOWEST_NUMBER, Digests
+from palaver.store.privacy.erase_steps import RowPage
 from palaver.store.privacy.footprint import (
     Footprint,
     chat_filters,
@@ -106,27 +107,24 @@ def _direct_chat(key: SessionKey, platform: str, chat: str) -> tuple[str, str] |
     return (decode_id(platform), decode_id(chat)) if chat and (not key.platform or key.kind == DM) else None
 
 
-@value
-class RowPage(Generic[T]):
-    """Some rows: what they hold, and the numbers of those that cannot be read."""
-
-    last: int
-    """The number of the last one."""
-    found: tuple[T, ...]
-    unreadable: tuple[int, ...]
-
-
 def _page(rows: Sequence[Row], decode: Callable[[Row], T]) -> RowPage[T] | None:
     found = {row[0]: each for row in rows for each in readable(decode, [row])}
     unreadable = tuple(row[0] for row in rows if row[0] not in found)
     return RowPage(last=rows[-1][0], found=tuple(found.values()), unreadable=unreadable) if rows else None
 
 
-async def message_pages(database: Database, footprint: Footprint) -> AsyncIterator[RowPage[Received]]:
-    after = 0
-    while page := await database.read(_messages_page(footprint, after)):
+async def _pages(
+    database: Database, read: Callable[[int], Transaction[RowPage[T] | None]]
+) -> AsyncIterator[RowPage[T]]:
+    """Yield page after page; `read` returns the one behind a number, None after the last."""
+    after = LOWEST_NUMBER
+    while page := await database.read(read(after)):
         after = page.last
         yield page
+
+
+def message_pages(database: Database, footprint: Footprint) -> AsyncIterator[RowPage[Received]]:
+    return _pages(database, partial(_messages_page, footprint))
 
 
 @transaction
@@ -178,9 +176,7 @@ def _cause_filters(kinds: Collection[CauseKind], ids: Collection[int | str]) -> 
 
 async def _deliveries(database: Database, where: Filter) -> Sends:
     found: Sends = {}
-    after = LOWEST_NUMBER
-    while page := await database.read(_deliveries_page(where, after)):
-        after = page.last
+    async for page in _pages(database, partial(_deliveries_page, where)):
         found |= {delivery.number: delivery for delivery in page.found} | dict.fromkeys(page.unreadable)
     return found
 
@@ -259,10 +255,8 @@ class ErasurePass:
 
     async def _erase_notices(self) -> None:
         """Erase what the gateway told others about them: who asks for access, who is linked, which chat is gone."""
-        after = LOWEST_NUMBER
-        while page := await self.database.read(erase_steps.find_notices(self.footprint, after)):
-            after = page.last
-            for numbers in _chunks(page.quoting):
+        async for page in _pages(self.database, partial(erase_steps.find_notices, self.footprint)):
+            for numbers in _chunks(page.found):
                 found = await _deliveries(self.database, Filter(f"id IN ({placeholders(numbers)})", tuple(numbers)))
                 named = {
                     number: send
@@ -290,10 +284,8 @@ class ErasurePass:
 
     async def _erase_quotes(self, table: str) -> None:
         """Read everything in bounded steps, so that nobody waits for the search."""
-        after = LOWEST_NUMBER
-        while page := await self.database.read(erase_steps.find_quotes(table, self.footprint, after)):
-            after = page.last
-            for chunk in _chunks(page.quoting):
+        async for page in _pages(self.database, partial(erase_steps.find_quotes, table, self.footprint)):
+            for chunk in _chunks(page.found):
                 await self._step("rows", erase_steps.erase_quotes(table, chunk))
 
     async def _rename_keys(self) -> None:

@@ -5,9 +5,9 @@ from dataclasses import replace
 from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.source import Source, identity_of, message_address
 from palaver.model.transcript import Quote
-from palaver.model.turn import Outbound, outbound_to
+from palaver.model.turn import outbound_to
 from palaver.store.queue.inbox import ORIGINAL, SAME_MESSAGE
-from palaver.store.records import REPLIES, SELECT_RECEIVED, chat_columns, outbound_of, readable, received_of
+from palaver.store.records import REPLIES, SELECT_RECEIVED, chat_columns, outbound_in, readable, received_of
 
 
 @transaction
@@ -20,7 +20,7 @@ def find_turn(source: Source, message: str) -> Statements[int | None]:
 @transaction
 def find_quote(source: Source, message: str) -> Statements[Quote | None]:
     """Return what a message of the same chat says, for a platform that tells only its id."""
-    for sent in readable(_answer_of, (yield from _find_answer(source, message))):
+    for sent in readable(outbound_in, (yield from _find_answer(source, message))):
         return Quote(text=sent.text, is_ours=True) if sent.text else None
     rows = yield (
         f"{SELECT_RECEIVED} WHERE {SAME_MESSAGE} AND {ORIGINAL} AND length(i.body) > 0",
@@ -30,10 +30,6 @@ def find_quote(source: Source, message: str) -> Statements[Quote | None]:
         said = received.inbound
         return Quote(text=said.text, author=identity_of(said.source), name=said.labels.user) if said.text else None
     return None
-
-
-def _answer_of(row: Row) -> Outbound:
-    return outbound_of(row[1])
 
 
 def _find_answer(source: Source, message: str) -> Statements[list[Row]]:

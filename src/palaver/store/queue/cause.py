@@ -1,5 +1,6 @@
 """Cause: why a message that is no reply of a turn is sent. One cause sends each of its parts once."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -55,6 +56,12 @@ OF_MESSAGE = frozenset({K.COMMAND, K.REVISION, K.PAIRING_CODE, K.PAIRED, K.ACCES
 OF_SESSION = frozenset({K.WELCOME, K.EVENT})
 OF_JOB = frozenset({K.JOB})
 OF_OPERATION = frozenset({K.HANDOFF, K.HANDOFF_RECALLED, K.HANDOFF_DONE, K.HANDOFF_FAILED, K.UNDONE})
+
+
+def kinds_in(kinds: Iterable[CauseKind]) -> str:
+    """Return the inside of `IN (…)`."""
+    return ", ".join(f"'{kind.value}'" for kind in sorted(kinds))
+
 
 CAUSE_COLUMNS = "cause_kind, cause_id, cause_detail, part"
 

@@ -1,6 +1,6 @@
 """Inbox: every message is accepted once and ends in a named state. Ready queue: conversations with waiting messages."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
@@ -23,6 +23,7 @@ from palaver.store.records import (
     inbound_body,
     key_in,
     micros,
+    placeholders,
     readable,
     received_of,
 )
@@ -32,6 +33,12 @@ OPEN_TURN = "('running', 'parked', 'interrupted')"
 """The states of a turn that is not over: its conversation cannot start another."""
 _ASKS = "state = 'parked' AND pending_call IS NOT NULL"
 """Of a turn: it waits for an approval. A parked turn without a pending call waits for its client."""
+ASKED_IN_CHAT = (
+    f"turns t JOIN outbox o ON o.cause_kind = '{CauseKind.HALT}' AND o.cause_id = CAST(t.no AS TEXT)"
+    f" AND o.cause_detail = CAST(t.fence AS TEXT) WHERE t.state IN {OPEN_TURN} AND t.state = 'parked'"
+    " AND o.account = ? AND o.server = ? AND o.chat = ?"
+)
+"""The parked turns `t`, with each send `o` to a chat that shows what they ask."""
 _NEXT_POSITION = "(SELECT coalesce(max(position), 0) + 1 FROM ready_queue)"
 _ADD_READY = (
     f"INSERT INTO ready_queue (key, position) VALUES (?, {_NEXT_POSITION})"
@@ -167,6 +174,17 @@ def accept(
     if is_changed:
         yield from _apply_early_edit(number, inbound, role, basis)
     return number
+
+
+@transaction
+def insert_message(address: MessageAddress, body: bytes, columns: Mapping[str, Value]) -> Statements[int | None]:
+    """Insert a message that does not wait yet; return its number, or None for a redelivery."""
+    names = (*address._fields, *columns, "body", "checksum")
+    rows = yield (
+        f"INSERT INTO inbox ({', '.join(names)}) VALUES ({placeholders(names)}) ON CONFLICT DO NOTHING RETURNING no",
+        (*address, *columns.values(), *body_values(body)),
+    )
+    return rows[0][0] if rows else None
 
 
 def _columns(
@@ -352,11 +370,17 @@ def refuse(number: int, reason: str) -> Statements[bool]:
 
 
 @transaction
+def rewrite(received: Received, inbound: Inbound) -> Statements[None]:
+    """Write the content of a message anew."""
+    body = inbound_body(inbound, received.role, received.basis)
+    yield f"UPDATE inbox SET {SET_BODY} WHERE no = ?", (*body_values(body), received.number)
+
+
+@transaction
 def delete_content(rows: Sequence[Row]) -> Statements[None]:
     """Delete the content of refused messages."""
     for received in readable(received_of, (row for row in rows if row[_BODY])):
-        body = inbound_body(received.inbound.without_content(), received.role, received.basis)
-        yield f"UPDATE inbox SET {SET_BODY} WHERE no = ?", (*body_values(body), received.number)
+        yield from rewrite(received, received.inbound.without_content())
         yield from drop_refs("kind = 'in' AND holder = ?", received.number)
 
 
@@ -459,8 +483,7 @@ def settle_overheard(received: Received) -> Statements[None]:
         parts = [each for each in (*waiting, *readable(received_of, rows)) if in_same_burst(each, part)]
         if all(each.inbound.observed for each in parts):
             yield from withdraw(part.number, "it was for others")
-            body = b""
+            yield f"UPDATE inbox SET {SET_BODY} WHERE no = ?", (*body_values(b""), part.number)
         else:
-            body = inbound_body(replace(part.inbound, observed=False), part.role, part.basis)
-        yield f"UPDATE inbox SET {SET_BODY} WHERE no = ?", (*body_values(body), part.number)
+            yield from rewrite(part, replace(part.inbound, observed=False))
     yield Notify(INBOX)

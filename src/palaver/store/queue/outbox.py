@@ -32,21 +32,26 @@ T = TypeVar("T")
 
 _SEND = Notify(OUTBOX)
 # The chat can have got another id since the message was written.
-_CURRENT_CHAT = "coalesce((SELECT m.new_chat FROM chat_moves m WHERE m.account = ? AND m.server = ? AND m.chat = ?), ?)"
+CURRENT_CHAT = "coalesce((SELECT m.new_chat FROM chat_moves m WHERE m.account = ? AND m.server = ? AND m.chat = ?), ?)"
 # After everything already queued for the chat, even if the clock of another worker is ahead.
 _CREATED = (
     "(SELECT CASE WHEN max(e.created) >= ? THEN max(e.created) + 1 ELSE ? END FROM outbox e"
-    f" WHERE e.account = ? AND e.server = ? AND e.chat = {_CURRENT_CHAT} AND e.state IN ('due', 'claimed'))"
+    f" WHERE e.account = ? AND e.server = ? AND e.chat = {CURRENT_CHAT} AND e.state IN ('due', 'claimed'))"
 )
 _ENQUEUE = (
     "INSERT INTO outbox (id, account, server, chat, state, due, created, body, checksum)"
-    f" VALUES (?, ?, ?, {_CURRENT_CHAT}, 'due', ?, {_CREATED}, ?, ?)"
+    f" VALUES (?, ?, ?, {CURRENT_CHAT}, 'due', ?, {_CREATED}, ?, ?)"
 )
 
 
-def _row(outbound: Outbound, now: datetime) -> tuple[Value, ...]:
+def place_values(outbound: Outbound) -> tuple[Value, ...]:
+    """Return the values of account, server and `CURRENT_CHAT`."""
     account, server, chat = chat_columns(outbound)
-    moment, place = micros(now), (account, server, account, server, chat, chat)
+    return account, server, account, server, chat, chat
+
+
+def _row(outbound: Outbound, now: datetime) -> tuple[Value, ...]:
+    moment, place = micros(now), place_values(outbound)
     return *place, moment, moment, moment, *place, *body_values(outbound_body(outbound))
 
 
@@ -82,7 +87,7 @@ def enqueue(outbound: Outbound, cause: SendCause, now: datetime) -> Statements[i
     rows = yield (
         f"INSERT INTO outbox (id, {CAUSE_COLUMNS}, account, server, chat, state, due, created, body, checksum)"
         " SELECT coalesce(min(id), 0) - 1, CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), ?,"
-        f" CAST(? AS TEXT), CAST(? AS TEXT), {_CURRENT_CHAT}, 'due', ?, {_CREATED}, ?, CAST(? AS BIGINT)"
+        f" CAST(? AS TEXT), CAST(? AS TEXT), {CURRENT_CHAT}, 'due', ?, {_CREATED}, ?, CAST(? AS BIGINT)"
         " FROM outbox WHERE id < 0"
         f" ON CONFLICT ({CAUSE_COLUMNS}) WHERE cause_kind IS NOT NULL DO NOTHING RETURNING id",
         (*cause.columns, *_row(outbound, now)),
@@ -170,7 +175,7 @@ def claim(
         f" SELECT id FROM ({heads}) AS owed ORDER BY due, id LIMIT ?) RETURNING {_CLAIMED}",
         (worker, micros(now + lease), *(each for group in groups for each in (micros(now), *group, limit)), limit),
     )
-    gone = yield from _gone([row[0] for row in rows])
+    gone = yield from find_gone([row[0] for row in rows])
     found = yield from _trusted(rows)
     claimed = [replace(each, is_gone=True) if each.number in gone else each for each in found]
     return sorted(claimed, key=lambda delivery: (delivery.due, delivery.number))
@@ -235,7 +240,8 @@ def _heads(accounts: Sequence[str]) -> str:
     )
 
 
-def _gone(numbers: Sequence[int]) -> Statements[set[int]]:
+@transaction
+def find_gone(numbers: Sequence[int]) -> Statements[set[int]]:
     """Return those that go to chats known to be gone."""
     if not numbers:
         return set()
@@ -325,10 +331,15 @@ def extend_claim(delivery: Delivery, worker: str, until: datetime) -> Statements
 
 
 @transaction
+def rewrite(number: int, outbound: Outbound) -> Statements[None]:
+    """Write the content of a send anew."""
+    yield f"UPDATE outbox SET {SET_BODY} WHERE id = ?", (*body_values(outbound_body(outbound)), number)
+
+
+@transaction
 def resend_as_new(delivery: Delivery, worker: str, now: datetime, *, error: str) -> Statements[None]:
     """Make it due again as a new message, because its draft cannot be edited or its thread not opened."""
-    body = outbound_body(replace(delivery.outbound, edits=None, opens=None))
-    yield f"UPDATE outbox SET {SET_BODY} WHERE id = ?", (*body_values(body), delivery.number)
+    yield from rewrite(delivery.number, replace(delivery.outbound, edits=None, opens=None))
     yield from settle_send(delivery, worker, OutboxState.DUE, error=error, due=now)
 
 

@@ -10,7 +10,7 @@ from palaver.model.source import encode_id, identity_of, message_address
 from palaver.model.turn import Delivery, Inbound, Outbound
 from palaver.store.queue import outbox
 from palaver.store.queue.cause import CAUSE_COLUMNS, CauseKind, SendCause
-from palaver.store.queue.inbox import ADDRESS_COLUMNS
+from palaver.store.queue.inbox import insert_message
 from palaver.store.records import (
     DELIVERY_COLUMNS,
     SET_BODY,
@@ -38,26 +38,21 @@ def accept(
     inbound: Inbound, key: SessionKey, tenant: str, now: datetime, *, refused: str | None = None
 ) -> Statements[int | None]:
     """Store a message for a tenant; return its number, or None for a redelivery."""
-    address, stored = message_address(inbound.source), inbound.without_content() if refused else inbound
-    version = encode_id(inbound.revision.version) or "-" if inbound.revision else ""
-    rows = yield (
-        f"INSERT INTO inbox ({ADDRESS_COLUMNS}, version, key, state, received, reason, identity, tenant, body,"
-        f" checksum) VALUES ({', '.join('?' * (len(address) + 9))}) ON CONFLICT DO NOTHING RETURNING no",
-        (
-            *address,
-            version,
-            key.text,
-            "refused" if refused else "relay",
-            micros(now),
-            refused,
-            identity_of(inbound.source),
-            tenant,
-            *body_values(inbound_body(stored, None, None, is_relayed=True)),
-        ),
-    )
-    if rows and not refused:
+    stored = inbound.without_content() if refused else inbound
+    columns = {
+        "version": encode_id(inbound.revision.version) or "-" if inbound.revision else "",
+        "key": key.text,
+        "state": "refused" if refused else "relay",
+        "received": micros(now),
+        "reason": refused,
+        "identity": identity_of(inbound.source),
+        "tenant": tenant,
+    }
+    body = inbound_body(stored, None, None, is_relayed=True)
+    number = yield from insert_message(message_address(inbound.source), body, columns)
+    if number and not refused:
         yield Notify(relay_topic(tenant))
-    return rows[0][0] if rows else None
+    return number
 
 
 _WAITS = "tenant = ? AND platform = ? AND account = ? AND state = 'relay'"
@@ -117,12 +112,7 @@ def has_come_from(tenant: str, outbound: Outbound) -> Statements[bool]:
 @transaction
 def is_gone(number: int) -> Statements[bool]:
     """Return whether a send goes to a chat that is known to be gone."""
-    rows = yield (
-        "SELECT 1 FROM outbox o JOIN gone_chats g ON g.account = o.account AND g.server = o.server AND g.chat = o.chat"
-        " WHERE o.id = ?",
-        (number,),
-    )
-    return bool(rows)
+    return number in (yield from outbox.find_gone([number]))
 
 
 @transaction

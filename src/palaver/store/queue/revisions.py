@@ -27,11 +27,11 @@ from palaver.store.conversations.visibility import get
 from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.queue.inbox import (
-    ADDRESS_COLUMNS,
     CHANGE,
     OPEN_TURN,
     ORIGINAL,
     SAME_MESSAGE,
+    insert_message,
     mark_ready,
     replace_text,
     withdraw,
@@ -39,7 +39,6 @@ from palaver.store.queue.inbox import (
 from palaver.store.records import (
     SELECT_RECEIVED,
     SEQS,
-    body_values,
     details_of,
     entries_of,
     entry_span,
@@ -102,26 +101,17 @@ _STATES = {RevisionAction.REFUSE: InboxState.REFUSED, RevisionAction.RERUN: Inbo
 def _insert(
     body: bytes, inbound: Inbound, key: SessionKey, now: datetime, ruling: RevisionDecision
 ) -> Statements[int | None]:
-    address = message_address(inbound.source)
     version = encode_id(inbound.revision.version) if inbound.revision else ""
     state = _STATES.get(ruling.course, InboxState.DONE)
-    reason = None if state is InboxState.WAITING else ruling.reason
-    rows = yield (
-        f"INSERT INTO inbox ({ADDRESS_COLUMNS}, version, key, state, received, reason, identity, body, checksum)"
-        f" VALUES ({', '.join('?' * (len(address) + 8))})"
-        f" ON CONFLICT ({ADDRESS_COLUMNS}, version, retried_in) DO NOTHING RETURNING no",
-        (
-            *address,
-            version or "-",
-            key.text,
-            state.value,
-            micros(now),
-            reason,
-            identity_of(inbound.source),
-            *body_values(body),
-        ),
-    )
-    return rows[0][0] if rows else None
+    columns = {
+        "version": version or "-",
+        "key": key.text,
+        "state": state.value,
+        "received": micros(now),
+        "reason": None if state is InboxState.WAITING else ruling.reason,
+        "identity": identity_of(inbound.source),
+    }
+    return (yield from insert_message(message_address(inbound.source), body, columns))
 
 
 def _key_of(inbound: Inbound) -> Statements[SessionKey | None]:

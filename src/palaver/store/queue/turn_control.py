@@ -16,21 +16,18 @@ from palaver.model.turn import Inbound, Received, Turn, TurnState, outbound_to, 
 from palaver.model.view import NOT_RUN, open_calls_of_turn
 from palaver.store.conversations.sessions import join, touch
 from palaver.store.conversations.transcript import find_call, load_shown
-from palaver.store.conversations.visibility import visible_to
+from palaver.store.conversations.visibility import select_one, visible_to
 from palaver.store.people.people import meet_sender, principal_for
 from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
-from palaver.store.queue.inbox import OPEN_TURN, RUNNING, assign_to_turn, read_waiting, requeue_or_remove
+from palaver.store.queue.inbox import ASKED_IN_CHAT, OPEN_TURN, RUNNING, assign_to_turn, read_waiting, requeue_or_remove
 from palaver.store.queue.turns import append_to_turn, halt, list_messages, resume, settle, write_messages
 from palaver.store.records import (
-    SESSION_COLUMNS,
     chat_columns,
     details_of,
     instant,
     json_text,
     micros,
-    read_one,
-    session_of,
 )
 from palaver.store.results import Decision, Signals, Status, Words
 
@@ -172,11 +169,8 @@ def _key_of_question(place: Source | None, question: str | None) -> Statements[s
 def questions_shown(place: Source) -> Statements[list[str]]:
     """Return the names of the open questions that were shown in a place."""
     rows = yield (
-        "SELECT DISTINCT +t.no, t.fence FROM turns t"
-        " JOIN outbox o ON o.cause_kind = ? AND o.cause_id = CAST(t.no AS TEXT)"
-        f" AND o.cause_detail = CAST(t.fence AS TEXT) WHERE t.state IN {OPEN_TURN} AND t.state = 'parked'"
-        " AND t.pending_call IS NOT NULL AND o.account = ? AND o.server = ? AND o.chat = ? ORDER BY 1",
-        (CauseKind.HALT.value, *chat_columns(outbound_to(place, ""))),
+        f"SELECT DISTINCT +t.no, t.fence FROM {ASKED_IN_CHAT} AND t.pending_call IS NOT NULL ORDER BY 1",
+        chat_columns(outbound_to(place, "")),
     )
     return [question_id(*row) for row in rows]
 
@@ -295,11 +289,7 @@ def save_draft(turn: Turn, receipt: str) -> Statements[None]:
 def get_status(key: SessionKey, principal: Principal) -> Statements[Status]:
     """Return what is going on in a conversation."""
     seen = visible_to(principal)
-    found = yield (
-        f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.key = ? AND s.ended IS NULL AND {seen.sql}",
-        (key.text, *seen.values),
-    )
-    session = read_one(session_of, found, "session")
+    session = yield from select_one(f"s.key = ? AND s.ended IS NULL AND {seen.sql}", key.text, *seen.values)
     running = yield f"SELECT started FROM turns WHERE key = ? AND {RUNNING}", (key.text,)
     parked = yield f"SELECT no, fence, pending_call, session_no FROM turns WHERE key = ? AND {_PARKED}", (key.text,)
     waits = yield "SELECT count(*) FROM inbox WHERE key = ? AND state = 'waiting'", (key.text,)

@@ -5,7 +5,7 @@ from datetime import datetime
 from palaver.db.transaction import Statements, transaction
 from palaver.model.retention import RetentionClass
 from palaver.store.conversations.visibility import Filter
-from palaver.store.queue.cause import OF_TURN
+from palaver.store.queue.cause import OF_TURN, kinds_in
 from palaver.store.records import REPLIES, SEQS, micros
 from palaver.store.retention.boundary import Kept
 
@@ -22,7 +22,6 @@ KEPT = {
     kind: Kept(f"sessions s WHERE {where.sql}", ("s.last_active", "s.no"), "s.last_active", _BYTES)
     for kind, where in _OF_KIND.items()
 }
-_TURN_CAUSES = ", ".join(f"'{kind.value}'" for kind in sorted(OF_TURN))
 
 
 def expired(kind: RetentionClass, cutoff: datetime) -> Filter:
@@ -50,7 +49,7 @@ _UNSENT = (
     " WHERE t.session_no = s.no AND o.state NOT IN ('delivered', 'dead')"
 )
 _UNSENT_BY_TURN = (
-    f"SELECT 1 FROM turns t JOIN outbox o ON o.cause_kind IN ({_TURN_CAUSES}) AND o.cause_id = CAST(t.no AS TEXT)"
+    f"SELECT 1 FROM turns t JOIN outbox o ON o.cause_kind IN ({kinds_in(OF_TURN)}) AND o.cause_id = CAST(t.no AS TEXT)"
     " WHERE t.session_no = s.no AND o.state NOT IN ('delivered', 'dead')"
 )
 """What a turn sent besides its replies, for example to another chat."""

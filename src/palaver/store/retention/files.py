@@ -9,18 +9,8 @@ from palaver.model.attachment import Attachment
 from palaver.model.retention import RetentionLimit, latest_cutoff
 from palaver.store.conversations.attachment_refs import drop_refs, kept_aside
 from palaver.store.conversations.blob_store import StoredFile
-from palaver.store.records import (
-    INBOX_COLUMNS,
-    SEQS,
-    SET_BODY,
-    body_values,
-    entry_of,
-    inbound_body,
-    micros,
-    prepare,
-    readable,
-    received_of,
-)
+from palaver.store.queue.inbox import rewrite
+from palaver.store.records import INBOX_COLUMNS, SEQS, SET_BODY, entry_of, micros, prepare, readable, received_of
 from palaver.store.scrub import owe_scrub
 
 GONE = "it was deleted because it was old"
@@ -101,9 +91,7 @@ def _rewrite_messages(name: str) -> Statements[None]:
         (name,),
     )
     for received in readable(received_of, rows):
-        inbound = replace(received.inbound, files=_without(received.inbound.files, name))
-        body = inbound_body(inbound, received.role, received.basis)
-        yield f"UPDATE inbox SET {SET_BODY} WHERE no = ?", (*body_values(body), received.number)
+        yield from rewrite(received, replace(received.inbound, files=_without(received.inbound.files, name)))
 
 
 def _without(files: Sequence[Attachment], name: str) -> tuple[Attachment, ...]:

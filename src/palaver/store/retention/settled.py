@@ -11,16 +11,14 @@ from palaver.db.transaction import Row, Statements, transaction
 from palaver.store.conversations.attachment_refs import drop_refs
 from palaver.store.meta import SET_META, read_meta
 from palaver.store.people.pairing import KEPT_REASONS
+from palaver.store.queue import outbox
 from palaver.store.queue.inbox import delete_content
 from palaver.store.records import (
     DELIVERY_COLUMNS,
     INBOX_COLUMNS,
     REPLIES,
-    SET_BODY,
-    body_values,
     delivery_of,
     micros,
-    outbound_body,
     placeholders,
     readable,
     reply_span,
@@ -173,7 +171,6 @@ def _empty(source: Source, rows: Sequence[Row]) -> Statements[None]:
         yield from delete_content(rows)
     else:
         for delivery in readable(delivery_of, rows):
-            body = outbound_body(delivery.outbound.without_content())
-            yield f"UPDATE outbox SET {SET_BODY} WHERE id = ?", (*body_values(body), delivery.number)
+            yield from outbox.rewrite(delivery.number, delivery.outbound.without_content())
             yield from drop_refs("kind = 'out' AND holder = ?", delivery.number)
     yield from owe_scrub()

@@ -9,12 +9,13 @@ from palaver.model.feedback import Feedback, format_ratings
 from palaver.model.problem import is_agent_problem
 from palaver.model.redact import redact
 from palaver.model.session import Principal, Session
+from palaver.model.usage import Spent, format_cost
 from palaver.model.value import value
 from palaver.model.versions import Choice, Version
 from palaver.store.conversations.feedback import list_feedback
 from palaver.store.conversations.visibility import get_visible, select_sessions, visible_to
 from palaver.store.queue.inbox import OPEN_TURN
-from palaver.store.records import SEQS, entry_of, micros, placeholders, readable
+from palaver.store.records import SEQS, USAGE_COLUMNS, entry_of, micros, placeholders, readable
 from palaver.store.status.session_list import CONVERSATIONS, first_said, list_sessions
 
 _MAX_PINNED = 50
@@ -204,14 +205,10 @@ def set_instructions(session: str, text: str, principal: Principal) -> Statement
 
 
 @value
-class AnswerFacts:
+class AnswerFacts(Spent):
     """What the answer of a turn took."""
 
     model: str | None
-    input_tokens: int
-    output_tokens: int
-    cost_micros: int
-    unpriced_tokens: int
     seconds: float | None
     is_failed: bool
     is_stopped: bool = False
@@ -234,10 +231,8 @@ class AnswerFacts:
 
     @property
     def cost(self) -> str:
-        """Return the cost for people. An unknown price is never shown as zero."""
-        if not self.input_tokens + self.output_tokens or (self.unpriced_tokens and not self.cost_micros):
-            return "unknown"
-        return f"{self.cost_micros / 1_000_000:,.4f}{' + unknown' if self.unpriced_tokens else ''}"
+        """Return the cost for people. That of no tokens is unknown, too: the provider did not tell them."""
+        return format_cost(self) if self.tokens else "unknown"
 
 
 @transaction
@@ -247,23 +242,19 @@ def answer_facts(turns: Sequence[int]) -> Statements[dict[int, AnswerFacts]]:
     for each in (yield from list_feedback(turns)):
         feedback.setdefault(each.turn, []).append(each)
     rows = yield (
-        "SELECT no, model, input_tokens, output_tokens, cost_micros, unpriced_tokens, started, ended, state, failure,"
-        " stopped_by"
+        f"SELECT no, model, started, ended, state, failure, stopped_by, {', '.join(USAGE_COLUMNS)}"
         f" FROM turns WHERE no IN ({placeholders(turns)})",
         tuple(turns),
     )
     return {
-        row[0]: AnswerFacts(
-            model=row[1],
-            input_tokens=row[2],
-            output_tokens=row[3],
-            cost_micros=row[4],
-            unpriced_tokens=row[5],
-            seconds=None if row[7] is None else (row[7] - row[6]) / 1_000_000,
-            is_failed=row[8] == "failed",
-            failure=row[9],
-            is_stopped=row[10] is not None and row[7] is not None,
-            feedback=tuple(feedback.get(row[0], ())),
+        number: AnswerFacts(
+            model=model,
+            seconds=None if ended is None else (ended - started) / 1_000_000,
+            is_failed=state == "failed",
+            failure=failure,
+            is_stopped=stopped_by is not None and ended is not None,
+            feedback=tuple(feedback.get(number, ())),
+            **dict(zip(USAGE_COLUMNS, used, strict=True)),
         )
-        for row in rows
+        for number, model, started, ended, state, failure, stopped_by, *used in rows
     }

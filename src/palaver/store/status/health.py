@@ -15,10 +15,11 @@ from palaver.store import accounts
 from palaver.store.clock import CLOCK_TOLERANCE, describe_skew, store_time
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.damage.health_check import MAX_LISTED, HealthCheck, listed, or_problem
-from palaver.store.damage.repair import find_damage, rule_check, rule_name
+from palaver.store.damage.repair import find_damage
+from palaver.store.damage.rules import check_rule
 from palaver.store.queue import inbox, outbox
 from palaver.store.records import instant, micros
-from palaver.store.status.invariants import DEADLINES, Invariant, find_broken
+from palaver.store.status.invariants import DEADLINES
 from palaver.store.store import Store
 
 _MIN_FREE_BYTES = 200 * 1024 * 1024
@@ -44,7 +45,7 @@ async def check_store(
     async for check in find_damage(store, blobs):
         yield check
     for each in DEADLINES:
-        yield await or_problem(rule_name(each), _deadline(store, each, now))
+        yield await or_problem(each.name, check_rule(store.database, each, micros(now)))
     yield await or_problem("gateways", _gateways(store, now))
     yield await or_problem("accounts", _accounts(store, now))
     yield await or_problem("gone chats", _gone_chats(store))
@@ -99,10 +100,6 @@ def _writable(path: Path) -> HealthCheck:
 def _bad_directory(problem: str, fix: str = "give this user write access with chown or chmod") -> HealthCheck:
     fix = f"{fix}, or set PALAVER_HOME to another data directory"
     return HealthCheck(name="data directory", ok=False, found=problem, fix=fix)
-
-
-async def _deadline(store: Store, deadline: Invariant, now: datetime) -> HealthCheck:
-    return rule_check(deadline, await store.read(find_broken((deadline,), micros(now))))
 
 
 async def _gateways(store: Store, now: datetime) -> HealthCheck:

@@ -19,13 +19,13 @@ from palaver.store.conversations.transcript import load_turn
 from palaver.store.conversations.visibility import Filter, get_visible, messages_visible_to, select_sessions, visible_to
 from palaver.store.queue.cause import CauseKind
 from palaver.store.queue.inbox import OPEN_TURN, ORIGINAL, SAME_MESSAGE, get_message
+from palaver.store.queue.outbox import has_pending
 from palaver.store.queue.turn_control import record_answers
 from palaver.store.queue.turns import resume
 from palaver.store.records import (
     DELIVERY_COLUMNS,
     REPLIES,
     SELECT_RECEIVED,
-    chat_columns,
     delivery_of,
     entries_of,
     entry_span,
@@ -272,11 +272,7 @@ def final_outcome(source: Source) -> Statements[FinalOutcome | None]:
     )
     if not rows:
         return None
-    owed = yield (
-        "SELECT 1 FROM outbox WHERE account = ? AND server = ? AND chat = ? AND state IN ('due', 'claimed') LIMIT 1",
-        chat_columns(outbound_to(source, "")),
-    )
-    if owed:
+    if (yield from has_pending(outbound_to(source, ""))):
         return None
     state, reason, turn_state = rows[0]
     return FinalOutcome(

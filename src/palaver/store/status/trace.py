@@ -18,7 +18,7 @@ from palaver.store.conversations.visibility import Filter, find, messages_visibl
 from palaver.store.jobs.firings import messages_of
 from palaver.store.jobs.jobs import find as find_job
 from palaver.store.processes import list_where
-from palaver.store.queue.cause import OF_MESSAGE, CauseKind
+from palaver.store.queue.cause import OF_MESSAGE, CauseKind, kinds_in
 from palaver.store.queue.inbox import ADDRESS_COLUMNS, CHANGE, OPEN_TURN, ORIGINAL
 from palaver.store.queue.turns import TITLE_USAGE
 from palaver.store.records import (
@@ -168,8 +168,8 @@ def _trace_of_turn(number: int, principal: Principal) -> Statements[Trace | None
         f"i.turn_no = ? OR (i.turn_no IS NULL AND {_CHANGE_OF.format('turn_no')})", (number, number)
     )
     deliveries = yield from _deliveries_where(
-        f"(id >= ? AND id < ?) OR ({_CAUSED_BY.format(_in(OWED_BY_TURN))})"
-        f" OR ({_CAUSED_BY.format(_in([CauseKind.WELCOME]))} AND created = ?)",
+        f"(id >= ? AND id < ?) OR ({_CAUSED_BY.format(kinds_in(OWED_BY_TURN))})"
+        f" OR ({_CAUSED_BY.format(kinds_in([CauseKind.WELCOME]))} AND created = ?)",
         (*reply_span(number), str(number), turn.turn.session, micros(turn.turn.started)),
     )
     return Trace(messages=tuple(messages), turn=turn, deliveries=tuple(deliveries))
@@ -182,7 +182,7 @@ def _trace_of_message(number: int, principal: Principal) -> Statements[Trace | N
     )
     if number not in {message.number for message in messages}:
         return None
-    deliveries = yield from _deliveries_where(_CAUSED_BY.format(_in(OF_MESSAGE)), (str(number),))
+    deliveries = yield from _deliveries_where(_CAUSED_BY.format(kinds_in(OF_MESSAGE)), (str(number),))
     return Trace(messages=tuple(messages), deliveries=tuple(deliveries))
 
 
@@ -195,10 +195,6 @@ def _trace_of_send(number: int, principal: Principal) -> Statements[Trace | None
 _CHANGE_OF = f"{CHANGE} AND ({ADDRESS_COLUMNS}) IN (SELECT {ADDRESS_COLUMNS} FROM inbox WHERE {{}} = ? AND {ORIGINAL})"
 _LOADERS = {"turn": _trace_of_turn, "in": _trace_of_message, "out": _trace_of_send}
 _CAUSED_BY = "cause_kind IS NOT NULL AND cause_kind IN ({}) AND cause_id = ?"
-
-
-def _in(kinds: Iterable[CauseKind]) -> str:
-    return ", ".join(f"'{kind.value}'" for kind in sorted(kinds))
 
 
 _USAGE = ("model", *USAGE_COLUMNS, "prompt_tokens")

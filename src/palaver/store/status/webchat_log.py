@@ -12,7 +12,7 @@ from palaver.model.session import Principal
 from palaver.model.source import encode_id, identity_of
 from palaver.model.turn import InboxState
 from palaver.model.value import value
-from palaver.store.queue.cause import CauseKind
+from palaver.store.queue.cause import CauseKind, kinds_in
 from palaver.store.records import (
     DELIVERY_COLUMNS,
     REPLIES,
@@ -81,7 +81,7 @@ _TURN_HERE = (
     " AND t.key IN (?, coalesce((SELECT a.key FROM attached_chats a WHERE a.place = ?), ''))"
 )
 """Of a reply: its turn is one of the conversation in this place. The answer to a job is not."""
-_SHOWN_AS_STATE = ", ".join(f"'{kind}'" for kind in (CauseKind.BUSY, CauseKind.PARKED, CauseKind.HALT))
+_SHOWN_AS_STATE = kinds_in((CauseKind.BUSY, CauseKind.PARKED, CauseKind.HALT))
 """Notices about what the page itself shows: that a message waits, and what is to be approved."""
 
 

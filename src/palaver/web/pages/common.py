@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from datetime import datetime, tzinfo
 from pathlib import Path
-from typing import Protocol, cast
+from typing import cast
 from urllib.parse import urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
@@ -16,6 +16,7 @@ from palaver.model.attachment import format_size
 from palaver.model.session import Session, readable_model
 from palaver.model.source import readable_identity
 from palaver.model.text import escape_invisible, legible, one_line
+from palaver.model.usage import Spent
 from palaver.model.value import value
 from palaver.store.people.people import Identity, Person
 from palaver.web import markdown
@@ -64,12 +65,7 @@ def _exactly(at: datetime, view: Viewpoint) -> str:
     return f"{at.astimezone(view.zone):%Y-%m-%d %H:%M:%S %Z}"
 
 
-class Priced(Protocol):
-    @property
-    def cost(self) -> str: ...
-
-
-def money(spent: Priced, currency: str) -> str:
+def money(spent: Spent, currency: str) -> str:
     """`$0.0120`, `$0.0120 + unknown`, `0.0120 (unknown currency)`, or `unknown`."""
     if spent.cost == "unknown":
         return spent.cost

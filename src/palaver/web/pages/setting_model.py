@@ -6,7 +6,8 @@ from dataclasses import replace
 from starlette.responses import Response
 
 from palaver.config.agent_plan import ECHO, LOCAL, MODEL, AgentPlan, parse_agent, take_key
-from palaver.config.agents import AgentConfig, EchoAgentConfig, LocalAgentConfig, ModelAgentConfig
+from palaver.config.agent_trial import trial_agent
+from palaver.config.agents import AgentConfig, ModelAgentConfig
 from palaver.config.editor import Edit
 from palaver.config.loader import Loaded
 from palaver.model.errors import BadArgument
@@ -15,8 +16,6 @@ from palaver.web.pages.common import answer_action, read_stripped_form
 from palaver.web.pages.settings import SECTIONS, require_settings, show_settings
 from palaver.web.routes import WebRequest, action, page
 
-_TEST_MAX_TOKENS = 64
-"""Enough for a model that reasons before it answers."""
 _SERVER = "server"
 _COMPATIBLE = "openai-chat"
 PROVIDERS = {
@@ -62,9 +61,8 @@ async def save_model(request: WebRequest) -> Response:
     if plan.agent == MODEL:
         # A key goes only to the address that it was given for.
         plan = take_key(plan, form.get("key", "")) if form.get("key") or not kept else replace(plan, key=kept)
-    choice = _agent(plan)
-    if not isinstance(choice, EchoAgentConfig):
-        problem = await settings.ask_agent(choice, plan.key)
+    if plan.agent != ECHO:
+        problem = await settings.ask_agent(trial_agent(plan), plan.key)
         if problem:
             raise BadArgument(
                 f"{_name(plan)} does not answer: {problem.rstrip('.')}. Nothing was saved.",
@@ -101,27 +99,10 @@ def _kept_key(agent: AgentConfig, form: Mapping[str, str]) -> str:
     return str(agent.facts()["key"] or "") if is_same else ""
 
 
-def _agent(plan: AgentPlan) -> AgentConfig:
-    match plan.agent:
-        case "model":
-            return ModelAgentConfig.model_validate(
-                {
-                    "model": plan.model,
-                    "base_url": plan.base_url or None,
-                    "key": plan.key or None,
-                    "max_tokens": _TEST_MAX_TOKENS,
-                }
-            )
-        case "local":
-            return LocalAgentConfig(max_tokens=4)
-        case _:
-            return EchoAgentConfig()
-
-
 def _edits(loaded: Loaded, plan: AgentPlan, *, keeps_key: bool) -> list[Edit]:
     """Set the fields of the new agent, and remove those that only the old one had. Comments and the rest stay."""
     wanted, before = plan.fields(), set(loaded.sources.names(("agent",)))
-    known = set(type(_agent(plan)).model_fields)
+    known = set(type(trial_agent(plan)).model_fields)
     gone = {name for name in before if name not in known}
     gone |= {name for name in ("key", "key_file", "base_url") if name in before and name not in wanted}
     if keeps_key:

@@ -1,17 +1,15 @@
-"""Mend sessions, routes, entries, operations and people whose relations lead nowhere."""
+"""Nobody sees another's conversation and nothing is irreversible: what rows refer to, and how to mend it."""
 
 from datetime import datetime
 
 from palaver.db.transaction import Statements
-from palaver.model.session import next_in_lineage
-from palaver.store.conversations.sessions import new_id
-from palaver.store.damage.mend_queue import FORGET_CAUSE
 from palaver.store.damage.restore_session import restore_session
-from palaver.store.damage.rule_mend import by_setting_aside, by_statements, one_by_one
+from palaver.store.damage.rules import by_setting_aside, by_statements, keeping, one_by_one
 from palaver.store.damage.set_aside import record_loss, set_aside
-from palaver.store.records import SEQS, entry_span, instant, micros
+from palaver.store.damage.work_rules import FORGET_CAUSE, move_turn_to_its_entries
+from palaver.store.queue.cause import OF_OPERATION, kinds_in
+from palaver.store.records import SEQS, entry_span, micros
 from palaver.store.results import OperationKind
-from palaver.store.status.invariants import RELATIONS
 
 _FIRST_SHOWN = (
     f"(SELECT min(e.id) FROM entries e WHERE e.id >= sessions.no * {SEQS} AND e.id < (sessions.no + 1) * {SEQS}"
@@ -28,17 +26,19 @@ _LATEST = "(SELECT s.no FROM sessions s WHERE s.key = {0}.key ORDER BY s.last_ac
 # Sessions
 
 
-def _number_title(number: int, _: datetime) -> Statements[None]:
-    rows = yield "SELECT owner, title FROM sessions WHERE no = ?", (number,)
-    owner, title = rows[0]
-    taken = yield "SELECT title FROM sessions WHERE owner = ? AND title IS NOT NULL", (owner,)
-    free = next_in_lineage(title, [row[0] for row in taken])
-    yield "UPDATE sessions SET title = ? WHERE no = ?", (free, number)
+_WITHOUT_SESSION = (
+    "SELECT t.key FROM turns t LEFT JOIN sessions s ON s.no = t.session_no WHERE t.no = ? AND s.no IS NULL"
+)
 
 
-def _give_new_id(number: int, _: datetime) -> Statements[None]:
-    rows = yield "SELECT started FROM sessions WHERE no = ?", (number,)
-    yield "UPDATE sessions SET id = ? WHERE no = ?", (new_id(instant(rows[0][0])), number)
+def _find_session_of_turn(number: int, now: datetime) -> Statements[None]:
+    yield from move_turn_to_its_entries(number, now)
+    for (key,) in (yield _WITHOUT_SESSION, (number,)):
+        latest = yield "SELECT no FROM sessions WHERE key = ? ORDER BY last_active DESC, no DESC LIMIT 1", (key,)
+        if latest:
+            yield "UPDATE turns SET session_no = ? WHERE no = ?", (latest[0][0], number)
+        else:
+            yield from set_aside("turns", "no = ?", (number,), "it belongs to no session", now)
 
 
 def _find_session_of_entry(id_: int, now: datetime) -> Statements[None]:
@@ -172,108 +172,153 @@ def _find_linked_identity(number: int, now: datetime) -> Statements[None]:
         yield from set_aside("links", "no = ?", (number,), "both of its accounts are missing", now)
 
 
+_LOST_HOLDER = (
+    "((kind = 'entry' AND NOT EXISTS (SELECT 1 FROM entries e WHERE e.id = attachments.holder))"
+    " OR (kind = 'in' AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.no = attachments.holder))"
+    " OR kind NOT IN ('entry', 'in', 'out'))"
+)
+
+
 def _drop_file(sha256: str, now: datetime) -> Statements[None]:
-    holders = "(kind = 'entry' AND NOT EXISTS (SELECT 1 FROM entries e WHERE e.id = attachments.holder))"
-    messages = "(kind = 'in' AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.no = attachments.holder))"
-    where = f"sha256 = ? AND ({holders} OR {messages} OR kind NOT IN ('entry', 'in', 'out'))"
-    yield from set_aside("attachments", where, (sha256,), "what had this file is missing", now)
+    reason = "what had this file is missing"
+    yield from set_aside("attachments", f"sha256 = ? AND {_LOST_HOLDER}", (sha256,), reason, now)
 
 
-def _keep_first(message: int, now: datetime) -> Statements[None]:
-    first = yield "SELECT schedule_no, at FROM firings WHERE inbox_no = ? ORDER BY at, schedule_no LIMIT 1", (message,)
-    where = "inbox_no = ? AND NOT (schedule_no = ? AND at = ?)"
-    yield from set_aside("firings", where, (message, *first[0]), "its message belongs to another firing", now)
+# Rules
 
 
-RELATION_MENDS = (
-    # What comes later has its own way to mend one of these.
-    *(
-        by_setting_aside(f"every {what} belongs to {whose}", table, name)
-        for what, whose, (table, name, _), _ in RELATIONS
+def _dangling(table: str, name: str, column: str, target: str, key: str) -> str:
+    """Return SQL for the name of each row whose column leads to no row of another table."""
+    return (
+        f"SELECT {name} FROM {table} r WHERE {column} IS NOT NULL"
+        f" AND NOT EXISTS (SELECT 1 FROM {target} x WHERE x.{key} = r.{column})"
+    )
+
+
+_SENT_FROM = "attached_chats a WHERE a.place = coalesce(inbox.place, inbox.key)"
+NOBODY_SEES_ANOTHERS = keeping(
+    "P3",
+    one_by_one(
+        "every turn belongs to a session that exists",
+        "SELECT no FROM turns WHERE session_no NOT IN (SELECT no FROM sessions)",
+        "finds its session by its entries or its conversation, and else sets it aside",
+        _find_session_of_turn,
     ),
-    by_statements(
-        "a conversation has at most one open session",
-        "ends all but the one that the conversation leads to",
-        "UPDATE sessions SET ended = last_active, end_reason = 'switched' WHERE ended IS NULL AND no <> coalesce("
-        "(SELECT o.no FROM sessions o JOIN routes r ON r.session_no = o.no AND r.key = o.key"
-        " WHERE o.key = sessions.key AND o.ended IS NULL),"
-        " (SELECT max(o.no) FROM sessions o WHERE o.key = sessions.key AND o.ended IS NULL))",
-    ),
-    one_by_one("a title names one session of its owner", "numbers the later one", _number_title),
-    one_by_one("an id names one session", "gives the later one a new id", _give_new_id),
     one_by_one(
         "every entry belongs to a session that exists and has a number below its next",
+        f"SELECT e.id FROM entries e LEFT JOIN sessions s ON s.no = e.id / {SEQS}"
+        f" WHERE s.no IS NULL OR e.id % {SEQS} >= s.next_seq",
         "makes the session again from its turns and entries, and else sets the entry aside",
         _find_session_of_entry,
     ),
     one_by_one(
         "every participant belongs to a session that exists",
+        "SELECT session_no FROM participants WHERE session_no NOT IN (SELECT no FROM sessions)",
         "makes the session again if something of it is left, and else sets the participant aside",
         _find_session_of_participant,
     ),
     by_statements(
         "every waiting message was sent in its own conversation or in a chat attached to it",
+        "SELECT i.no FROM inbox i LEFT JOIN attached_chats a ON a.place = coalesce(i.place, i.key)"
+        " WHERE i.state = 'waiting' AND i.key <> coalesce(a.key, i.place, i.key)",
         "returns the message to where it was sent",
-        "UPDATE inbox SET key = coalesce((SELECT a.key FROM attached_chats a WHERE a.place = coalesce(inbox.place,"
-        " inbox.key)), place, key), place = (SELECT a.place FROM attached_chats a"
-        " WHERE a.place = coalesce(inbox.place, inbox.key)) WHERE state = 'waiting'",
-    ),
-    by_setting_aside(
-        "no chat is attached to a conversation that is itself attached elsewhere", "attached_chats", "place"
+        f"UPDATE inbox SET key = coalesce((SELECT a.key FROM {_SENT_FROM}), place, key),"
+        f" place = (SELECT a.place FROM {_SENT_FROM}) WHERE state = 'waiting'",
     ),
     by_statements(
         "every identity belongs to a person that exists",
+        _dangling("identities", "identity", "person", "people", "id"),
         "makes the person again",
         "INSERT INTO people (id, name, created) SELECT person, min(name), min(created) FROM identities"
         " WHERE NOT EXISTS (SELECT 1 FROM people p WHERE p.id = identities.person) GROUP BY person",
     ),
     one_by_one(
-        "every linked account belongs to an identity that exists", "makes the identity again", _find_linked_identity
-    ),
-    one_by_one(
-        "every other linked account belongs to an identity that exists",
+        "every linked account belongs to an identity that exists",
+        _dangling("links", "no", "one", "identities", "identity"),
         "makes the identity again",
         _find_linked_identity,
     ),
-    by_statements(
-        "every firing of a job has a message, or says why it did not run",
-        "says that its message was lost",
-        "UPDATE firings SET reason = CASE WHEN inbox_no IS NULL THEN 'its message was lost' END"
-        " WHERE (inbox_no IS NULL) <> (reason IS NOT NULL)",
-    ),
     one_by_one(
-        "every message belongs to at most one firing of a job", "keeps the first and sets the others aside", _keep_first
+        "every other linked account belongs to an identity that exists",
+        _dangling("links", "no", "other", "identities", "identity"),
+        "makes the identity again",
+        _find_linked_identity,
     ),
     one_by_one(
         "every operation belongs to a session that exists",
+        _dangling("operations", "no", "session_no", "sessions", "no"),
         "finds its session by what it hides or by its conversation, and else sets it aside",
         _find_session_of_operation,
     ),
-    one_by_one("every file belongs to an entry or a message", "sets the reference aside", _drop_file),
+    *(
+        by_setting_aside(f"every {what} belongs to {whose} that exists", _dangling(table, name, *refers), table, name)
+        for what, whose, table, name, *refers in (
+            ("mention", "a message", "mentions", "inbox_no", "inbox_no", "inbox", "no"),
+            ("mentioned session", "a session", "mentions", "session_no", "session_no", "sessions", "no"),
+            ("request with results", "a message", "result_requests", "inbox_no", "inbox_no", "inbox", "no"),
+            ("request for access", "a message", "pairings", "identity", "inbox_no", "inbox", "no"),
+            ("mark", "a session", "session_marks", "session_no", "session_no", "sessions", "no"),
+            ("process", "a session", "processes", "no", "session_no", "sessions", "no"),
+            ("digest of an erasure", "an erasure", "erased_digests", "erasure", "erasure", "erasures", "no"),
+            ("firing", "a job", "firings", "schedule_no", "schedule_no", "schedules", "no"),
+        )
+    ),
+    one_by_one(
+        "every file belongs to an entry or a message",
+        f"SELECT DISTINCT sha256 FROM attachments WHERE {_LOST_HOLDER}",
+        "sets the reference aside",
+        _drop_file,
+    ),
+    by_setting_aside(
+        "no chat is attached to a conversation that is itself attached elsewhere",
+        "SELECT a.place FROM attached_chats a JOIN attached_chats b ON b.place = a.key",
+        "attached_chats",
+        "place",
+    ),
+)
+NOTHING_IRREVERSIBLE = keeping(
+    "P4",
     one_by_one(
         "every hidden entry was hidden by an operation on its session",
+        "SELECT e.id FROM entries e LEFT JOIN operations o ON o.no = e.hidden_by"
+        f" WHERE e.hidden_by IS NOT NULL AND (o.no IS NULL OR o.session_no <> e.id / {SEQS})",
         "makes an operation that /back can undo",
         _find_operation,
     ),
-    by_statements(
-        "no visible entry comes before the point where reading its session starts",
-        "finds the point again",
-        f"UPDATE sessions SET shown_from = {_FIRST_SHOWN} WHERE shown_from > {_FIRST_SHOWN}",
-    ),
-    one_by_one(
-        "every route points to a session that exists",
-        "points it to the latest session of its conversation, and else sets it aside",
-        _find_session_of_route,
-    ),
-    one_by_one("the route of a conversation points to its open session", "points it there", _point_route),
+    # A session that was deleted took its operations along, and the journal tells no more than that.
     one_by_one(
         "every attached chat was attached by an operation that exists",
+        "SELECT place FROM attached_chats a WHERE NOT EXISTS (SELECT 1 FROM operations o WHERE o.no = a.operation)"
+        " AND NOT EXISTS (SELECT 1 FROM journal d LEFT JOIN sessions s ON s.no = d.session_no"
+        " WHERE d.kind = 'delete' AND s.no IS NULL)",
         "records the loss: /detach still works, /back does not undo it",
         _replace_attach_operation,
     ),
     one_by_one(
         "every notice about an operation belongs to one that exists",
+        f"SELECT id FROM outbox c WHERE cause_kind IN ({kinds_in(OF_OPERATION)})"
+        " AND NOT EXISTS (SELECT 1 FROM operations o WHERE CAST(o.no AS TEXT) = c.cause_id)",
         "records the loss, and keeps the notice without its cause",
         _forget_cause,
+    ),
+    by_statements(
+        "no visible entry comes before the point where reading its session starts",
+        f"SELECT e.id FROM entries e JOIN sessions s ON s.no = e.id / {SEQS}"
+        f" WHERE e.hidden_by IS NULL AND e.id % {SEQS} < s.shown_from",
+        "finds the point again",
+        f"UPDATE sessions SET shown_from = {_FIRST_SHOWN} WHERE shown_from > {_FIRST_SHOWN}",
+    ),
+    one_by_one(
+        "every route points to a session that exists",
+        "SELECT key FROM routes WHERE session_no NOT IN (SELECT no FROM sessions)",
+        "points it to the latest session of its conversation, and else sets it aside",
+        _find_session_of_route,
+    ),
+    one_by_one(
+        "the route of a conversation points to its open session",
+        "SELECT s.key FROM sessions s LEFT JOIN routes r ON r.key = s.key WHERE s.ended IS NULL"
+        " AND (r.session_no IS NULL OR r.session_no <> s.no)",
+        "points it there",
+        _point_route,
     ),
 )
