@@ -1,6 +1,7 @@
 """A turn that asks permission waits for a person, and for nobody else; it goes on or ends as that person says."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator
 from datetime import datetime, timedelta
 from functools import partial
@@ -103,16 +104,17 @@ async def test_a_turn_that_was_stopped_asks_nothing(tmp_path: Path, said: str) -
 
 
 async def test_a_stop_in_the_moment_in_which_a_turn_asks_is_not_lost(
-    store_url: str, monkeypatch: pytest.MonkeyPatch
+    store_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     halt = turns.halt
 
     @transaction
-    def stop_first(turn: Turn, state: TurnState, now: datetime, **rest: Any) -> Statements[None]:
+    def stop_first(turn: Turn, state: TurnState, now: datetime, **rest: Any) -> Statements[TurnState]:
         yield from turn_control.request_stop(turn.key, now, by="alice")
-        yield from halt(turn, state, now, **rest)
+        return (yield from halt(turn, state, now, **rest))
 
     monkeypatch.setattr(turns, "halt", stop_first)
+    caplog.set_level(logging.INFO)
     async with running(store_url, lease=SLOW, poll=SLOW) as here:
         chat = here.world.dm(alice := here.world.person("alice"))
         await chat.say(alice, "!approve it")
@@ -120,6 +122,8 @@ async def test_a_stop_in_the_moment_in_which_a_turn_asks_is_not_lost(
         await here.settled()
         assert [message.text for message in chat.shown if "/approve" in message.text] == []
         assert await here.store.read(violations()) == []
+    assert "turn stopped" in caplog.text
+    assert "turn parked" not in caplog.text
 
 
 async def _is_over(here: Bench) -> bool:

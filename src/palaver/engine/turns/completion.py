@@ -162,8 +162,9 @@ class TurnCompletion:
             notices=question,
             usage=running.usage,
         )
-        await self.end(turn, halt, TurnState.PARKED)
-        log.info("turn parked", extra={"action": "turn.parked", "turn": turn.number})
+        # Who resumes a turn that was stopped in this moment ends it.
+        if await self.end(turn, halt, TurnState.PARKED, TurnState.INTERRUPTED) is TurnState.PARKED:
+            log.info("turn parked", extra={"action": "turn.parked", "turn": turn.number})
 
     async def _question(self, running: RunningTurn, needed: ApprovalNeeded) -> list[Outbound]:
         """Ask the sender, or say who can approve and ask in a direct home channel: a group would read the question."""
@@ -344,14 +345,19 @@ class TurnCompletion:
             self.ctx.failing_profiles = {*self.ctx.failing_profiles} - {profile}
             log.info("the agent answers again", extra={"action": "agent.recovered", "turn": turn.number})
 
-    async def end(self, turn: Turn, step: Transaction[object], state: TurnState) -> None:
-        """Commit the last step of a turn. If the fence is stale but the state is right, an earlier commit succeeded."""
+    async def end(self, turn: Turn, step: Transaction[object], *states: TurnState) -> object:
+        """Commit the last step of a turn. If the fence is stale but a state is right, an earlier commit succeeded.
+
+        Return what the step does, or that state.
+        """
         store = self.ctx.store
         try:
-            await retry_until_stored(self.ctx.store, step)
+            return await retry_until_stored(self.ctx.store, step)
         except StaleFence:
-            if await retry_outage(lambda: store.read(store.turns.state_of(turn))) is not state:
+            found = await retry_outage(lambda: store.read(store.turns.state_of(turn)))
+            if found not in states:
                 raise
+            return found
 
     def notices(
         self, running: RunningTurn, text: str, *, question: str = "", choices: tuple[Choice, ...] = ()
