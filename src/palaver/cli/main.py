@@ -128,7 +128,12 @@ def _open_stream(number: int, mode: Literal["r", "w"]) -> TextIO:
 def _refused(error: OSError) -> str:
     if error.errno == errno.EBADF and sys.__stdout__ is None:
         return "Standard output is closed."
+    if error.errno in _NO_ROOM:
+        return f"{error.strerror}: {error.filename or 'standard output'}. Make room there, and try again."
     return f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
+
+
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def _exit(code: int) -> NoReturn:
