@@ -80,6 +80,16 @@ def test_a_file_for_which_the_disk_has_no_room_is_named(
     assert f"No space left on device: {home}/x.tar. Make room there" in capsys.readouterr().err
 
 
+def test_what_makes_a_file_does_not_write_to_one_called_minus(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(home)
+    for command in ("backup -o -", "doctor --bundle -", "people forget telegram:7 --yes --receipt -"):
+        assert main(command.split()) == 2
+        assert "This cannot go to 'standard output'. Use" in capsys.readouterr().err
+    assert not (home / "-").exists()
+
+
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_client_that_stops_reading_gets_nothing(command: str) -> None:
