@@ -95,11 +95,7 @@ def _observed(process: Process, home: ProcessHome | None) -> tuple[Process, Proc
 
 
 async def _find(store: Store, name: str) -> _Found:
-    try:
-        found = await store.read(processes.find(name, OPERATOR))
-    except NotFound as error:
-        error.add_note(f"List them with {EXAMPLES['list']}")
-        raise
+    found = await store.read(processes.find(name, OPERATOR))
     return _Found(*_observed(found, await _home(store)))
 
 
