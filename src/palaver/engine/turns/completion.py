@@ -55,6 +55,8 @@ _JOB_FAILURES = {
     FailureKind.RATE_LIMITED: texts.JOB_RATE_LIMITED,
 }
 """What its owner learns instead about the turn of a job."""
+_LONGEST_PAUSE_SECONDS = 86_400.0
+"""What an agent asks for beyond that is not believed: it need not even be a time that there is."""
 
 
 @value(kw_only=False)
@@ -270,7 +272,8 @@ class TurnCompletion:
         turn, now, error = running.turn, self.ctx.clock.now(), failure.detail if failure else None
         kind, reason = (EventKind.TURN_FAILED, failure.kind.value) if failure else (EventKind.TURN_FINISHED, None)
         events = [turn_event(turn, now, kind, reason=reason)]
-        retry_at = now + timedelta(seconds=failure.after) if failure and failure.after else None
+        pause = min(failure.after or 0.0, _LONGEST_PAUSE_SECONDS) if failure else 0.0
+        retry_at = now + timedelta(seconds=pause) if pause else None
         settle = await off_loop(
             sum(len(entry.text) for entry in entries),
             lambda: self.ctx.store.turns.settle(
