@@ -24,6 +24,7 @@ from palaver.protocols import (
 )
 from palaver.testkit.driver import retry_until_connected
 from palaver.testkit.recorder import Recorder, running
+from tests.engine.gateway import until
 from tests.platforms.called import ACCOUNT
 from tests.platforms.irc.fakes import options_of
 
@@ -139,7 +140,7 @@ async def test_a_channel_that_the_bot_was_removed_from_or_could_not_join_is_join
 ) -> None:
     monkeypatch.setattr("palaver.platforms.irc.connection._REJOIN_SECONDS", 0.01)
     pauses, joined = list[float](), list[str]()
-    answers = [b":op!a@b KICK #DEV helper :out", b":s 474 helper #Dev :banned", b":op!a@b KICK #other helper"]
+    answers = [b":op!a@b KICK #DEV helper :out", b"", b":op!a@b KICK #other helper\r\n:a!b@c PRIVMSG helper :end"]
 
     def pause(attempt: int, *, first: float, longest: float) -> float:
         pauses.append(backoff(attempt, first=first, longest=longest))
@@ -149,12 +150,16 @@ async def test_a_channel_that_the_bot_was_removed_from_or_could_not_join_is_join
         if words[0] == "JOIN":
             joined.append(words[1])
             writer.write(b":s 474 helper #elsewhere :not ours\r\n:op!a@b KICK #Dev somebody\r\n")
-            writer.write(answers.pop(0) + b"\r\n" + (b"" if answers else b":a!b@c PRIVMSG helper :end\r\n"))
+            writer.write(answers.pop(0) + b"\r\n")
+        if words[0] == "PRIVMSG":  # while it is being sent
+            writer.write(b":s 474 helper #Dev :banned\r\n")
 
     monkeypatch.setattr("palaver.platforms.irc.connection.backoff", pause)
     async with scripted(welcoming(more)) as port:
-        recorder = Recorder()
-        async with running(IrcAdapter(ACCOUNT, options_of(port, "helper", channels="#Dev")), recorder):
+        recorder, adapter = Recorder(), IrcAdapter(ACCOUNT, options_of(port, "helper", channels="#Dev"))
+        async with running(adapter, recorder):
+            await until(lambda: len(joined) == 2)
+            await adapter.send(TO, idempotency_key="x")
             await recorder.has(1)
     assert joined == ["#Dev"] * 3
     assert pauses == [0.01, 0.02]

@@ -44,8 +44,7 @@ class Scripts:
             raise BadArgument(
                 "There is no script called",
                 found=name,
-                allowed=", ".join(self._names())
-                or f"the name of an executable file in {self.folder}: there is none yet",
+                allowed=", ".join(self._names()) or f"an executable file in {self.folder}",
                 example="report.sh",
             )
         return self.folder / name
