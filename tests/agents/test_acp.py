@@ -1,5 +1,6 @@
 """An agent of the Agent Client Protocol behind the gateway: a real process with the official library."""
 
+import asyncio
 import json
 import os
 import sys
@@ -13,8 +14,9 @@ import pytest
 
 from palaver.agents import acp_connection
 from palaver.agents.acp import AcpTransport
-from palaver.agents.acp_connection import AcpConnection, Session, Updated
+from palaver.agents.acp_connection import AcpConnection, Asked, Session, Updated
 from palaver.agents.external import ExternalAgent
+from palaver.agents.wire import ProtocolError
 from palaver.model.transcript import Role
 from palaver.testkit.platform import FakePlatform
 from tests.children import children_running
@@ -194,3 +196,47 @@ async def test_sessions_and_what_nobody_reads_are_bounded(tmp_path: Path, monkey
     items = [session.items.get_nowait() for _ in range(session.items.qsize())]
     assert [type(item).__name__ for item in items] == ["Updated"] * 3 + ["ProtocolError"]
     assert told == ["session/cancel s1"]
+
+
+class Program:
+    """Says what a test says, and hears what the gateway writes."""
+
+    def __init__(self) -> None:
+        self.says, self.heard = asyncio.Queue[Mapping[str, Any] | None](), asyncio.Queue[dict[str, Any]]()
+
+    def write(self, line: bytes) -> None:
+        self.heard.put_nowait(json.loads(line))
+
+    async def line(self) -> bytes | None:
+        said = await self.says.get()
+        return None if said is None else json.dumps(said).encode()
+
+    async def end(self, *, at_once: bool) -> int:
+        assert at_once
+        return 0
+
+
+async def test_a_permission_without_usable_options_is_refused_and_a_session_needs_an_id() -> None:
+    program = Program()
+    connection = AcpConnection(cast("Any", program))
+    session = connection.sessions["s"] = Session(id="s", connection=connection)
+    good = {"optionId": "yes", "name": "Allow", "kind": "allow_once"}
+
+    def ask(number: int, options: object) -> None:
+        asked = {"sessionId": "s", "toolCall": {"toolCallId": "c"}, "options": options}
+        program.says.put_nowait({"id": number, "method": "session/request_permission", "params": asked})
+
+    wrong: tuple[object, ...] = ([], None, 7, ["yes"], [{"kind": "allow_once"}], [good, {"optionId": "no"}])
+    for number, options in enumerate(wrong):
+        ask(number, options)
+        answer = await program.heard.get()
+        assert (answer["id"], answer["error"]["code"]) == (number, -32602)
+        assert "needs options" in answer["error"]["message"]
+    ask(9, [good])
+    assert isinstance(await session.items.get(), Asked)
+    session.decide(is_approved=True)
+    assert (await program.heard.get())["result"] == {"outcome": {"outcome": "selected", "optionId": "yes"}}
+    program.says.put_nowait({"id": 1, "result": {}})
+    with pytest.raises(ProtocolError, match="without an id"):
+        await connection.create("/")
+    await connection.close()

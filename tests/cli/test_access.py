@@ -120,7 +120,7 @@ def test_a_grant_is_added_explained_changed_and_taken_back(call: Call) -> None:
     lowered = call("grants", "add", "telegram:7", "--role", "guest")["number"]
     assert [each["number"] for each in call("grants", "list")["grants"]] == [lowered]
     assert call("grants", "remove", str(lowered))["removed"] == lowered
-    assert "There is no grant" in call("grants", "remove", str(number), code=2)["error"]
+    assert "Use a number from palaver grants list" in call("grants", "remove", str(number), code=2)["error"]
     assert [each["kind"] for each in call("grants", "log")["changes"]] == ["granted", "granted", "revoked"]
 
 

@@ -108,6 +108,8 @@ def test_nothing_that_was_said_or_configured_is_in_a_bundle(
     assert (line["action"], line["turn"], line["error"].partition(" at ")[0]) == ("turn.failed", 7, "ValueError")
     assert json.loads(parts["versions.json"])["libraries"]["pydantic"]
     assert main(["doctor", "--no-test", "--bundle", str(report)]) == 2
+    assert "This file already exists" in capsys.readouterr().err
+    assert main(["doctor", "--no-test", "--bundle", str(report / "new")]) == 2
     assert "a new file in a folder that you can write" in capsys.readouterr().err
 
 

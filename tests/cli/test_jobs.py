@@ -61,7 +61,11 @@ def test_mistakes_are_reported(palaver: Palaver) -> None:
         ((*add, "--to", "telegram"), "Nothing can be sent to 'telegram'", 2),
         ((*add, "--model", "nobody"), "no model called 'nobody'", 2),
         ((*add, "--script", "../x"), "Jobs cannot run scripts here", 2),
-        (("show", "99999999999999999999"), "There is no job", 1),
+        (
+            ("show", "9" * 20),
+            f"There is no job '{'9' * 20}' that you can see. List them with palaver jobs list --all",
+            1,
+        ),
     ):
         assert told in palaver(*args, code=code)
     assert len(json.loads(palaver("list", "--json"))["jobs"]) == 2

@@ -45,4 +45,4 @@ def test_notes_are_listed_edited_and_deleted(
     assert palaver("edit", "2", "meets  on\nMondays") == "Note 2 is now: meets on Mondays\n"
     assert "1 to 500 characters" in palaver("edit", "2", " ", code=2)
     assert palaver("forget", "2") == "Deleted note 2.\n"
-    assert "There is no note '2'" in palaver("forget", "2", code=1)
+    assert "There is no note '2' that you can see. List them with palaver memory list" in palaver("forget", "2", code=1)

@@ -59,4 +59,4 @@ def test_one_is_shown_with_the_grants_that_name_them(call: Call) -> None:
         assert call("show", name)["grants"] == []
     assert "matrix:@bea:hs" in call("list", plain=True)
     assert "admin" in call("show", "telegram:7", plain=True)
-    assert "for example palaver people show" in call("show", "telegram:8", code=1)["error"]
+    assert "List them with palaver people list" in call("show", "telegram:8", code=1)["error"]

@@ -131,7 +131,10 @@ def test_a_turn_at_work_is_waited_for(path: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize("command", ["export", "forget"])
 def test_nobody_of_that_name(path: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["people", command, "nobody", "--store", str(path)]) == 1
-    assert "There is no person 'nobody'" in capsys.readouterr().err
+    assert (
+        "There is no person 'nobody' that you can see. Use the id of a person, or an account. List them with"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("command", [["export"], ["forget", "--yes"]])

@@ -116,6 +116,10 @@ def test_mistakes_are_reported(place: Place) -> None:
     place.run("chat", says="hello\n")
     for args, told in {
         ("kill",): "Say which processes to kill.",
+        ("kill", "p1", "--all"): "Choose processes in one way only.",
+        ("kill", "p1", "--session", "x"): "Choose processes in one way only.",
+        ("kill", "--all", "--session", "x"): "Choose processes in one way only.",
+        ("kill", "--session", ""): "--session cannot be ''",
         ("kill", "p9"): "There is no process 'p9'",
         ("log", "rm -rf"): "There is no process 'rm -rf'",
         ("log", "p1", "--follow", "--json"): "--follow cannot be used with --json.",

@@ -1,6 +1,7 @@
 """`palaver` where the world is unkind: full disks, closed pipes, poor encodings, stores that may only be read."""
 
 import codecs
+import errno
 import json
 import os
 import shutil
@@ -17,6 +18,7 @@ import pytest
 
 from palaver.cli.main import main
 from palaver.config.writer import replace_file
+from palaver.store.backup.backups import Backups
 from palaver.store.encryption.vault import new_key
 from tests.cli.processes import run_on_full_disk
 from tests.forkserver import start_module
@@ -63,7 +65,29 @@ def complaint(
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_full_disk_is_one_sentence(command: str) -> None:
     with Path("/dev/full").open("w") as full:
-        assert complaint(command, full.fileno()) == (1, "palaver: No space left on device\n")
+        told = "palaver: No space left on device: standard output. Make room there, and try again.\n"
+        assert complaint(command, full.fileno()) == (1, told)
+
+
+def test_a_file_for_which_the_disk_has_no_room_is_named(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(home / "x.tar"))
+
+    monkeypatch.setattr(Backups, "make_single", fail)
+    assert main(["backup", "-o", str(home / "x.tar")]) == 1
+    assert f"No space left on device: {home}/x.tar. Make room there" in capsys.readouterr().err
+
+
+def test_what_makes_a_file_does_not_write_to_one_called_minus(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(home)
+    for command in ("backup -o -", "doctor --bundle -", "people forget telegram:7 --yes --receipt -"):
+        assert main(command.split()) == 2
+        assert "This cannot go to 'standard output'. Use" in capsys.readouterr().err
+    assert not (home / "-").exists()
 
 
 @pytest.mark.usefixtures("home")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.config.agents import EchoAgentConfig
+from palaver.config.agents import EchoAgentConfig, ModelAgentConfig
 from palaver.config.errors import MalformedConfig, Mistake
 from palaver.config.loader import load, load_with_sources
 from palaver.config.model import Config
@@ -194,6 +194,10 @@ def test_paths_count_from_the_folder_of_their_file(place: Place) -> None:
     assert place.load(user="store: sqlite:////a.db").store == "sqlite:////a.db"
     assert place.load(user="store: postgresql://db/x").store == "postgresql://db/x"
     assert place.load(user="store: ~/x.db").store == str(Path("~/x.db").expanduser())
+    models = "agent: {name: model, model: 'a:b', fallback: ['a:c', {model: 'd:e', key_file: keys/d}]}"
+    agent = place.load(user=models).agent
+    assert isinstance(agent, ModelAgentConfig)
+    assert [each.key_file for each in agent.fallback] == [None, place.user.parent / "keys/d"]
 
 
 @pytest.mark.parametrize("line", ["data_dir: here", "store: x.db"])

@@ -1,6 +1,7 @@
 """A turn that asks permission waits for a person, and for nobody else; it goes on or ends as that person says."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator
 from datetime import datetime, timedelta
 from functools import partial
@@ -103,16 +104,17 @@ async def test_a_turn_that_was_stopped_asks_nothing(tmp_path: Path, said: str) -
 
 
 async def test_a_stop_in_the_moment_in_which_a_turn_asks_is_not_lost(
-    store_url: str, monkeypatch: pytest.MonkeyPatch
+    store_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     halt = turns.halt
 
     @transaction
-    def stop_first(turn: Turn, state: TurnState, now: datetime, **rest: Any) -> Statements[None]:
+    def stop_first(turn: Turn, state: TurnState, now: datetime, **rest: Any) -> Statements[TurnState]:
         yield from turn_control.request_stop(turn.key, now, by="alice")
-        yield from halt(turn, state, now, **rest)
+        return (yield from halt(turn, state, now, **rest))
 
     monkeypatch.setattr(turns, "halt", stop_first)
+    caplog.set_level(logging.INFO)
     async with running(store_url, lease=SLOW, poll=SLOW) as here:
         chat = here.world.dm(alice := here.world.person("alice"))
         await chat.say(alice, "!approve it")
@@ -120,6 +122,8 @@ async def test_a_stop_in_the_moment_in_which_a_turn_asks_is_not_lost(
         await here.settled()
         assert [message.text for message in chat.shown if "/approve" in message.text] == []
         assert await here.store.read(violations()) == []
+    assert "turn stopped" in caplog.text
+    assert "turn parked" not in caplog.text
 
 
 async def _is_over(here: Bench) -> bool:
@@ -283,6 +287,67 @@ async def test_nobody_has_to_answer(store_url: str, command: str) -> None:
         assert note in await here.texts(first)
         assert (note in noted(agent.requests[-1])) == (command == "/stop")
         assert await here.store.read(violations()) == []
+
+
+@pytest.mark.parametrize(
+    ("commands", "told", "stays"),
+    [
+        (["/back"], "There is nothing to undo.", True),
+        (["/redo"], "There is nothing to redo.", True),
+        (["/undo 0"], "Nothing to undo.", True),
+        (["/resume 9"], "There is no conversation '9'.", True),
+        (["/undo", "/redo"], "Restored “!approve it”", False),
+        (["/undo", "/back"], "Undid the last undo.", False),
+        (["/branch"], "The open question there was denied.", False),
+        (["/resume Earlier"], "The open question there was denied.", False),
+    ],
+)
+async def test_going_back_leaves_a_question_open_or_says_that_it_is_denied(
+    tmp_path: Path, commands: list[str], told: str, stays: bool
+) -> None:
+    async with running(tmp_path / "p.db") as here:
+        chat = here.world.dm(alice := here.world.person("alice"))
+        if told == "The open question there was denied.":
+            await chat.say(alice, "/new Earlier")
+            await chat.say(alice, "hello")
+            await chat.say(alice, "/new")
+        await chat.say(alice, "!approve it")
+        await chat.hears("Reply /approve or /deny.")
+        for command in commands:
+            await chat.say(alice, command)
+        await chat.hears(told)
+        assert ("parked" in await states(here)) == stays
+        await chat.say(alice, "/approve")
+        await chat.hears("You said: it" if stays else "There is nothing to approve or deny.")
+        await here.settled()
+        assert await here.store.read(violations()) == []
+
+
+async def test_back_denies_the_question_of_what_it_leaves_and_says_so(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db") as here:
+        chat = here.world.dm(alice := here.world.person("alice"))
+        for said in ("hello", "/new", "!approve it"):
+            await chat.say(alice, said)
+        await chat.hears("Reply /approve or /deny.")
+        await chat.say(alice, "/back")
+        undone = await chat.hears("Undid the last reset.")
+        assert undone.text.endswith("The open question there was denied.")
+        assert await here.store.read(violations()) == []
+
+
+async def test_a_place_that_detaches_leaves_the_question_to_the_others(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db") as here:
+        alice = here.world.person("alice")
+        chat, other = here.world.dm(alice), here.world.group("others", alice)
+        await chat.say(alice, "/new Shared")
+        await chat.say(alice, "!approve it")
+        await chat.hears("Reply /approve or /deny.")
+        await other.say(alice, "/attach Shared --yes")
+        await other.hears("This chat now continues")
+        await other.say(alice, "/back")
+        await other.hears("Undid the last attach.")
+        await chat.say(alice, "/approve")
+        await chat.hears("You said: it")
 
 
 async def test_someone_who_goes_on_talking_learns_once_what_the_turn_waits_for(store_url: str) -> None:

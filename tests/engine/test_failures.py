@@ -39,7 +39,11 @@ async def _just_ends(request: Request) -> AsyncGenerator[Event]:  # noqa: ARG001
     yield TextDelta(WORDS[:0])
 
 
-@pytest.mark.parametrize("script", [_fails, _raises, _raises_timeout, _just_ends])
+async def _wants_a_long_pause(request: Request) -> AsyncGenerator[Event]:  # noqa: ARG001
+    yield Failure(kind=FailureKind.FATAL, detail=WORDS, after=1e300)
+
+
+@pytest.mark.parametrize("script", [_fails, _raises, _raises_timeout, _just_ends, _wants_a_long_pause])
 async def test_if_anything_goes_wrong_the_chat_gets_one_safe_sentence(
     tmp_path: Path, script: "object", caplog: pytest.LogCaptureFixture
 ) -> None:

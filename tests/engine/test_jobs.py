@@ -197,7 +197,7 @@ async def test_where_nothing_can_be_sent_is_refused_when_the_job_is_made(tmp_pat
         assert "needs a prompt" in await talk.ask("/jobs add every 2h")
         assert "is not 1m or more" in await talk.ask('/jobs add "every 20s" call Ann')
         assert "no model called 'huge'" in await talk.ask("/jobs add 1h call Ann --model huge")
-        assert await talk.ask("/jobs show 9") == "There is no job '9' that you can see."
+        assert await talk.ask("/jobs show 9") == "There is no job '9' that you can see. /jobs lists yours."
         assert await talk.here.rows("SELECT no FROM schedules") == []
 
 
@@ -532,7 +532,9 @@ async def test_the_output_of_a_script_is_part_of_the_prompt_or_replaces_it(
         await talk.ask("/jobs add 1h --script disk.sh --no-model")
         await talk.ask("/jobs add 1h --script quiet.sh --no-model")
         await talk.ask("/jobs add 1h --script broken.sh --no-model")
-        assert "no script called 'none.sh'" in await talk.ask("/jobs add 1h x --script none.sh")
+        assert "no script called 'none.sh'. Use broken.sh, disk.sh, leaky.sh, quiet.sh" in await talk.ask(
+            "/jobs add 1h x --script none.sh"
+        )
         assert "no script called" in await talk.ask("/jobs add 1h x --script ../palaver.db")
         await talk.ask("/jobs add 1h --script leaky.sh --no-model")
         await talk.later(hours=1, minutes=1)

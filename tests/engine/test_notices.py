@@ -116,7 +116,7 @@ async def test_words_of_people_stay_as_they_are_in_an_answer_with_commands(tmp_p
             ("!jobs add 2h look at /new", "“look at /new” runs once"),
             ("!jobs", "“look at /new”: once"),
             ("!resume about /new now", "There is no conversation 'about /new now'. !sessions lists yours."),
-            ("!jobs pause the /new one", "There is no job 'the /new one' that you can see."),
+            ("!jobs pause the /new one", "There is no job 'the /new one' that you can see. !jobs lists yours."),
             ("!whoami", 'You are fake:p1 (`"alice /new"`) here'),
             ("!undo", "!redo brings it back. To edit and send again:\n\n" + said),
         ):

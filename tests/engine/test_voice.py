@@ -280,7 +280,7 @@ async def test_an_answer_that_cannot_be_spoken_is_still_given(tmp_path: Path) ->
         await chat.hears("This gateway does not speak.")
 
 
-async def test_programs_transcribe_and_speak(tmp_path: Path) -> None:
+async def test_programs_transcribe_and_speak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hears = program("import sys; print(f'it has {len(sys.stdin.buffer.read())} bytes')")
     says = program(f"import sys; sys.stdin.read(); sys.stdout.buffer.write({wave()!r})")
     voice = Voice(transcriber=hears, speaker=says)
@@ -303,6 +303,10 @@ async def test_programs_transcribe_and_speak(tmp_path: Path) -> None:
     for code, why in (("import time; time.sleep(60)", "took too long"), ("print('no sound')", "no recording")):
         with pytest.raises(VoiceFailed, match=why):
             await program(code, timeout=2.0).speak("x", VoiceFormat.OPUS)
+    endless = "import sys\nwhile True: sys.stdout.buffer.write(bytes(1 << 20))"
+    monkeypatch.setattr("palaver.agents.voice.MAX_RECORDING_BYTES", 1 << 20)
+    with pytest.raises(VoiceFailed, match="wrote too much"):
+        await asyncio.wait_for(program(endless, timeout=30.0).speak("x", VoiceFormat.OPUS), 60)
     with pytest.raises(VoiceFailed, match="does not start"):
         await VoiceCommand(command=("/nowhere",), environ={}, timeout=1.0).speak("x", VoiceFormat.OPUS)
 

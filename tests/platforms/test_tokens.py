@@ -4,6 +4,7 @@ import asyncio
 import time
 from dataclasses import dataclass, field
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -41,10 +42,12 @@ async def test_a_token_is_fetched_once_and_again_shortly_before_its_end() -> Non
     assert await token.get() == "t2"
 
 
-async def test_an_answer_without_a_token_is_an_outage_so_that_the_message_is_sent_later() -> None:
-    async def fetch() -> tuple[str, float]:
-        found: dict[str, str] = {}
-        return found["access_token"], 7200.0
+@pytest.mark.parametrize(
+    "found", [{}, [], None, {"access_token": None}, {"access_token": ""}, {"access_token": "t", "expires_in": "soon"}]
+)
+async def test_an_answer_without_a_token_is_an_outage_so_that_the_message_is_sent_later(found: Any) -> None:
+    async def fetch() -> tuple[Any, Any]:
+        return found["access_token"], found.get("expires_in", 7200)
 
     api = TokenApi("Pigeon", "https://pigeon.example.org", fetch=fetch, place=in_query(), codes=ApiCodes())
     with pytest.raises(PlatformDown, match="Pigeon gives no access token"):

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 from palaver.processes.backends.base import Order
@@ -112,6 +113,29 @@ def test_a_container_that_does_not_read_before_it_has_written_is_no_deadlock() -
             theirs.sendall(data * 20)
     feeding.join()
     assert client.wait() == 0
+
+
+def test_a_container_that_ends_without_reading_its_input_says_how_it_ended() -> None:
+    ours, theirs = socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    code = f"copy_streams(socket.socket(fileno={ours.fileno()}), is_raw=True, takes_input=True)"
+    program = f"import socket; from palaver.processes.backends.docker_client import copy_streams; {code}"
+    client = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[ours.fileno()]
+    )
+    ours.close()
+    assert client.stdin
+    assert client.stdout
+    client.stdin.write(bytes(60_000))
+    client.stdin.flush()
+    with theirs:
+        assert theirs.recv(1)
+        theirs.sendall(b"bye")
+    assert client.stdout.read() == b"bye"
+    assert client.wait() == 0
+    client.stdout.close()
+    with suppress(BrokenPipeError):
+        client.stdin.close()
 
 
 async def test_without_an_engine_or_an_image_nothing_runs(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from palaver.processes.notices import MAX_WATCH_NOTICES
 from tests.engine.gateway import until
 from tests.processes.workshop import Workshop, workshop
@@ -61,7 +63,19 @@ async def test_a_text_that_is_cut_by_two_reads_is_found(tmp_path: Path) -> None:
         # The second one had begun when the first one was reported.
         shop.clock.later(seconds=31)
         await shop.does("submit", process="p1", data="dle!")
-        await shop.chat.hears("has written what you watch for:\n```\n;needle!")
+        await shop.chat.hears("has written what you watch for:\n```\nneedle;needle!")
+
+
+@pytest.mark.parametrize("parts", [[f"ghp_{36 * '7'}-{470 * 'y'}-needle"], ["ghp_7777", f"{32 * '7'}-needle"]])
+async def test_a_notice_has_no_half_of_a_secret(tmp_path: Path, parts: list[str]) -> None:
+    async with workshop(tmp_path / "p.db", tmp_path) as shop:
+        await shop.starts("while read line; do printf %s $line; done", watch="needle")
+        for part in parts:
+            await shop.does("submit", process="p1", data=part)
+            await shop.here.settled()
+        told = await shop.chat.hears("has written what you watch for")
+        assert "needle" in told.text
+        assert "777" not in told.text
 
 
 async def test_a_process_that_matches_without_end_is_no_longer_reported(tmp_path: Path) -> None:

@@ -67,6 +67,17 @@ async def test_a_command_that_cannot_start_says_why(tmp_path: Path) -> None:
         assert "Cannot run" in await shop.runs("true", folder="nowhere")
         assert "not found" in await shop.runs("no-such-program")
         assert "exit code 127" in await shop.runs("no-such-program")
+        before = await shop.does("list")
+        for wrong in ({"command": "echo \ud800"}, {"command": "true", "folder": "\ud800"}):
+            assert "not started: it has half a character in it." in await shop.uses("terminal", **wrong)
+        assert await shop.does("list") == before
+
+
+async def test_numbers_without_end_are_clamped(tmp_path: Path) -> None:
+    async with workshop(tmp_path / "p.db", tmp_path) as shop:
+        assert "exit code 0" in await shop.runs("true", timeout=10**400)
+        process = await shop.starts("sleep 60", check_every=10**30)
+        assert process.check_every == timedelta(days=366)
 
 
 async def test_stopping_the_answer_stops_its_command(tmp_path: Path) -> None:

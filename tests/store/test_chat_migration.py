@@ -8,11 +8,12 @@ import pytest
 
 from palaver.db.transaction import key_topic
 from palaver.model.access import AccessRole, Grant
+from palaver.model.memory import MemoryLimits, MemoryScope
 from palaver.model.source import Source
 from palaver.model.turn import Outbound, OutboxState, outbound_to
 from palaver.store import accounts
-from palaver.store.conversations import attach, chat_migration, sessions
-from palaver.store.people import grants
+from palaver.store.conversations import attach, chat_migration, deletion, sessions
+from palaver.store.people import grants, memory
 from palaver.store.people.grants import ChangeKind, GrantTable
 from palaver.store.queue import inbox, outbox, turn_control, turns
 from palaver.store.status import trace
@@ -116,6 +117,29 @@ async def test_where_the_new_chat_has_a_conversation_neither_is_lost(store: Stor
     assert (again.turn.session, [each.inbound.text for each in again.messages]) == (new.turn.session, ["waits"])
     assert (await store.read(sessions.get_visible(old.turn.session, OPERATOR))).id == old.turn.session
     assert await store.read(violations()) == []
+
+
+async def test_the_notes_of_a_chat_go_along_whether_or_not_there_is_a_conversation(store: Store) -> None:
+    world, held = World(store), list[str]()
+    for source, text in ((OLD, "old"), (NEW, "new")):
+        place = MemoryScope(profile="main", identity="telegram:7", place=key_of(source))
+        await world.say("remember", source)
+        noting = await world.begin(source)
+        assert noting
+        await store.transact(memory.remember(noting.turn, place, text, MemoryLimits(), NOON))
+        await store.transact(turns.settle(noting.turn, [answer()], [], NOON))
+        held.append(noting.turn.session)
+
+    async def noted(source: Source) -> list[str]:
+        place = MemoryScope(profile="main", identity=None, place=key_of(source))
+        return [note.text for note in await store.read(memory.list_notes(place))]
+
+    await move(store)
+    assert (await noted(OLD), await noted(NEW)) == ([], ["old", "new"])
+    for session in held:
+        await store.transact(deletion.delete(session, OPERATOR, NOON))
+    await move(store, "-1001", "-1002")
+    assert await noted(replace(NEW, chat_id="-1002")) == ["old", "new"]
 
 
 async def test_homes_addresses_and_grants_name_the_new_chat(store: Store) -> None:

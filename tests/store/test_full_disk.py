@@ -62,9 +62,12 @@ def small_disk(folder: Path) -> Generator[Path]:
         subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-async def go_through(folder: Path, shortage: Callable[[], AbstractContextManager[None]]) -> None:
-    """A step that finds no room is refused, nothing of it happens, and it can be repeated when there is."""
-    refused = 0
+async def go_through(folder: Path, shortage: Callable[[], AbstractContextManager[None]]) -> list[str]:
+    """A step that finds no room is refused, nothing of it happens, and it can be repeated when there is.
+
+    Return what was said.
+    """
+    refused = list[str]()
     async with await open_store(str(folder / "palaver.db")) as store:
         await SCENARIO[0].run(store)
         for step in SCENARIO[1:]:
@@ -72,12 +75,13 @@ async def go_through(folder: Path, shortage: Callable[[], AbstractContextManager
             try:
                 with shortage():
                     await step.run(store)  # what is small fits into what the log has already
-            except StoreUnavailable:
-                refused += 1
+            except StoreUnavailable as error:
+                refused.append(str(error))
                 assert step.name == "erase" or await store.read(take_picture()) == before, step.name
                 await step.run(store)
         assert await store.read(violations()) == []
-    assert refused > 12
+    assert len(refused) > 12
+    return refused
 
 
 async def test_files_that_cannot_grow(tmp_path: Path) -> None:
@@ -88,9 +92,17 @@ async def test_files_that_cannot_grow(tmp_path: Path) -> None:
 async def test_a_disk_without_room(tmp_path: Path) -> None:
     with small_disk(tmp_path) as place:
         write_empty_store(place / "palaver.db")
-        await go_through(place, partial(no_room, place))
-        with no_room(place), pytest.raises(StoreUnavailable, match="its disk is full"):
+        for said in await go_through(place, partial(no_room, place)):  # the database or its index
+            assert str(place / "palaver.db") in said
+            assert "Make room on its disk" in said
+        with (
+            no_room(place),
+            pytest.raises(StoreUnavailable, match=r"its disk is full .* Make room there|make room there"),
+        ):
             await open_store(str(place / "other.db"))
         backups = Backups(database=place / "palaver.db", files=place / "files", folder=place / "backups")
         with no_room(place), pytest.raises(StoreUnavailable, match=f"the disk of {place} is full. Make room"):
             backups.make_single(place / "copy.tar", {}, NOON)
+        with pytest.raises(OSError, match=f"No space left on device: '{place / 'copy.tar'}'"):
+            backups.make_single(place / "copy.tar", {"configuration.yaml": bytes(2 * MOUNT_BYTES)}, NOON)
+        assert not list(place.glob("*copy.tar*"))

@@ -297,7 +297,8 @@ class Turning(StoreMachine):
         if not self.model.holds(turn):
             return self.refused(StaleFence, step)
         self.model.turns[turn.number].state = state
-        return self.do(step)
+        assert self.do(step) is state
+        return None
 
     @precondition(lambda self: bool(self.held))
     @rule(pick=picks, worker=workers)

@@ -184,3 +184,4 @@ def test_links_and_tokens_on_the_command_line(
     assert "Use chat, manage, read" in capsys.readouterr().err
     assert main(["web", "tokens", "revoke", str(listed["number"])]) == 0
     assert main(["web", "tokens", "revoke", str(listed["number"])]) == 2
+    assert "Use a number from palaver web tokens list" in capsys.readouterr().err

@@ -16,7 +16,7 @@ from palaver.agents.wire import ProtocolError, WireCall
 from palaver.protocols.agent import FailureKind
 
 _PROTOCOL_VERSION = 1
-_METHOD_NOT_FOUND, _AUTH_REQUIRED = -32601, -32000
+_METHOD_NOT_FOUND, _INVALID_PARAMS, _AUTH_REQUIRED = -32601, -32602, -32000
 _REQUEST_TIMEOUT_SECONDS = 60.0
 _MAX_SESSIONS = 1_000
 _MAX_ITEMS = 100_000
@@ -148,7 +148,9 @@ class AcpConnection:
 
     async def create(self, folder: str) -> Session:
         found = await self.request("session/new", {"cwd": folder, "mcpServers": []})
-        return self._add(str(found.get("sessionId", "")))
+        if not isinstance(session := found.get("sessionId"), str):
+            raise ProtocolError("it begins a session without an id")
+        return self._add(session)
 
     async def load(self, session: str, folder: str) -> Session | None:
         """Return a session of an earlier run; None if the agent cannot, or no longer has it."""
@@ -194,6 +196,9 @@ class AcpConnection:
     def respond(self, number: object, result: Mapping[str, Any]) -> None:
         self._write({"id": number, "result": result})
 
+    def _refuse(self, number: object, code: int, why: str) -> None:
+        self._write({"id": number, "error": {"code": code, "message": why}})
+
     async def close(self) -> None:
         self._reading.cancel()
         with suppress(asyncio.CancelledError):
@@ -225,8 +230,7 @@ class AcpConnection:
             case {"method": "session/request_permission", "id": number, "params": {"sessionId": str(session), **asked}}:
                 self._ask(session, number, asked)
             case {"method": str(), "id": number}:
-                error = {"code": _METHOD_NOT_FOUND, "message": "this client does not offer it"}
-                self._write({"id": number, "error": error})
+                self._refuse(number, _METHOD_NOT_FOUND, "this client does not offer it")
             case {"method": str()}:
                 pass
             case {"id": int(number)} if answer := self._requests.get(number):
@@ -239,12 +243,16 @@ class AcpConnection:
         if found is None or not call:
             self.respond(number, {"outcome": {"outcome": "cancelled"}})
             return
-        options: Any = asked.get("options")
+        given: Any = asked.get("options")
+        options = tuple(map(as_object, given if isinstance(given, list) else ()))  # pyright: ignore[reportUnknownArgumentType]
+        if not options or not all(isinstance(each.get(key), str) for each in options for key in ("optionId", "kind")):
+            self._refuse(number, _INVALID_PARAMS, "a permission needs options, each with an optionId and a kind")
+            return
         new = Asked(
             id=number,
             call=str(call.get("toolCallId", "")),
             described={name: value for name, value in call.items() if value is not None},
-            options=tuple(map(as_object, options)) if isinstance(options, list) else (),  # pyright: ignore[reportUnknownArgumentType]
+            options=options,
         )
         found.asked.append(new)
         found.add(new)

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from typing import Any, cast
 
 from msgspec.structs import replace
 
@@ -65,6 +66,18 @@ def home_folder() -> Path:
     """Return the default working folder: the one in which the gateway was started can belong to a stranger."""
     folder = Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home raises where the user has none
     return folder if folder.is_absolute() and folder.is_dir() else Path("/")
+
+
+async def end_group(process: asyncio.subprocess.Process) -> None:
+    """Kill a process that leads a group, with all of it, and let go of its standard input and output."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    transport = cast("Any", process)._transport  # noqa: SLF001 - there is no other way
+    # The wait would not end while more output waits to be read than there is room for.
+    for stream in (0, 1):
+        transport.get_pipe_transport(stream).close()
+    await process.wait()
+    transport.close()
 
 
 class Process:

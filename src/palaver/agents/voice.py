@@ -1,14 +1,12 @@
 """Speech by a program on this machine: it reads the one from its standard input and writes the other."""
 
 import asyncio
-import os
-import signal
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
 
-from palaver.agents.process import home_folder
+from palaver.agents.process import end_group, home_folder
 from palaver.model.attachment import UNKNOWN_TYPE, NewFile, detect_media_type
 from palaver.protocols.voice import VoiceFailed, VoiceFormat
 
@@ -51,9 +49,7 @@ class VoiceCommand:
         except TimeoutError:
             raise VoiceFailed("it took too long") from None
         finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+            await end_group(process)
         if code:
             raise VoiceFailed("the program for it failed")
         return said

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
+from palaver.cli.export import refuse_existing
 from palaver.cli.versions import version_facts
 from palaver.config.model import Config
 from palaver.config.paths import data_directory
@@ -27,6 +28,7 @@ _LOG_FIELDS = ("inbox", "turn", "delivery", "number", "seconds", "refused", "fai
 _OUR_LOGGER = re.compile(r"palaver[\w.]*")
 _PLACE = re.compile(r"\b[A-Z]\w* at [\w.]+\.py:\d+(?: > [\w.]+\.py:\d+)*")
 """The class of an error, and where it was raised."""
+_EXAMPLE = "palaver doctor --bundle report.zip"
 _README = """\
 Made by `palaver doctor --bundle` for a bug report.
 
@@ -56,6 +58,7 @@ def write_bundle(
         "counts.json": _json(counts),
         "log.jsonl": "".join(map(_log_line, read_log(folder, LogFilter(), _MAX_LINES))),
     }
+    refuse_existing(file, _EXAMPLE, allowed="a new name")
     try:
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
@@ -63,7 +66,7 @@ def write_bundle(
             "--bundle cannot be",
             found=f"{file} ({error.strerror})",
             allowed="a new file in a folder that you can write",
-            example="palaver doctor --bundle report.zip",
+            example=_EXAMPLE,
         ) from error
     with os.fdopen(handle, "wb") as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, text in parts.items():

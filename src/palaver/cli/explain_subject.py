@@ -184,7 +184,7 @@ async def find_subject(store: Store, name: str, profiles: tuple[ProfileRule, ...
     try:
         traces = await store.read(find_traces(name, OPERATOR, limit=1))
     except NotFound as error:
-        error.add_note("Use in:42, a platform's message id, or a session")
+        error.add_note("Use in:42, a platform's message id, or a session from palaver sessions list")
         raise
     for trace in reversed(traces):
         numbered = re.fullmatch(r"in:(\d+)", name.strip())

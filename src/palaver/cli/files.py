@@ -2,13 +2,11 @@
 
 import asyncio
 import shutil
-import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from palaver.cli.export import blob_store, refuse_existing
+from palaver.cli.export import blob_store, open_output
 from palaver.cli.output import pick, print_note, print_result
 from palaver.cli.shared_options import OPERATOR, Force, Json, StoreOption, ask
 from palaver.model.attachment import format_size
@@ -46,9 +44,6 @@ async def _copy(name: str, blobs: BlobStore, sha256: str, output: str, *, force:
     async with blobs.reading(sha256) as place:
         if place is None:
             raise NotFound("file on this machine", name)
-        if output == _STANDARD_OUTPUT:
-            with place.open("rb") as content:
-                shutil.copyfileobj(content, sys.stdout.buffer)
-        else:
-            refuse_existing(Path(output), EXAMPLES["file"], force=force)
-            shutil.copyfile(place, output)
+        to = "" if output == _STANDARD_OUTPUT else output
+        with place.open("rb") as content, open_output(to, force=force, example=EXAMPLES["file"]) as target:
+            shutil.copyfileobj(content, target)

@@ -110,7 +110,10 @@ def remove_grant(
     grant = ask(store, lambda opened: opened.transact(grants.remove(number, now, by=by, force=force)))
     if grant is None:
         raise BadArgument(
-            "There is no grant number", found=str(number), allowed="a number from the list", example=EXAMPLES["list"]
+            "There is no grant number",
+            found=str(number),
+            allowed=f"a number from {EXAMPLES['list']}",
+            example=EXAMPLES["list"],
         )
     print_result(
         {"removed": number, **grant.to_json()}, f"Removed grant {number}: {describe_grant(grant)}.", as_json=json

@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 
 from palaver import __version__
 from palaver.cli.output import FAILED, TEMPORARY, WRONG, discard_output, print_error
-from palaver.model.errors import BadArgument, InvalidInput, PalaverError, StoreInUse, StoreUnavailable
+from palaver.model.errors import BadArgument, InvalidInput, NotFound, PalaverError, StoreInUse, StoreUnavailable
 
 
 class LazyGroup(TyperGroup):
@@ -128,7 +128,12 @@ def _open_stream(number: int, mode: Literal["r", "w"]) -> TextIO:
 def _refused(error: OSError) -> str:
     if error.errno == errno.EBADF and sys.__stdout__ is None:
         return "Standard output is closed."
+    if error.errno in _NO_ROOM:
+        return f"{error.strerror}: {error.filename or 'standard output'}. Make room there, and try again."
     return f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
+
+
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def _exit(code: int) -> NoReturn:
@@ -161,7 +166,8 @@ def main(args: Sequence[str]) -> int:
     except typer.TyperException as error:
         print_error(_sentence(error, args), as_json=as_json)
     except PalaverError as error:
-        print_error(" ".join([str(error), *getattr(error, "__notes__", [])]), as_json=as_json)
+        advice = _LISTED.get(error.what, "") if isinstance(error, NotFound) else ""
+        print_error(" ".join(filter(None, [str(error), advice, *getattr(error, "__notes__", [])])), as_json=as_json)
         return TEMPORARY if isinstance(error, StoreInUse | StoreUnavailable) else FAILED
     except OSError as error:
         if error.filename is None:  # a stream of the process
@@ -169,6 +175,18 @@ def main(args: Sequence[str]) -> int:
         print_error(_refused(error), as_json=as_json)
         return FAILED
     return WRONG
+
+
+_LISTED = {
+    "file": "Use the id that the agent or the chat shows.",
+    "job": "List them with palaver jobs list --all",
+    "note": "List them with palaver memory list",
+    "person": "Use the id of a person, or an account. List them with palaver people list",
+    "process": "List them with palaver processes list",
+    "receipt": "List them with palaver people receipts",
+    "session": "Use an id, the start of an id, or a title. List them with palaver sessions list",
+}
+"""How to find what there is, where something is not found."""
 
 
 def _command() -> Any:  # noqa: ANN401 - the types are not ours

@@ -71,11 +71,7 @@ def show_person(
     json: Json = False,
 ) -> None:
     async def look(opened: Store) -> tuple[Person, GrantTable]:
-        try:
-            found = await opened.read(people.find_person(stored_identity(person), OPERATOR))
-        except NotFound as error:
-            error.add_note(f"Use the id of a person, or an account, for example {EXAMPLES['show']}")
-            raise
+        found = await opened.read(people.find_person(stored_identity(person), OPERATOR))
         return found, await opened.read(grants.load_table(GrantTable()))
 
     found, table = ask(store, look)

@@ -38,7 +38,7 @@ _TAIL_BYTES = 200_000
 app = typer.Typer(help="List, read and kill background processes.", rich_markup_mode=None)
 
 Name = Annotated[str, typer.Argument(metavar="PROCESS", help="The name of a process, for example p3.")]
-Session = Annotated[str, typer.Option("--session", help="Only those of this session.", callback=filled)]
+Session = Annotated[str, typer.Option("--session", help="All processes of this session.", callback=filled)]
 
 
 @value(kw_only=False)
@@ -95,11 +95,7 @@ def _observed(process: Process, home: ProcessHome | None) -> tuple[Process, Proc
 
 
 async def _find(store: Store, name: str) -> _Found:
-    try:
-        found = await store.read(processes.find(name, OPERATOR))
-    except NotFound as error:
-        error.add_note(f"List them with {EXAMPLES['list']}")
-        raise
+    found = await store.read(processes.find(name, OPERATOR))
     return _Found(*_observed(found, await _home(store)))
 
 
@@ -166,15 +162,15 @@ async def _follow(directory: ProcessDirectory, *, raw: bool) -> None:
 def kill(
     names: Annotated[list[str] | None, typer.Argument(metavar="[PROCESS]...", help="Names, for example p3.")] = None,
     *,
-    session: Annotated[str, typer.Option("--session", help="End all processes of this session.")] = "",
+    session: Session = "",
     everything: Annotated[bool, typer.Option("--all", help="End all processes.")] = False,
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    if not names and not session and not everything:
-        raise BadArgument(
-            "Say which processes to kill.", found="", allowed="names, --session or --all", example=EXAMPLES["kill"]
-        )
+    ways = sum((bool(names), bool(session), everything))
+    if ways != 1:
+        problem = "Choose processes in one way only." if ways else "Say which processes to kill."
+        raise BadArgument(problem, found="", allowed="names, --session or --all", example=EXAMPLES["kill"])
     killed, asked = ask(store, lambda opened: _kill(opened, names or (), session))
     others = counted(len(asked), "other process", "other processes")
     waits = f" The gateways on their machines end {others}." if asked else ""

@@ -15,7 +15,7 @@ import typer
 from palaver.cli.output import print_note
 from palaver.db.cipher import is_plain
 from palaver.db.transaction import Transaction
-from palaver.model.errors import BadArgument, MalformedTime, NotFound, StoreError
+from palaver.model.errors import BadArgument, MalformedTime, StoreError
 from palaver.model.key import ProfileRule, choose_profile
 from palaver.model.local_time import parse_age, parse_past, parse_zone
 from palaver.model.session import Principal, Session
@@ -167,11 +167,7 @@ async def find_exactly(store: Store, name: str) -> Session:
 
 async def _found(store: Store, name: str, look: Callable[[str, Principal], Transaction[Session]]) -> Session:
     """Clean the name like titles are cleaned, and look it up."""
-    try:
-        return await store.read(look(one_line(name, _MAX_NAME_CHARS), OPERATOR))
-    except NotFound as error:
-        error.add_note("Use an id, the start of an id, or a title. List them with palaver sessions list")
-        raise
+    return await store.read(look(one_line(name, _MAX_NAME_CHARS), OPERATOR))
 
 
 StoreOption = Annotated[

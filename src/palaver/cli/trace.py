@@ -60,7 +60,7 @@ async def _traces(store: Store, message: str, limit: int) -> list[Trace]:
     try:
         return await store.read(find_traces(message, OPERATOR, limit=limit))
     except NotFound as error:
-        error.add_note(f"Use {NAMES}, for example {EXAMPLES['trace']}")
+        error.add_note(f"Use {NAMES} from palaver sessions list, for example {EXAMPLES['trace']}")
         raise
 
 

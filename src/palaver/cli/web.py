@@ -120,7 +120,10 @@ def revoke_token(
 ) -> None:
     gone = ask(store, lambda opened: opened.transact(api_tokens.revoke(number)))
     if gone is None:
-        raise BadArgument("There is no token number", found=str(number), allowed="a number from the list", example="1")
+        listed = EXAMPLES["list"]
+        raise BadArgument(
+            "There is no token number", found=str(number), allowed=f"a number from {listed}", example=listed
+        )
     done = f"Revoked {gone.kind.value} {gone.number} ({gone.name})."
     print_result({"revoked": _fields(gone)}, done, as_json=json)
 

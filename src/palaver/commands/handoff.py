@@ -90,11 +90,11 @@ def hand_off(store: Store, invocation: Invocation, context: CommandContext) -> S
     readers = _readers(home, name, context)
     if readers and YES.name not in invocation.flags:
         return texts.handoff_question(home.platform, readers)
-    yield from drop_pending_question(store, context)
+    left = yield from drop_pending_question(store, context)
     opening = context.routes.notice(home, texts.handoff_opening(session_phrase(session), source.platform))
     opening = replace(opening, opens=None if home.thread_id else session.title or "Conversation")
     yield from store.handoff.start(session, source, home, opening, context.now, by=context.principal.name)
-    return texts.handing_off(home.platform, readers)
+    return texts.handing_off(home.platform, readers) + left
 
 
 def _readers(home: Source, name: Label | None, context: CommandContext) -> str:

@@ -31,7 +31,7 @@ commands = CommandGroup("conversations")
 )
 @transaction
 def new(store: Store, invocation: Invocation, context: CommandContext) -> Statements[str]:
-    left = " The open question there was denied." if (yield from drop_pending_question(store, context)) else ""
+    left = yield from drop_pending_question(store, context)
     source = context.received.inbound.source
     title = invocation.words.get("title")
     fresh = yield from store.sessions.reset(
@@ -44,27 +44,31 @@ def new(store: Store, invocation: Invocation, context: CommandContext) -> Statem
 @commands.add("back", "Undo the last reset, switch, undo, branch or compaction", "/back", remote=True)
 @transaction
 def back(store: Store, _invocation: Invocation, context: CommandContext) -> Statements[str]:
-    yield from drop_pending_question(store, context)
     yield from join_open_session(store, context)
-    key, place = context.received.key, context.received.place
-    undone = yield from store.history.back(key, context.now, principal=context.principal, place=place)
+    key, place, principal = context.received.key, context.received.place, context.principal
+    asks = yield from store.turn_control.is_parked(key)
+    drop = drop_pending_question(store, context)
+    undone = yield from store.history.back(key, context.now, principal=principal, place=place, leaving=drop)
     if undone is None:
         return "There is nothing to undo."
+    left = _DENIED if asks and not (yield from store.turn_control.is_parked(key)) else ""
     now_open = yield from store.sessions.open_by_key(key)
     where = f" This is {session_phrase(now_open)}." if now_open and place is None else ""
-    return f"Undid the last {undone.command_name or _OPERATIONS.get(undone.kind, undone.kind)}.{where}"
+    return f"Undid the last {undone.command_name or _OPERATIONS.get(undone.kind, undone.kind)}.{where}{left}"
 
 
+_DENIED = " The open question there was denied."
 _OPERATIONS = {OperationKind.REVISION: "edit or deletion of a message"}
 
 
 @transaction
-def drop_pending_question(store: Store, context: CommandContext) -> Statements[bool]:
-    """Deny the question that waits here: the person goes elsewhere."""
+def drop_pending_question(store: Store, context: CommandContext) -> Statements[str]:
+    """Deny the question that waits here, as the person goes elsewhere; return a sentence about it if there is one."""
     key, now = context.received.key, context.now
-    return (
-        yield from store.turn_control.abandon_parked(key, now, note=texts.LEFT_NOTE, error="left without an answer")
+    denied = yield from store.turn_control.abandon_parked(
+        key, now, note=texts.LEFT_NOTE, error="left without an answer"
     )
+    return _DENIED if denied else ""
 
 
 @transaction
@@ -144,8 +148,8 @@ def resume(store: Store, invocation: Invocation, context: CommandContext) -> Sta
     yield from _log_reading(store, invocation, context, wanted)
     if context.is_in(wanted):
         return f"You are already in {session_phrase(wanted)}. What you write continues it."
-    yield from drop_pending_question(store, context)
-    return (yield from _switch_or_branch(store, context, reader, wanted))
+    left = yield from drop_pending_question(store, context)
+    return (yield from _switch_or_branch(store, context, reader, wanted)) + left
 
 
 def _reader(invocation: Invocation, context: CommandContext) -> Principal:
@@ -244,7 +248,7 @@ _NOTHING_OPEN = "No conversation is open here. Send a message to start one, or /
 @transaction
 def branch(store: Store, invocation: Invocation, context: CommandContext) -> Statements[str]:
     key, source = context.received.key, context.received.inbound.source
-    yield from drop_pending_question(store, context)
+    left = yield from drop_pending_question(store, context)
     current = yield from join_open_session(store, context)
     if current is None:
         return _NOTHING_OPEN
@@ -253,7 +257,8 @@ def branch(store: Store, invocation: Invocation, context: CommandContext) -> Sta
     child = yield from store.branches.branch(
         key, source, context.principal, context.now, by=by, title=title, at_seq=at_seq
     )
-    return f"This is {_branch_phrase(child, current)}; from now on they are separate. /back returns to the other one."
+    separate = "from now on they are separate. /back returns to the other one."
+    return f"This is {_branch_phrase(child, current)}; {separate}{left}"
 
 
 @commands.add(

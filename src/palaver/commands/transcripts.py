@@ -32,11 +32,11 @@ def undo(store: Store, invocation: Invocation, context: CommandContext) -> State
     count = invocation.numbers.get("messages", 1)
     if not count:
         return "Nothing to undo. /undo 1 undoes the last message and its answer."
-    yield from drop_pending_question(store, context)
+    left = yield from drop_pending_question(store, context)
     yield from join_open_session(store, context)
     undone = yield from store.transcript.undo(context.received.key, count, context.now, principal=context.principal)
     if undone is None:
-        return "There is nothing to undo here."
+        return f"There is nothing to undo here.{left}"
     all_of_it = " That was everything." if _turns(undone) < count else ""
     summary = " The summary of earlier messages is undone too." if undone.summaries else ""
     return f"Undid {_describe_undone(undone)}.{all_of_it}{summary} /redo brings it back.{_to_edit(undone)}"
@@ -70,12 +70,12 @@ def redo(store: Store, _invocation: Invocation, context: CommandContext) -> Stat
 )
 @transaction
 def retry(store: Store, invocation: Invocation, context: CommandContext) -> Statements[str]:
-    yield from drop_pending_question(store, context)
+    left = yield from drop_pending_question(store, context)
     yield from join_open_session(store, context)
     seq, text = invocation.numbers.get(ENTRY.name), invocation.words.get(EDITED_TEXT)
     again = yield from store.branches.retry(context.received, context.principal, context.now, seq=seq, text=text)
     if not again:
-        return "There is no message to answer again here."
+        return f"There is no message to answer again here.{left}"
     return f"Answering again: {in_quotes(again[0])}. /back returns to the previous answer."
 
 

@@ -152,6 +152,8 @@ def _with_default_store(sources: Node) -> Node:
 
 def _with_absolute_paths(node: Node, folder: Path) -> Node:
     """Resolve paths relative to the folder of their file."""
+    if isinstance(node.value, list):
+        return replace(node, value=[_with_absolute_paths(each, folder) for each in node.value])
     if not isinstance(node.value, dict):
         return node
     return replace(node, value={name: _with_absolute_path(name, inner, folder) for name, inner in node.value.items()})
@@ -161,7 +163,9 @@ def _with_absolute_path(name: str, node: Node, folder: Path) -> Node:
     if isinstance(node.value, str):
         return replace(node, value=_PATH_FIELDS[name](node.value, folder)) if name in _PATH_FIELDS else node
     inside = {
-        **dict.fromkeys(("agent", "backup", "encryption", "jobs", "tools", "terminal", "ssh"), _with_absolute_paths),
+        **dict.fromkeys(
+            ("agent", "fallback", "backup", "encryption", "jobs", "tools", "terminal", "ssh"), _with_absolute_paths
+        ),
         **dict.fromkeys(
             ("profiles", "platforms", "kinds", "servers", "chats", "threads"), _with_absolute_paths_by_name
         ),

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import yaml
 
-from palaver.db.private_files import PRIVATE_FILE, make_private_folder, open_private
+from palaver.db.private_files import PRIVATE_FILE, make_private_folder, naming, open_private
 from palaver.model.errors import BadArgument
 
 _COMPOSE: Any = getattr(yaml, "compose")  # noqa: B009 - the types are not ours
@@ -194,7 +194,7 @@ def replace_file(file: Path, content: str, *, private: bool = False) -> None:
     mode = PRIVATE_FILE if private or not place.exists() else place.stat().st_mode & 0o777
     draft = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
     try:
-        with os.fdopen(open_private(draft, os.O_WRONLY | os.O_EXCL, mode, like=place), "wb") as stream:
+        with naming(place), os.fdopen(open_private(draft, os.O_WRONLY | os.O_EXCL, mode, like=place), "wb") as stream:
             stream.write(content.encode())
             stream.flush()
             os.fchmod(stream.fileno(), mode)

@@ -87,9 +87,9 @@ class FileLock:
         except OSError as error:
             folder = self._path.parent
             closed = f"file {self._path}" if is_writable(folder) else f"folder {folder}"
+            fix = "make room there" if is_disk_full(self._path) else "make it writable, or use another data directory"
             raise (StoreUnavailable if is_transient(error) else StoreError)(
-                f"cannot write the {closed} ({error.strerror or error}), which is needed to lock the database: "
-                "make it writable, or use another data directory"
+                f"cannot write the {closed} ({error.strerror or error}), which is needed to lock the database: {fix}"
             ) from error
         try:
             fcntl.flock(file, kind | fcntl.LOCK_NB)

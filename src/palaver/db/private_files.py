@@ -89,6 +89,16 @@ def _give_away(handle: int, owner: os.stat_result) -> None:
             os.fchown(handle, owner.st_uid, owner.st_gid)
 
 
+@contextmanager
+def naming(file: Path) -> Generator[None]:
+    """Name the file in errors while it is written, above all a full disk: the system names none."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(file)
+        raise
+
+
 # Files that appear complete
 
 
@@ -99,7 +109,7 @@ def appearing(final: Path) -> Generator[IO[bytes]]:
     Raises StoreInUse if another process writes the same file.
     """
     part = final.with_name(f".{final.name}.part")
-    with os.fdopen(_open_alone(part, final), "w+b") as stream:
+    with naming(final), os.fdopen(_open_alone(part, final), "w+b") as stream:
         try:
             yield stream
             stream.flush()

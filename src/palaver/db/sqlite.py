@@ -186,12 +186,17 @@ def _decode(text: bytes) -> str:
 _FIXES = {
     "no such ": ". Run palaver doctor",
     "attempt to write a readonly ": ". Make its file and its folder writable, or use another data directory",
+    "database or disk is full": ". Make room on its disk",
 }
 
 
+def with_advice(error: Exception) -> str:
+    """Return what SQLite says, and what to do about it."""
+    return str(error) + next((advice for said, advice in _FIXES.items() if str(error).startswith(said)), "")
+
+
 def _store_error(problem: str, error: sqlite3.Error) -> StoreError:
-    fix = next((advice for said, advice in _FIXES.items() if str(error).startswith(said)), "")
-    failed = (StoreUnavailable if is_transient(error) else StoreError)(f"{problem}: {error}{fix}")
+    failed = (StoreUnavailable if is_transient(error) else StoreError)(f"{problem}: {with_advice(error)}")
     failed.__cause__ = error  # raised on another thread
     return failed
 
@@ -421,7 +426,7 @@ class SqliteDatabase(Notifier):
             if self._mark and reached:
                 self._mark.write(reached)
         except sqlite3.Error as error:
-            self._fail_batch(batch, _store_error("the database could not commit", error))
+            self._fail_batch(batch, _store_error(f"the database {self.path} could not commit", error))
         except StoreUnavailable as error:
             self._fail_batch(batch, error)
         except Exception as error:  # noqa: BLE001 - all of them wait for this thread
@@ -447,7 +452,7 @@ class SqliteDatabase(Notifier):
             self._db.execute("SAVEPOINT work")
             kept = _run_member(self._db, member, notified)
             if not self._db.in_transaction:  # a full disk rolls back everything
-                raise StoreUnavailable(f"the transaction was lost: {member.error}")
+                raise StoreUnavailable(f"the transaction was lost in {self.path}: {member.error}")
             if not kept:
                 self._db.execute("ROLLBACK TO work")
             self._db.execute("RELEASE work")

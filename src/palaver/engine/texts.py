@@ -257,7 +257,12 @@ def more_access_asked(account: str) -> str:
 def refusal_answer(error: PalaverError) -> str:
     """Return why a command was refused, with what the person typed marked as theirs."""
     given = error.name if isinstance(error, NotFound) else error.found if isinstance(error, InvalidInput) else ""
-    return refusal(error).replace(quoted(given), as_said(quoted(given))) if given else refusal(error)
+    told = refusal(error).replace(quoted(given), as_said(quoted(given))) if given else refusal(error)
+    return told + _LISTED.get(error.what, "") if isinstance(error, NotFound) else told
+
+
+_LISTED = {"job": " /jobs lists yours.", "note": " /memory lists them.", "process": " /processes lists them."}
+"""How to find what there is, where something is not found."""
 
 
 def refusal(error: PalaverError) -> str:

@@ -56,7 +56,10 @@ class StartFailed(Exception):
 
 
 async def start(directory: ProcessDirectory, launch: Launch) -> None:
-    """Start a supervisor in a new directory. When this returns, it runs the command. Raises OSError, StartFailed."""
+    """Start a supervisor in a new directory. When this returns, it runs the command.
+
+    Raises OSError, StartFailed, and UnicodeEncodeError for half a character.
+    """
     await asyncio.to_thread(_start, directory, launch)
     reap()
 
@@ -77,6 +80,7 @@ def reap() -> None:
 def _start(directory: ProcessDirectory, launch: Launch) -> None:
     lock = directory.make()
     try:
+        spec = _spec(launch, lock)
         if launch.cleanup:
             directory.cleanup.write_bytes(b"\0".join(map(os.fsencode, launch.cleanup)))
         with (directory.path / "log").open("wb") as log:
@@ -91,7 +95,6 @@ def _start(directory: ProcessDirectory, launch: Launch) -> None:
                 start_new_session=True,
             )
     finally:
-        spec = _spec(launch, lock)
         os.close(lock)
     _children.add(supervisor.pid)
     supervisor.returncode = 0  # It is ours to reap.

@@ -162,11 +162,12 @@ class ProcessManager:
     async def _launch(self, process: Process, backend: Backend, order: Order) -> None:
         try:
             await start(self.directory(process), backend.launch(order))
-        except (OSError, StartFailed, InvalidInput) as error:
+        except (OSError, StartFailed, UnicodeEncodeError, InvalidInput) as error:
             await self._forget(process)
             if isinstance(error, InvalidInput):
                 raise
-            reason = getattr(error, "strerror", None) or "its supervisor did not start"
+            broken = "it has half a character in it" if isinstance(error, UnicodeEncodeError) else ""
+            reason = broken or getattr(error, "strerror", None) or "its supervisor did not start"
             raise BadArgument(f"The command was not started: {reason}.", found="", allowed="", example="") from error
 
     async def _forget(self, process: Process) -> None:

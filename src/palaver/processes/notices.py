@@ -11,6 +11,8 @@ MAX_WATCH_NOTICES = 20
 """After so many matches, a process reports no more."""
 _OUTPUT_CHARACTERS = 2_000
 _SUMMARY_CHARACTERS = 200
+_LINE_CHARACTERS = 500
+"""How much of the line around a match is shown on each side."""
 _TAIL_BYTES = 16_384
 _HEAD = "background process"
 """Every notice begins with this."""
@@ -25,13 +27,18 @@ def exit_notice(process: Process, tail: bytes) -> Notice:
 
 
 def match_notice(process: Process, line: bytes, offset: int, more: int) -> Notice:
-    happened, found = "has written what you watch for", readable(line)
+    happened, found = "has written what you watch for", _around(readable(line), process.watch or "")
     others = f", and {more} more times since the last notice" if more else ""
     last = ". This is the last notice of this kind" if process.watch_notices + 1 >= MAX_WATCH_NOTICES else ""
-    shown = as_code_block(last_lines(found, _OUTPUT_CHARACTERS))
+    shown = as_code_block(found)
     text = f"{_HEAD} {process.name} ({process.line}) {happened}{others}{last}:\n{shown}"
     summary = f"{_summary(process, happened)}: {as_code(one_line(found, _SUMMARY_CHARACTERS))}"
     return Notice(name=f"match:{offset}", text=text, summary=summary)
+
+
+def _around(line: str, watched: str) -> str:
+    at = max(line.find(watched), 0)
+    return line[max(at - _LINE_CHARACTERS, 0) : at + _LINE_CHARACTERS]
 
 
 def check_notice(process: Process, tail: bytes, now: datetime) -> Notice:

@@ -21,7 +21,8 @@ from palaver.store.store import Store
 WATCH_INTERVAL = timedelta(seconds=30)
 """Between two notices about what an agent watches for."""
 _SCAN_BYTES = 1 << 20
-_LINE_BYTES = 500
+_LINE_BYTES = 4_096
+"""How much around a match is read: more than is shown, as half a secret would not be known for one."""
 _RECONNECT_SECONDS = 0.2
 _CONNECT_SECONDS = 6.0
 """How long to try to reach a supervisor. Longer than it may take for an answer."""
@@ -184,7 +185,7 @@ class Watcher:
 
 def _search(directory: ProcessDirectory, text: bytes, start: int, end: int) -> tuple[int, bytes, int, int] | None:
     """Return offset and line of the first match, how many there are in all, and the end of the last one, if any."""
-    first: tuple[int, bytes] | None = None
+    first: int | None = None
     count, before, last = 0, b"", start
     for at in range(start, end, _SCAN_BYTES):
         for offset, piece in directory.read(at, min(at + _SCAN_BYTES, end)):
@@ -193,13 +194,14 @@ def _search(directory: ProcessDirectory, text: bytes, start: int, end: int) -> t
             if found >= 0:
                 count += data.count(text)
                 base = offset - len(before)
-                first = first or (base + found, _line_around(data, found))
+                first = base + found if first is None else first
                 last = base + data.rfind(text) + len(text)
             before = data[-len(text) + 1 :] if len(text) > 1 else b""
-    return (*first, count, last) if first else None
+    return None if first is None else (first, _line_around(directory, first), count, last)
 
 
-def _line_around(data: bytes, at: int) -> bytes:
-    start = max(data.rfind(b"\n", 0, at) + 1, at - _LINE_BYTES)
-    end = data.find(b"\n", at)
-    return data[start : min(end if end >= 0 else len(data), at + _LINE_BYTES)]
+def _line_around(directory: ProcessDirectory, at: int) -> bytes:
+    pieces = directory.read(max(at - _LINE_BYTES, 0), at + _LINE_BYTES)
+    data, place = b"".join(piece for _, piece in pieces), max(at - pieces[0][0], 0) if pieces else 0
+    start, end = data.rfind(b"\n", 0, place) + 1, data.find(b"\n", place)
+    return data[start : end if end >= 0 else len(data)]

@@ -135,12 +135,15 @@ class TokenApi:
         title: str,
         url: str,
         *,
-        fetch: Callable[[], Awaitable[tuple[str, float]]],
+        fetch: Callable[[], Awaitable[tuple[Any, Any]]],
         place: Callable[[str], Options],
         codes: ApiCodes,
         gone: tuple[int, ...] = (),
     ) -> None:
-        """`fetch` is that of `AccessToken`; it can use `ask`. `place` puts the token into a request."""
+        """`fetch` returns what the platform answers: a token, and for how many seconds it is valid; it can use `ask`.
+
+        `place` puts the token into a request.
+        """
         explain = partial(codes.explain, title, gone=gone)
         self._rest = RestApi(title, url, fix=codes.fix, gone=gone, explain=explain)
         self._title, self._codes, self._place, self._fetch = title, codes, place, fetch
@@ -149,10 +152,11 @@ class TokenApi:
     async def fetch_token(self) -> tuple[str, float]:
         """Fetch another token. A refused one is reported as something that a person must correct."""
         try:
-            return await self._fetch()
+            token, seconds = await self._fetch()
+            return _text(token), float(seconds)
         except SendRefused as error:
             raise PlatformRefused(f"{self._codes.fix or 'The credentials are wrong.'} ({error})") from error
-        except (LookupError, TypeError, ValueError) as error:
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise PlatformDown(f"{self._title} gives no access token.") from error
 
     def opened(self) -> AbstractAsyncContextManager[object]:
@@ -202,6 +206,12 @@ class TokenApi:
                 yield first
             async for chunk in chunks:
                 yield chunk
+
+
+def _text(token: object) -> str:
+    if not isinstance(token, str) or not token:
+        raise TypeError("there is no token")
+    return token
 
 
 def _json(content: bytes) -> object:

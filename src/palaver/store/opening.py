@@ -162,7 +162,7 @@ def _lost_rows(path: Path, lost: str) -> StoreError:
 
 def _not_opened(path: Path, error: OSError | sqlite3.Error) -> StoreError:
     if is_disk_full(path):
-        return StoreUnavailable(f"the database {path} cannot be opened: its disk is full ({error})")
+        return StoreUnavailable(f"the database {path} cannot be opened: its disk is full ({error}). Make room there")
     problem = f"the database {path} cannot be opened: {error}"
     if is_transient(error):
         return StoreUnavailable(problem)

@@ -27,6 +27,7 @@ from palaver.tools.workdir import backend_for
 
 OPERATOR = Principal.operator()
 MIN_CHECK = timedelta(minutes=1)
+_MAX_CHECK_SECONDS = 366 * 86_400
 _SHOWN_CHARACTERS = 20_000
 _POLL_CHARACTERS = 4_000
 _PAGE_BYTES = 20_000
@@ -177,9 +178,9 @@ class TerminalTools:
     def _seconds(self, use: ToolUse, default: timedelta) -> tuple[float, str]:
         """Return how long to wait, and words for a limit that was reached."""
         asked = use.arguments.get("timeout")
-        wanted = float(asked) if isinstance(asked, int) and asked > 0 else default.total_seconds()
+        wanted = asked if isinstance(asked, int) and asked > 0 else default.total_seconds()
         limit = self.wait_limit.total_seconds()
-        return min(wanted, limit), f" (at most {limit:.0f} seconds at a time)" if wanted > limit else ""
+        return float(min(wanted, limit)), f" (at most {limit:.0f} seconds at a time)" if wanted > limit else ""
 
     async def _output(self, process: Process, characters: int = _SHOWN_CHARACTERS) -> str:
         page = await asyncio.to_thread(read_page, self.manager.directory(process), None, BUFFER_BYTES)
@@ -305,4 +306,6 @@ def _watch(arguments: Mapping[str, Any]) -> str | None:
 
 def _check_every(arguments: Mapping[str, Any]) -> timedelta | None:
     seconds = arguments.get("check_every")
-    return max(timedelta(seconds=seconds), MIN_CHECK) if isinstance(seconds, int) and seconds > 0 else None
+    if not isinstance(seconds, int) or seconds <= 0:
+        return None
+    return max(timedelta(seconds=min(seconds, _MAX_CHECK_SECONDS)), MIN_CHECK)

@@ -4,14 +4,13 @@ import asyncio
 import base64
 import json
 import mimetypes
-import os
-import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import resources
 from pathlib import PurePosixPath
 from typing import Any, cast
 
+from palaver.agents.process import end_group
 from palaver.model.access import AccessRole
 from palaver.model.attachment import UNKNOWN_TYPE, NewFile
 from palaver.model.value import value
@@ -144,14 +143,7 @@ class WorkspaceTools:
         except TimeoutError:
             raise ToolFailed("The machine with the files did not answer in time. The effect is unknown.") from None
         finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            transport = cast("Any", process)._transport  # noqa: SLF001 - there is no other way
-            # The wait would not end while more output waits to be read than there is room for.
-            for stream in (0, 1):
-                transport.get_pipe_transport(stream).close()
-            await process.wait()
-            transport.close()
+            await end_group(process)
         return _result(answer)
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from palaver.model.backoff import backoff
 from palaver.platforms.irc.adapter import IrcAdapter
 from palaver.platforms.irc.parse import Us, parse
 from palaver.platforms.irc.render import render
@@ -23,6 +24,7 @@ from palaver.protocols import (
 )
 from palaver.testkit.driver import retry_until_connected
 from palaver.testkit.recorder import Recorder, running
+from tests.engine.gateway import until
 from tests.platforms.called import ACCOUNT
 from tests.platforms.irc.fakes import options_of
 
@@ -131,6 +133,36 @@ async def test_a_taken_nick_gets_another_and_a_banned_bot_says_so() -> None:
         with pytest.raises(PlatformRefused, match="banned"):
             await IrcAdapter(ACCOUNT, options_of(port, "banned")).check()
         assert await IrcAdapter(ACCOUNT, options_of(port, "helper")).check()
+
+
+async def test_a_channel_that_the_bot_was_removed_from_or_could_not_join_is_joined_again_each_time_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("palaver.platforms.irc.connection._REJOIN_SECONDS", 0.01)
+    pauses, joined = list[float](), list[str]()
+    answers = [b":op!a@b KICK #DEV helper :out", b"", b":op!a@b KICK #other helper\r\n:a!b@c PRIVMSG helper :end"]
+
+    def pause(attempt: int, *, first: float, longest: float) -> float:
+        pauses.append(backoff(attempt, first=first, longest=longest))
+        return pauses[-1]
+
+    async def more(words: list[str], writer: asyncio.StreamWriter) -> None:
+        if words[0] == "JOIN":
+            joined.append(words[1])
+            writer.write(b":s 474 helper #elsewhere :not ours\r\n:op!a@b KICK #Dev somebody\r\n")
+            writer.write(answers.pop(0) + b"\r\n")
+        if words[0] == "PRIVMSG":  # while it is being sent
+            writer.write(b":s 474 helper #Dev :banned\r\n")
+
+    monkeypatch.setattr("palaver.platforms.irc.connection.backoff", pause)
+    async with scripted(welcoming(more)) as port:
+        recorder, adapter = Recorder(), IrcAdapter(ACCOUNT, options_of(port, "helper", channels="#Dev"))
+        async with running(adapter, recorder):
+            await until(lambda: len(joined) == 2)
+            await adapter.send(TO, idempotency_key="x")
+            await recorder.has(1)
+    assert joined == ["#Dev"] * 3
+    assert pauses == [0.01, 0.02]
 
 
 async def test_nobody_makes_us_send_another_command() -> None:

@@ -32,6 +32,8 @@ class Yuanbao(Loopback):
     """The codes of the next sends."""
     uploads: list[str] = field(default_factory=list[str])
     typed: list[str] = field(default_factory=list[str])
+    signed: object = None
+    """Its next tokens, if not right ones."""
     bind_code: int = 0
     is_silent: bool = False
     """It takes connections, and says nothing."""
@@ -45,7 +47,7 @@ class Yuanbao(Loopback):
             assert asked["signature"] == hmac.new(SECRET.encode(), plain.encode(), hashlib.sha256).hexdigest()
             assert asked["timestamp"].endswith("+08:00")
             data = {"bot_id": BOT, "duration": 7200, "product": "yuanbao", "source": "bot", "token": self.new_token()}
-            return {"code": 0, "msg": "", "data": data}
+            return {"code": 0, "msg": "", "data": data if self.signed is None else self.signed}
         if path == "/api/resource/v1/download":
             assert request.headers["x-token"] == self.token
             return {"code": 0, "data": {"url": f"{self.url}/files/{request.query['resourceId']}"}}

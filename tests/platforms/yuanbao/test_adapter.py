@@ -182,6 +182,9 @@ async def test_what_is_refused_says_what_to_do() -> None:
             await serving
         with pytest.raises(PlatformDown):
             await adapter.send(Outbound(platform="yuanbao", chat_id=ALICE, text="hi"), idempotency_key="1")
+        for server.signed in ([], {"bot_id": BOT}, {"bot_id": BOT, "token": None}):
+            with pytest.raises(PlatformDown, match="no access token"):
+                await adapter.check()
 
 
 async def test_files_are_fetched_from_tencent_only() -> None:

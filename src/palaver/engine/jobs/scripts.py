@@ -19,6 +19,7 @@ _MARK = "PALAVER_RUN"
 """The variable by which all that a run has started is found."""
 _DRAIN_SECONDS = 1.0
 _MAX_KILLS = 20
+_MAX_LISTED = 20
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", re.ASCII)
 
 
@@ -39,15 +40,23 @@ class Scripts:
 
     def find(self, name: str) -> Path:
         """Return the file of a script. Raises BadArgument if there is none that can be run."""
-        path = self.folder / name
-        if not _NAME.fullmatch(name) or not path.is_file() or not os.access(path, os.X_OK):
+        if not self._has(name):
             raise BadArgument(
                 "There is no script called",
                 found=name,
-                allowed="the name of an executable file in the folder of scripts",
+                allowed=", ".join(self._names()) or f"an executable file in {self.folder}",
                 example="report.sh",
             )
-        return path
+        return self.folder / name
+
+    def _has(self, name: str) -> bool:
+        path = self.folder / name
+        return bool(_NAME.fullmatch(name)) and path.is_file() and os.access(path, os.X_OK)
+
+    def _names(self) -> list[str]:
+        with suppress(OSError):
+            return sorted(each.name for each in self.folder.iterdir() if self._has(each.name))[:_MAX_LISTED]
+        return []
 
     async def run(self, name: str, job: int, workdir: str | None) -> ScriptResult:
         """Run a script to its end. Raises BadArgument or OSError if it cannot be started."""

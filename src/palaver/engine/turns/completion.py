@@ -55,6 +55,8 @@ _JOB_FAILURES = {
     FailureKind.RATE_LIMITED: texts.JOB_RATE_LIMITED,
 }
 """What its owner learns instead about the turn of a job."""
+_LONGEST_PAUSE_SECONDS = 86_400.0
+"""What an agent asks for beyond that is not believed: it need not even be a time that there is."""
 
 
 @value(kw_only=False)
@@ -162,8 +164,9 @@ class TurnCompletion:
             notices=question,
             usage=running.usage,
         )
-        await self.end(turn, halt, TurnState.PARKED)
-        log.info("turn parked", extra={"action": "turn.parked", "turn": turn.number})
+        # Who resumes a turn that was stopped in this moment ends it.
+        if await self.end(turn, halt, TurnState.PARKED, TurnState.INTERRUPTED) is TurnState.PARKED:
+            log.info("turn parked", extra={"action": "turn.parked", "turn": turn.number})
 
     async def _question(self, running: RunningTurn, needed: ApprovalNeeded) -> list[Outbound]:
         """Ask the sender, or say who can approve and ask in a direct home channel: a group would read the question."""
@@ -269,7 +272,8 @@ class TurnCompletion:
         turn, now, error = running.turn, self.ctx.clock.now(), failure.detail if failure else None
         kind, reason = (EventKind.TURN_FAILED, failure.kind.value) if failure else (EventKind.TURN_FINISHED, None)
         events = [turn_event(turn, now, kind, reason=reason)]
-        retry_at = now + timedelta(seconds=failure.after) if failure and failure.after else None
+        pause = min(failure.after or 0.0, _LONGEST_PAUSE_SECONDS) if failure else 0.0
+        retry_at = now + timedelta(seconds=pause) if pause else None
         settle = await off_loop(
             sum(len(entry.text) for entry in entries),
             lambda: self.ctx.store.turns.settle(
@@ -344,14 +348,19 @@ class TurnCompletion:
             self.ctx.failing_profiles = {*self.ctx.failing_profiles} - {profile}
             log.info("the agent answers again", extra={"action": "agent.recovered", "turn": turn.number})
 
-    async def end(self, turn: Turn, step: Transaction[object], state: TurnState) -> None:
-        """Commit the last step of a turn. If the fence is stale but the state is right, an earlier commit succeeded."""
+    async def end(self, turn: Turn, step: Transaction[object], *states: TurnState) -> object:
+        """Commit the last step of a turn. If the fence is stale but a state is right, an earlier commit succeeded.
+
+        Return what the step does, or that state.
+        """
         store = self.ctx.store
         try:
-            await retry_until_stored(self.ctx.store, step)
+            return await retry_until_stored(self.ctx.store, step)
         except StaleFence:
-            if await retry_outage(lambda: store.read(store.turns.state_of(turn))) is not state:
+            found = await retry_outage(lambda: store.read(store.turns.state_of(turn)))
+            if found not in states:
                 raise
+            return found
 
     def notices(
         self, running: RunningTurn, text: str, *, question: str = "", choices: tuple[Choice, ...] = ()

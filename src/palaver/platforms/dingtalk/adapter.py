@@ -85,10 +85,10 @@ class DingTalkAdapter:
         )
         self._media = RestApi("DingTalk", options.media_url, fix=_WRONG_SECRET)
 
-    async def _fetch_token(self) -> tuple[str, float]:
+    async def _fetch_token(self) -> tuple[Any, Any]:
         secret = {"appKey": self._options.client_id, "appSecret": self._secret}
         found = await self._api.ask("POST", "/v1.0/oauth2/accessToken", json=secret)
-        return str(found["accessToken"]), float(found["expireIn"])
+        return found["accessToken"], found["expireIn"]
 
     async def check(self) -> str:
         """Nothing tells the robot's name, so this only shows that the credentials are right."""

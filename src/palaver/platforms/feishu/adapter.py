@@ -97,10 +97,10 @@ class FeishuAdapter:
         self._places: dict[str, str | None] = {}
         """The chats of our messages that somebody reacted to; None for messages of others."""
 
-    async def _fetch_token(self) -> tuple[str, float]:
+    async def _fetch_token(self) -> tuple[Any, Any]:
         secret = {"app_id": self._options.app_id, "app_secret": self._options.app_secret.get_secret_value()}
         found = await self._api.ask("POST", "/auth/v3/tenant_access_token/internal", json=secret)
-        return str(found["tenant_access_token"]), float(found["expire"])
+        return found["tenant_access_token"], found["expire"]
 
     async def check(self) -> str:
         bot = (await self._api.call("GET", "/bot/v3/info"))["bot"]

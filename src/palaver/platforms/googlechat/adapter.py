@@ -80,7 +80,7 @@ class GoogleChatAdapter:
         self._sent: dict[str, None] = {}
         """Our last messages: Google does not say that a quoted message is ours."""
 
-    async def _fetch_token(self) -> tuple[str, float]:
+    async def _fetch_token(self) -> tuple[Any, Any]:
         now, url = int(time.time()), self._options.token_url
         claims = {
             "iss": self._key["client_email"],
@@ -95,7 +95,7 @@ class GoogleChatAdapter:
         except (jwt.PyJWTError, ValueError, TypeError) as error:
             raise PlatformRefused(_WRONG_KEY) from error
         found = await self._api.ask("POST", url, data={"grant_type": _GRANT, "assertion": assertion})
-        return str(found["access_token"]), float(found["expires_in"])
+        return found["access_token"], found["expires_in"]
 
     async def _fetch_keys(self) -> Iterable[Json]:
         return (await self._open.call("GET", self._options.keys_url))["keys"]

@@ -4,10 +4,12 @@ import asyncio
 import base64
 import logging
 import ssl
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from itertools import count
 
+from palaver.model.backoff import backoff
 from palaver.platforms.irc.options import IrcOptions
 from palaver.platforms.irc.wire import Line, lower, read_line, write_line
 from palaver.protocols import (
@@ -29,6 +31,7 @@ _SILENCE_SECONDS = 150.0
 _ANSWER_SECONDS = 60.0
 _MAX_LINE_BYTES = 16_384
 _MAX_NICKS = 5
+_REJOIN_SECONDS, _LONGEST_REJOIN_SECONDS = 10.0, 3600.0
 _CAPABILITIES = frozenset({"sasl", "message-tags", "account-tag", "server-time"})
 _WRONG_PASSWORD = "The IRC server rejects the password. Check password and account, or server_password."  # noqa: S105
 _BANNED = "The IRC server does not let the bot in: it is banned. Ask the operators of the network."
@@ -52,6 +55,9 @@ class Connection:
         self._one_at_a_time = asyncio.Lock()
         self._asked: tuple[str, str, asyncio.Future[None]] | None = None
         """The target of a message, the ping behind it, and what became of it."""
+        self._channels = {lower(channel): channel for channel in options.channels}
+        self._removals = Counter[str]()
+        self._rejoining: dict[str, asyncio.TimerHandle] = {}
 
     async def write(self, command: str, *params: str) -> None:
         self._writer.write(write_line(command, *params))
@@ -130,6 +136,8 @@ class Connection:
                     self._notice(line)
         finally:
             self._settle(SendUnclear("The connection was lost while sending."))
+            for timer in self._rejoining.values():
+                timer.cancel()
 
     async def _read(self) -> AsyncGenerator[Line]:
         """Yield lines. If the server is silent, ask whether it is there."""
@@ -163,10 +171,25 @@ class Connection:
             self._settle(None, ping=line.params[-1] if line.params else "")
         elif line.command in _GONE | _TOO_FAST | _REJECTED:
             self._settle(_error(line), target=line.param(1))
-        if line.command in _NOT_JOINED and not self._asked:
+        # Of a channel that does not exist, a message can be told, too.
+        if line.command in _NOT_JOINED and not (self._asked and line.command in _GONE):
             log.warning("cannot join a channel: %s", line.command, extra={"action": "irc.not_joined"})
+            self._rejoin(line.param(1))
         if line.command == "KICK" and lower(line.param(1)) == lower(self.nick):
             log.warning("was removed from a channel", extra={"action": "irc.kicked"})
+            self._rejoin(line.param(0))
+
+    def _rejoin(self, channel: str) -> None:
+        """Join a channel of ours after a while: each time later, so that who removed us is not annoyed."""
+        name = lower(channel)
+        if name not in self._channels:
+            return
+        if name in self._rejoining:
+            self._rejoining[name].cancel()
+        self._removals[name] += 1
+        pause = backoff(self._removals[name], first=_REJOIN_SECONDS, longest=_LONGEST_REJOIN_SECONDS)
+        join = write_line("JOIN", self._channels[name])
+        self._rejoining[name] = asyncio.get_running_loop().call_later(pause, self._writer.write, join)
 
     # Sending
 

@@ -86,10 +86,10 @@ class QqAdapter:
         self._files = RestApi("QQ", options.api_url)
         self._windows = ReplyWindows(_REPLIES)
 
-    async def _fetch_token(self) -> tuple[str, float]:
+    async def _fetch_token(self) -> tuple[Any, Any]:
         secret = {"appId": self._options.app_id, "clientSecret": self._options.app_secret.get_secret_value()}
         found = await self._api.ask("POST", f"{self._options.token_url}/app/getAppAccessToken", json=secret)
-        return str(found["access_token"]), float(found["expires_in"])
+        return found["access_token"], found["expires_in"]
 
     async def check(self) -> str:
         found = await self._api.call("GET", "/users/@me")

@@ -77,7 +77,7 @@ class TeamsAdapter:
         self._sent: dict[str, None] = {}
         """Our last messages: Teams does not tell the author of what somebody replies to."""
 
-    async def _fetch_token(self) -> tuple[str, float]:
+    async def _fetch_token(self) -> tuple[Any, Any]:
         form = {
             "grant_type": "client_credentials",
             "client_id": self._options.app_id,
@@ -86,7 +86,7 @@ class TeamsAdapter:
         }
         url = f"{self._options.login_url}/{self._options.tenant}/oauth2/v2.0/token"
         found = await self._api.ask("POST", url, data=form)
-        return str(found["access_token"]), float(found["expires_in"])
+        return found["access_token"], found["expires_in"]
 
     async def _fetch_keys(self) -> Iterable[Json]:
         found = await self._open.call("GET", self._options.keys_url)

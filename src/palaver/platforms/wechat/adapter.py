@@ -85,12 +85,12 @@ class WeChatAdapter:
         """The calls that an answer can still go into, by person."""
         self._calls: Counter[str] = Counter()
 
-    async def _fetch_token(self) -> tuple[str, float]:
+    async def _fetch_token(self) -> tuple[Any, Any]:
         """Every gateway gets the same token, and a new one leaves the old one valid for five minutes."""
         secret = {"appid": self._options.app_id, "secret": self._options.app_secret.get_secret_value()}
         grant = {"grant_type": "client_credential", **secret}
         found = await self._api.ask("POST", "/cgi-bin/stable_token", json=grant)
-        return str(found["access_token"]), float(found["expires_in"])
+        return found["access_token"], found["expires_in"]
 
     async def check(self) -> str:
         await self._api.call("GET", "/cgi-bin/get_api_domain_ip")

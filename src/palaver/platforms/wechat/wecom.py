@@ -68,10 +68,10 @@ class WeComAdapter:
         self._api = TokenApi("WeCom", options.api_url, fetch=self._fetch_token, place=in_query(), codes=_CODES)
         self._people = Names(self._fetch_name)
 
-    async def _fetch_token(self) -> tuple[str, float]:
+    async def _fetch_token(self) -> tuple[Any, Any]:
         secret = {"corpid": self._options.corp_id, "corpsecret": self._options.secret.get_secret_value()}
         found = await self._api.ask("GET", "/cgi-bin/gettoken", params=secret)
-        return str(found["access_token"]), float(found["expires_in"])
+        return found["access_token"], found["expires_in"]
 
     async def check(self) -> str:
         found = await self._api.call("GET", "/cgi-bin/agent/get", params={"agentid": str(self._options.agent_id)})

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 from uuid import uuid4
 
@@ -46,11 +47,11 @@ from palaver.protocols.pending import PendingAnswers
 from palaver.protocols.protobuf import decode, encode, number_of, text_of
 from palaver.protocols.recent import remember
 from palaver.protocols.rest import RestApi
-from palaver.protocols.tokens import AccessToken, ApiCodes
+from palaver.protocols.tokens import ApiCodes, TokenApi
 
 _WRONG_SECRET = "Yuanbao rejects the App ID or App Secret. Copy both from the bot's settings in the app."  # noqa: S105
 _BANNED = "Yuanbao has closed this bot: it is banned, deleted, or connected from somewhere else."
-_CODES = ApiCodes(code="code", words="msg", errors={10099: lambda: PlatformBusy(1.0)})
+_CODES = ApiCodes(code="code", words="msg", errors={10099: partial(PlatformBusy, 1.0)}, fix=_WRONG_SECRET)
 _EXPIRED = frozenset({41103, 41104, 41108})
 _ALREADY_BOUND = 41101
 _OVERLOADED = 50503
@@ -91,8 +92,8 @@ class YuanbaoAdapter:
     def __init__(self, account: str, options: YuanbaoOptions) -> None:
         self.account = account
         self._options = options
-        self._api = RestApi("Yuanbao", options.api_url, fix=_WRONG_SECRET)
-        self._token = AccessToken(self._sign)
+        self._api = TokenApi("Yuanbao", options.api_url, fetch=self._sign, place=self._place, codes=_CODES)
+        self._files = RestApi("Yuanbao", options.api_url)
         self._signed = Signed(bot="", source="bot")
         self._line: ClientConnection | None = None
         self._results = PendingAnswers[str, Frame]()
@@ -102,31 +103,29 @@ class YuanbaoAdapter:
         self._met: dict[str, str] = {}
         """The group in which we met somebody: a private message goes through it."""
 
-    async def _sign(self) -> tuple[str, float]:
+    async def _sign(self) -> tuple[Any, Any]:
         key, secret = self._options.app_key, self._options.app_secret.get_secret_value()
         nonce = secrets.token_hex(16)
         stamp = datetime.now(UTC).astimezone(_BEIJING).isoformat(timespec="seconds")
         plain = f"{nonce}{stamp}{key}{secret}"
         signature = hmac.new(secret.encode(), plain.encode(), hashlib.sha256).hexdigest()
         asked = {"app_key": key, "nonce": nonce, "signature": signature, "timestamp": stamp}
-        found = await self._api.call("POST", "/api/v5/robotLogic/sign-token", json=asked, headers=self._device())
-        if problem := _CODES.problem("Yuanbao", found):
-            raise PlatformRefused(f"{_WRONG_SECRET} ({problem})") if type(problem) is SendRefused else problem
+        found = await self._api.ask("POST", "/api/v5/robotLogic/sign-token", json=asked, headers=self._device())
         data = found["data"]
         self._signed = Signed(bot=str(data["bot_id"]), source=str(data.get("source") or "bot"))
-        return str(data["token"]), float(data.get("duration") or 0)
+        return data["token"], data.get("duration") or 0
 
     def _device(self) -> Mapping[str, str]:
         return {"x-instance-id": self._options.terminal_type} if self._options.terminal_type else {}
 
     async def check(self) -> str:
-        await self._sign()
+        await self._api.fetch_token()
         return self._signed.bot
 
     # Incoming
 
     async def run(self, receiver: Receiver) -> None:
-        token = await self._token.get()
+        token = await self._api.token.get()
         try:
             with _LINE.requests():
                 async with connect(self._options.socket_url, max_size=_MAX_FRAME_BYTES, proxy=None) as line:
@@ -149,7 +148,7 @@ class YuanbaoAdapter:
         answer = await self._ask(line, "auth-bind", encode((1, "ybBot"), (2, identity), (3, device)), CONNECTION)
         code = answer.status or number_of(decode(answer.data), 1)
         if code in _EXPIRED:
-            self._token.drop(token)
+            self._api.token.drop(token)
             raise PlatformDown("The token has expired.")
         if code and code != _ALREADY_BOUND:
             if code in {*_INTERNAL, _OVERLOADED}:
@@ -203,11 +202,10 @@ class YuanbaoAdapter:
         url = file.handle or ""
         resource = parse_qs(urlsplit(url).query).get("resourceId")
         if resource:
-            headers, asked = await self._headers(), {"resourceId": resource[0]}
-            found = await self._api.call("GET", "/api/resource/v1/download", params=asked, headers=headers)
+            found = await self._api.call("GET", "/api/resource/v1/download", params={"resourceId": resource[0]})
             data = found.get("data") or found
             url = str(data.get("url") or data.get("realUrl") or "")
-        async for chunk in self._api.download(check_file_url(url, api_url=self._options.api_url, hosts=_FILE_HOSTS)):
+        async for chunk in self._files.download(check_file_url(url, api_url=self._options.api_url, hosts=_FILE_HOSTS)):
             yield chunk
 
     # Outgoing
@@ -225,21 +223,19 @@ class YuanbaoAdapter:
 
     async def _upload(self, file: Attachment, body: bytes) -> str:
         asked = {"fileName": file.name.plain() or "file", "fileId": uuid4().hex, "docFrom": "localDoc", "docOpenId": ""}
-        found = await self._api.call("POST", "/api/resource/genUploadInfo", json=asked, headers=await self._headers())
-        if problem := _CODES.problem("Yuanbao", found):
-            raise problem
+        found = await self._api.call("POST", "/api/resource/genUploadInfo", json=asked)
         try:
             place = Place.read(found.get("data") or found, len(body), self._options.storage_url)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise SendRefused("Yuanbao gives no place for the file.") from error
         headers = {**place.headers, "content-type": file.media_type}
-        async with self._api.stream("PUT", place.url, content=body, headers=headers) as response:
+        async with self._files.stream("PUT", place.url, content=body, headers=headers) as response:
             await response.aread()
         return place.resource
 
-    async def _headers(self) -> dict[str, str]:
-        token = await self._token.get()
-        return {"x-id": self._signed.bot, "x-token": token, "x-source": self._signed.source, **self._device()}
+    def _place(self, token: str) -> Mapping[str, Mapping[str, str]]:
+        bot = {"x-id": self._signed.bot, "x-source": self._signed.source}
+        return {"headers": {**bot, "x-token": token, **self._device()}}
 
     async def _send(self, outbound: Outbound, body: list[bytes], idempotency_key: str) -> str:
         us, met_in = self._signed.bot, self._met.get(outbound.chat_id, "")

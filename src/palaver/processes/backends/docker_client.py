@@ -169,18 +169,28 @@ def copy_streams(stream: socket.socket, *, is_raw: bool, takes_input: bool) -> N
     while True:
         reading: list[socket.socket | int] = [stream, 0] if takes_input and not given else [stream]
         ready, writable, _ = select.select(reading, [stream] if given else [], [])
-        if 0 in ready:
-            given = os.read(0, CHUNK_BYTES)
-            if not given:
-                takes_input = False
-                stream.shutdown(socket.SHUT_WR)
-        if writable:
-            given = given[stream.send(given) :]
+        try:
+            if 0 in ready:
+                given = os.read(0, CHUNK_BYTES)
+                if not given:
+                    takes_input = False
+                    stream.shutdown(socket.SHUT_WR)
+            if writable:
+                given = given[stream.send(given) :]
+        except OSError:  # it has ended; what it said is still there
+            given, takes_input = b"", False
         if stream in ready:
-            data = stream.recv(CHUNK_BYTES)
+            data = _received(stream)
             if not data:
                 return
             buffer = _write(buffer + data, is_raw=is_raw)
+
+
+def _received(stream: socket.socket) -> bytes:
+    try:
+        return stream.recv(CHUNK_BYTES)
+    except OSError:  # it has ended without reading all that it was given
+        return b""
 
 
 def _write(data: bytes, *, is_raw: bool) -> bytes:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from palaver.db.cipher import open_file
-from palaver.db.private_files import flush_folder, locked, make_private_folder, open_private
+from palaver.db.private_files import flush_folder, locked, make_private_folder, naming, open_private
 from palaver.model.errors import StoreError
 from palaver.model.value import value
 from palaver.store.backup.archive import (
@@ -173,7 +173,7 @@ def _take_from_pool(archive: Path, name: str, target: Path) -> Member | None:
 def _write(path: Path, content: IO[bytes], at: datetime) -> Member:
     make_private_folder(path.parent)
     handle = open_private(path, os.O_WRONLY | os.O_TRUNC)
-    with os.fdopen(handle, "wb") as target:
+    with naming(path), os.fdopen(handle, "wb") as target:
         member = copy_hashed(content, target)
         target.flush()
         os.fsync(target.fileno())

@@ -16,7 +16,10 @@ from palaver.store.records import json_text, key_in, micros, readable, source_in
 
 @transaction
 def rekey(old: SessionKey, new: SessionKey) -> Statements[None]:
-    """Move a conversation to another key, with a running turn. If that key is in use, only waiting messages move."""
+    """Move a conversation to another key, with a running turn.
+
+    If that key is in use, only waiting messages and the notes of the chat move.
+    """
     for name in sorted({old.text, new.text}):
         yield Lock(name)
     taken = yield (
@@ -26,6 +29,7 @@ def rekey(old: SessionKey, new: SessionKey) -> Statements[None]:
     )
     if not taken:
         yield from _move_rows(old, new)
+    yield "UPDATE memory_notes SET place = ? WHERE place = ?", (new.text, old.text)
     yield from move_waiting(old, old, new)
     yield (
         "UPDATE inbox SET place = (SELECT place FROM attached_chats WHERE place = ?)"
@@ -38,8 +42,7 @@ def rekey(old: SessionKey, new: SessionKey) -> Statements[None]:
 def _move_rows(old: SessionKey, new: SessionKey) -> Statements[None]:
     for table in ("sessions", "routes", "operations", "attached_chats"):
         yield f"UPDATE {table} SET key = ? WHERE key = ?", (new.text, old.text)
-    for table in ("attached_chats", "memory_notes"):
-        yield f"UPDATE {table} SET place = ? WHERE place = ?", (new.text, old.text)
+    yield "UPDATE attached_chats SET place = ? WHERE place = ?", (new.text, old.text)
     turns = yield f"UPDATE turns SET key = ? WHERE key = ? AND state IN {OPEN_TURN} RETURNING no", (new.text, old.text)
     for (turn,) in turns:
         yield "UPDATE inbox SET key = ? WHERE turn_no = ?", (new.text, turn)
@@ -121,7 +124,8 @@ def _keys(there: _Server, chat: str) -> Statements[list[SessionKey]]:
     """Return the keys that contain this chat."""
     rows = yield (
         "SELECT key FROM sessions WHERE platform = ? UNION SELECT key FROM routes UNION SELECT key FROM ready_queue"
-        " UNION SELECT key FROM operations UNION SELECT place FROM attached_chats",
+        " UNION SELECT key FROM operations UNION SELECT place FROM attached_chats"
+        " UNION SELECT place FROM memory_notes WHERE place IS NOT NULL",
         (there.platform,),
     )
     place = (there.platform, there.account or "", there.id or "", chat)

@@ -70,9 +70,14 @@ _ALL_BUT_ATTACH = tuple(kind for kind in OperationKind if kind is not OperationK
 
 @transaction
 def back(
-    key: SessionKey, now: datetime, *, principal: Principal, place: SessionKey | None = None
+    key: SessionKey,
+    now: datetime,
+    *,
+    principal: Principal,
+    place: SessionKey | None = None,
+    leaving: Transaction[object] | None = None,
 ) -> Statements[Undone | None]:
-    """Undo the last operation of this conversation that was not undone yet.
+    """Undo the last operation of this conversation that was not undone yet; before that, do what `leaving` it takes.
 
     From an attached place, nothing older than the attachment is undone.
     """
@@ -84,7 +89,7 @@ def back(
     if here and here.end_reason in AUTOMATIC_ENDS:
         yield from _check_took_part(key, principal, here.id)
         return (yield from _reopen_here(OperationKind.RESET, here, key, now, principal))
-    return (yield from _undo_latest(key, here, now, principal, *_ALL_BUT_ATTACH))
+    return (yield from _undo_latest(key, here, now, principal, *_ALL_BUT_ATTACH, leaving=leaving))
 
 
 def _is_unchanged_since_attach(place: SessionKey, key: SessionKey, here: Session | None) -> Statements[bool]:
@@ -124,13 +129,20 @@ def _opened_to_others(key: SessionKey, place: SessionKey | None, here: Session |
 
 
 def _undo_latest(
-    key: SessionKey, here: Session | None, now: datetime, principal: Principal, *kinds: OperationKind
+    key: SessionKey,
+    here: Session | None,
+    now: datetime,
+    principal: Principal,
+    *kinds: OperationKind,
+    leaving: Transaction[object] | None = None,
 ) -> Statements[Undone | None]:
     operation = yield from undo_log.latest(key, here and here.number, *kinds)
     if operation is None:
         return None
     session = yield from get(operation.session_number)
     yield from _check_took_part(key, principal, session.id, operation.from_session)
+    if leaving:
+        yield from leaving
     yield from undo_log.mark_undone(operation.number, now)
     yield from undo_log.notify_origin(operation.number, now)
     undone = yield from _undo(operation, session, key, now, principal)

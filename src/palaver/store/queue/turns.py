@@ -392,8 +392,8 @@ def halt(
     asks_anew: bool = False,
     notices: Sequence[Outbound] = (),
     usage: Usage | None = None,
-) -> Statements[None]:
-    """Park a turn or mark it interrupted. Its messages stay with it until it is resumed.
+) -> Statements[TurnState]:
+    """Park a turn or mark it interrupted; return which. Its messages stay with it until it is resumed.
 
     `asked` is the call that a parked turn needs approval for; without one it waits for its client. With `asks_anew`
     earlier approvals no longer count. A turn that somebody stopped meanwhile asks nothing: who resumes it ends it.
@@ -416,6 +416,7 @@ def halt(
     if rows == [(state.value,)]:
         yield from outbox.enqueue_parts(notices, SendCause(CauseKind.HALT, turn.number, str(turn.fence)), now)
     yield Notify(TURNS)
+    return TurnState(rows[0][0])
 
 
 @transaction

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 from palaver.db.cipher import open_file
 from palaver.db.file_lock import is_writable
 from palaver.db.private_files import touch_private
-from palaver.db.sqlite import SqliteDatabase, use_write_ahead_log
+from palaver.db.sqlite import SqliteDatabase, use_write_ahead_log, with_advice
 from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import StoreUnavailable
 from palaver.store.conversations.visibility import Filter
@@ -143,7 +143,8 @@ class SqliteIndex:
         except (sqlite3.DatabaseError, OSError) as error:
             self._close()
             if not _is_corrupt(error):
-                raise StoreUnavailable(f"the search index {self._path} cannot be used right now: {error}") from error
+                said = with_advice(error)
+                raise StoreUnavailable(f"the search index {self._path} cannot be used right now: {said}") from error
             self._clear()
             raise IndexLost(str(error)) from error
 
