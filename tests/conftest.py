@@ -37,8 +37,9 @@ settings.register_profile(
 settings.load_profile("unhurried")
 ON_UVLOOP = frozenset({"commands", "damage", "db", "dialogues", "engine", "gateway", "relay", "store"})
 """Elsewhere tests leave pipes to programs behind, of which uvloop warns."""
-# A shell that starts tests in the background has them ignore it, and every process that they start, too.
+# A shell that starts tests in the background, or nohup, has them and every process that they start ignore these.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)

@@ -105,7 +105,7 @@ def named_actions(action: ast.expr) -> Iterator[str]:
     folders["relayed"] = "relayed"  # accounts of a connector, on any platform
     for name, folder in folders.items():
         sources = (path.read_text() for path in (ROOT / "src/palaver/platforms" / folder).glob("*.py"))
-        if any("parse_or_skip(" in source for source in sources):
+        if any("_or_skip(" in source for source in sources):
             yield f"{name}{ast.literal_eval(what)}"
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import datetime
 
-from palaver.db.transaction import Row, Statements
+from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.session import next_in_lineage
 from palaver.model.turn import InboxState, OutboxState, TurnState
 from palaver.store.conversations.sessions import new_id
@@ -117,6 +117,7 @@ def _fail_turn(number: int, session: int, error: str, now: datetime) -> Statemen
     yield from write_journal("settle", session, 1, 0, number)
 
 
+@transaction
 def move_turn_to_its_entries(number: int, _: datetime) -> Statements[None]:
     rows = yield (
         f"SELECT DISTINCT s.no FROM entries e JOIN sessions s ON s.no = e.id / {SEQS} WHERE e.turn_no = ?"
