@@ -165,6 +165,7 @@ class Engine:
         with suppress(TimeoutError, StoreError):  # the leases run out instead
             async with asyncio.timeout(RELEASE_TIMEOUT_SECONDS):
                 await self._accounts.release()
+                await self._maintenance.release()
                 # A clean stop does not count as a crash.
                 await self._ctx.store.transact(self._ctx.store.accounts.reset_start_count())
 
