@@ -4,20 +4,25 @@ import asyncio
 from collections.abc import AsyncGenerator
 from datetime import timedelta
 from pathlib import Path
+from typing import TypeVar, cast
 
 import pytest
 
+from palaver.db.transaction import Transaction
 from palaver.engine import retry, texts
 from palaver.model.errors import StoreError
 from palaver.model.transcript import Role, ToolCall
 from palaver.model.view import INTERRUPTED
 from palaver.protocols.adapter import Limits
 from palaver.protocols.agent import Event, Final, Request, TextDelta, ToolCalled
+from palaver.store.results import Begun
 from palaver.testkit.faults import Faults
 from palaver.testkit.platform import FakePlatform, LoopClock
 from tests.engine.agents import Scripted, Slow, noted
 from tests.engine.gateway import MovableClock, running, until
 from tests.engine.trouble import trouble
+
+T = TypeVar("T")
 
 HOUR = timedelta(hours=1)
 
@@ -211,6 +216,31 @@ async def test_draining_waits_for_every_part_of_an_answer(tmp_path: Path) -> Non
         await chat.hears("word0")
         await here.engine.drain()
         assert " ".join(message.text for message in chat.shown).split() == f"You said: {said}".split()
+
+
+async def test_a_turn_that_begins_when_the_drain_ends_is_interrupted_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent, began, go = Slow(), asyncio.Event(), asyncio.Event()
+    async with running(tmp_path / "p.db", agent=agent, drain_limit=timedelta(0)) as here:
+        real, alice = here.store.transact, here.world.person("alice")
+
+        async def answer_late(work: Transaction[T]) -> T:
+            result = await real(work)
+            if isinstance(result, tuple) and isinstance(cast("tuple[object, ...]", result)[0], Begun):
+                began.set()
+                await go.wait()
+            return cast("T", result)
+
+        monkeypatch.setattr(here.store, "transact", answer_late)
+        await here.world.dm(alice).say(alice, "hello")
+        await began.wait()
+        draining = asyncio.create_task(here.engine.drain())
+        await asyncio.sleep(0.1)
+        go.set()
+        async with asyncio.timeout(20):
+            await draining
+        assert [row[0] for row in await here.rows("SELECT state FROM turns")] == ["interrupted"]
 
 
 async def test_what_arrives_during_the_drain_is_answered_after_the_restart(tmp_path: Path) -> None:
