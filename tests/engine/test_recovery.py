@@ -14,7 +14,7 @@ from palaver.model.errors import StoreError
 from palaver.model.transcript import Role, ToolCall
 from palaver.model.view import INTERRUPTED
 from palaver.protocols.adapter import Limits
-from palaver.protocols.agent import Event, Final, Request, TextDelta, ToolCalled
+from palaver.protocols.agent import Event, Final, Request, TextDelta, ToolCalled, question_to_person
 from palaver.store.results import Begun
 from palaver.testkit.faults import Faults
 from palaver.testkit.platform import FakePlatform, LoopClock
@@ -160,6 +160,31 @@ async def test_a_gateway_that_keeps_crashing_leaves_interrupted_turns_for_later(
     async with running(tmp_path / "p.db", world, agent=agent, worker="w5", attempts=99):  # the next calm start
         for chat in chats[2:]:
             await chat.hears("answer to: hello")
+
+
+async def test_a_turn_of_a_crash_loop_that_goes_on_is_like_any_other(tmp_path: Path) -> None:
+    world = FakePlatform()
+    alice = world.person("alice")
+    chat = world.dm(alice)
+
+    async def script(request: Request) -> AsyncGenerator[Event]:
+        if len(agent.requests) == 1:
+            await asyncio.Event().wait()
+        if request.messages[-1].role is Role.TOOL:
+            yield Final(text=f"to {request.messages[-1].text}")
+            return
+        await request.new_messages()
+        yield question_to_person("q", "Where to?")
+
+    agent = Scripted(script)
+    async with running(tmp_path / "p.db", world, agent=agent):
+        await chat.say(alice, "fly")
+        await until(lambda: bool(agent.requests))
+    async with running(tmp_path / "p.db", world, agent=agent, worker="w2", crash_limit=1, crash_window=HOUR):
+        await chat.say(alice, "/steer and soon")
+        await chat.hears("Where to?")
+        await chat.say(alice, "Rome")  # nothing waits behind the turn any more
+        await chat.hears("to Rome")
 
 
 async def test_a_store_that_refuses_now_and_then_is_no_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,6 +125,7 @@ class Maintenance:
 
     async def _recover_turns(self, limit: int) -> int:
         turns = await retry_outage(lambda: self._reclaim_turns(limit))
+        self._paused = frozenset(self._paused or ()).difference(turn.number for turn in turns)
         for turn in turns:
             if turn.attempt > 1:  # a first attempt was created for any worker to start
                 log.warning("recovering a turn", extra={"action": "turn.reclaimed", "turn": turn.number})
