@@ -112,6 +112,10 @@ async def test_a_gateway_that_waits_for_an_account_is_told_when_it_is_released(p
         await asyncio.sleep(0.2)
         assert not serves(second)
         await first.engine.drain()
+        first.serving.cancel()
+        await asyncio.wait({first.serving})
+        assert not serves(second)
+        await first.engine.notify_released()
         await until(lambda: serves(second))
 
 

@@ -184,9 +184,9 @@ def _released_topic(account: str) -> str:
 
 
 @transaction
-def _release_and_notify(release: Transaction[None], account: str) -> Statements[None]:
-    yield from release
-    yield Notify(_released_topic(account))
+def _notify_released(accounts: Collection[str]) -> Statements[None]:
+    for account in accounts:
+        yield Notify(_released_topic(account))
 
 
 @transaction
@@ -383,10 +383,12 @@ class AccountRunner:
         self.returns += 1
 
     async def release(self) -> None:
-        """Let other gateways serve the accounts at once."""
-        for name, adapter in self.adapters.items():
+        for adapter in self.adapters.values():
             release = self.ctx.store.accounts.release(adapter.platform.name, adapter.account, self.ctx.worker)
-            await self.ctx.store.transact(_release_and_notify(release, name))
+            await self.ctx.store.transact(release)
+
+    async def notify_released(self) -> None:
+        await self.ctx.store.transact(_notify_released(self.adapters.keys()))
 
     async def _hold(self, adapter: Adapter) -> int | None:
         """Serve the account, or leave it to others while our clock is wrong."""
