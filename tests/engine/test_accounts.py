@@ -101,6 +101,38 @@ async def test_released_accounts_are_taken_at_once(postgres_server: str) -> None
         await until(lambda: serves(second))
 
 
+async def test_a_gateway_that_waits_for_an_account_is_told_when_it_is_released(postgres_server: str) -> None:
+    url, world = await fresh_store(postgres_server), FakePlatform()
+    async with AsyncExitStack() as stack:
+        first = await stack.enter_async_context(running(url, world, alone=False, lease=timedelta(hours=1)))
+        await until(lambda: serves(first))
+        second = await stack.enter_async_context(
+            running(url, world, worker="w2", alone=False, lease=timedelta(hours=1))
+        )
+        await asyncio.sleep(0.2)
+        assert not serves(second)
+        await first.engine.drain()
+        first.serving.cancel()
+        await asyncio.wait({first.serving})
+        assert not serves(second)
+        await first.engine.notify_released()
+        await until(lambda: serves(second))
+
+
+async def test_maintenance_is_taken_over_at_once_from_a_gateway_that_stops(postgres_server: str) -> None:
+    url, rarely = await fresh_store(postgres_server), timedelta(hours=1)
+    find_worker = "SELECT worker FROM accounts WHERE platform = 'gateway'"
+    async with running(url, alone=False, sweep_every=rarely) as first:
+
+        async def is_swept_by(worker: str) -> bool:
+            return [row[0] for row in await first.rows(find_worker)] == [worker]
+
+        await until(lambda: is_swept_by("w1"))
+        await first.engine.drain()
+        async with running(url, worker="w2", alone=False, sweep_every=rarely):
+            await until(lambda: is_swept_by("w2"), within=20)
+
+
 async def test_how_far_a_platform_was_read_outlives_the_worker_and_only_its_owner_moves_it(
     postgres_server: str,
 ) -> None:

@@ -163,6 +163,54 @@ async def test_a_file_that_waited_behind_a_long_turn_is_asked_for_again(tmp_path
         assert "not here" not in noted(agent.requests[-1])
 
 
+class Forgetful(Stingy):
+    """Gives the first file at once, the second one later."""
+
+    def __init__(self, world: FakePlatform) -> None:
+        super().__init__(world)
+        self.given = list[str]()
+
+    async def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
+        self.given.append(file.name.plain())
+        pieces = super().fetch(file) if file.name.plain() == NOTES.name else FakeAdapter.fetch(self, file)
+        async for piece in pieces:
+            yield piece
+
+
+async def test_a_file_that_came_is_not_fetched_again_with_one_that_did_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attachments, "RETRY_AFTER", timedelta(milliseconds=10))
+    agent, shelf, forgetful = Scripted(_says_so), BlobStore(tmp_path / "files"), Forgetful(FakePlatform())
+    forgetful.connects.set()
+    async with running(tmp_path / "p.db", forgetful.world, adapters=[forgetful], agent=agent, shelf=shelf) as here:
+        alice, chat = place(here)
+        await chat.say(alice, "look", files=(CAT, NOTES, CAT))
+        await until(lambda: forgetful.tries > 2)
+        forgetful.gives.set()
+        await chat.hears("turn 1: 3 files")
+        assert forgetful.given[:2] == [CAT.name, NOTES.name]
+        assert forgetful.given.count(CAT.name) == 2
+        assert "not here" not in noted(agent.requests[-1])
+
+
+async def test_a_platform_is_asked_for_a_file_again_when_it_said_and_not_before(tmp_path: Path, stingy: Stingy) -> None:
+    clock, shelf = MovableClock(), BlobStore(tmp_path / "files")
+    stingy.connects.set()
+    stingy.trouble = PlatformBusy(60)
+    async with running(
+        tmp_path / "p.db", stingy.world, adapters=[stingy], agent=Scripted(_says_so), shelf=shelf, clock=clock
+    ) as here:
+        alice, chat = place(here)
+        await chat.say(alice, "look", files=(CAT,))
+        await until(lambda: stingy.tries > 0)
+        await asyncio.sleep(0.1)
+        assert stingy.tries == 1
+        stingy.gives.set()
+        clock.later(minutes=1)
+        await chat.hears("turn 1: 1 files")
+
+
 async def test_a_file_is_given_up_when_it_was_asked_for_in_vain_for_too_long(tmp_path: Path, stingy: Stingy) -> None:
     agent, clock, shelf = Scripted(_says_so), MovableClock(), BlobStore(tmp_path / "files")
     stingy.connects.set()

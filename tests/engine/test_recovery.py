@@ -4,20 +4,25 @@ import asyncio
 from collections.abc import AsyncGenerator
 from datetime import timedelta
 from pathlib import Path
+from typing import TypeVar, cast
 
 import pytest
 
+from palaver.db.transaction import Transaction
 from palaver.engine import retry, texts
 from palaver.model.errors import StoreError
 from palaver.model.transcript import Role, ToolCall
 from palaver.model.view import INTERRUPTED
 from palaver.protocols.adapter import Limits
-from palaver.protocols.agent import Event, Final, Request, TextDelta, ToolCalled
+from palaver.protocols.agent import Event, Final, Request, TextDelta, ToolCalled, question_to_person
+from palaver.store.results import Begun
 from palaver.testkit.faults import Faults
 from palaver.testkit.platform import FakePlatform, LoopClock
 from tests.engine.agents import Scripted, Slow, noted
 from tests.engine.gateway import MovableClock, running, until
 from tests.engine.trouble import trouble
+
+T = TypeVar("T")
 
 HOUR = timedelta(hours=1)
 
@@ -157,6 +162,31 @@ async def test_a_gateway_that_keeps_crashing_leaves_interrupted_turns_for_later(
             await chat.hears("answer to: hello")
 
 
+async def test_a_turn_of_a_crash_loop_that_goes_on_is_like_any_other(tmp_path: Path) -> None:
+    world = FakePlatform()
+    alice = world.person("alice")
+    chat = world.dm(alice)
+
+    async def script(request: Request) -> AsyncGenerator[Event]:
+        if len(agent.requests) == 1:
+            await asyncio.Event().wait()
+        if request.messages[-1].role is Role.TOOL:
+            yield Final(text=f"to {request.messages[-1].text}")
+            return
+        await request.new_messages()
+        yield question_to_person("q", "Where to?")
+
+    agent = Scripted(script)
+    async with running(tmp_path / "p.db", world, agent=agent):
+        await chat.say(alice, "fly")
+        await until(lambda: bool(agent.requests))
+    async with running(tmp_path / "p.db", world, agent=agent, worker="w2", crash_limit=1, crash_window=HOUR):
+        await chat.say(alice, "/steer and soon")
+        await chat.hears("Where to?")
+        await chat.say(alice, "Rome")  # nothing waits behind the turn any more
+        await chat.hears("to Rome")
+
+
 async def test_a_store_that_refuses_now_and_then_is_no_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "RESTART_PAUSE_SECONDS", 0.001)
     async with running(tmp_path / "p.db", lease=timedelta(seconds=0.3), crash_limit=1) as here:
@@ -211,6 +241,31 @@ async def test_draining_waits_for_every_part_of_an_answer(tmp_path: Path) -> Non
         await chat.hears("word0")
         await here.engine.drain()
         assert " ".join(message.text for message in chat.shown).split() == f"You said: {said}".split()
+
+
+async def test_a_turn_that_begins_when_the_drain_ends_is_interrupted_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent, began, go = Slow(), asyncio.Event(), asyncio.Event()
+    async with running(tmp_path / "p.db", agent=agent, drain_limit=timedelta(0)) as here:
+        real, alice = here.store.transact, here.world.person("alice")
+
+        async def answer_late(work: Transaction[T]) -> T:
+            result = await real(work)
+            if isinstance(result, tuple) and isinstance(cast("tuple[object, ...]", result)[0], Begun):
+                began.set()
+                await go.wait()
+            return cast("T", result)
+
+        monkeypatch.setattr(here.store, "transact", answer_late)
+        await here.world.dm(alice).say(alice, "hello")
+        await began.wait()
+        draining = asyncio.create_task(here.engine.drain())
+        await asyncio.sleep(0.1)
+        go.set()
+        async with asyncio.timeout(20):
+            await draining
+        assert [row[0] for row in await here.rows("SELECT state FROM turns")] == ["interrupted"]
 
 
 async def test_what_arrives_during_the_drain_is_answered_after_the_restart(tmp_path: Path) -> None:

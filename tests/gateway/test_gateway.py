@@ -5,13 +5,14 @@ import gc
 import os
 import socket
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from palaver.config.agents import EchoAgentConfig
+from palaver.config.limits import LimitsConfig
 from palaver.config.model import Config
 from palaver.config.quotas import GrantConfig
 from palaver.db.transaction import Statements, transaction
@@ -22,6 +23,7 @@ from palaver.model.errors import StoreInUse, StoreUnavailable
 from palaver.platforms.terminal.client import GatewayFailing
 from palaver.platforms.terminal.wire import RecapLine
 from tests.platforms.terminal.people import Person
+from tests.store.conftest import fresh_store
 
 
 @pytest.fixture
@@ -137,6 +139,20 @@ async def test_one_gateway_owns_a_file(tmp_path: Path) -> None:
             pass
         with pytest.raises(StoreInUse, match=f"pid {os.getpid()}"):
             await Gateway(config).serve()
+
+
+async def test_a_gateway_that_stops_hands_its_accounts_over_at_once(tmp_path: Path, postgres_server: str) -> None:
+    config = Config(
+        data_dir=tmp_path, store=await fresh_store(postgres_server), limits=LimitsConfig(lease=timedelta(minutes=10))
+    )
+    async with AsyncExitStack() as stack:
+        async with serving(config), person(config).present():
+            await stack.enter_async_context(serving(config))
+            await asyncio.sleep(1)  # the second one waits
+        alice = person(config)
+        async with asyncio.timeout(40), alice.present() as paper:
+            await alice.say("hello")
+            assert paper.texts == ["You said: hello"]
 
 
 async def test_two_stores_in_one_folder_have_two_sockets(tmp_path: Path) -> None:

@@ -2,18 +2,20 @@
 
 import json
 import re
-from collections.abc import Sequence
+import tracemalloc
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import chain, pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.model.label import CLOSE, OPEN, Label
 from palaver.model.prompt import Naming
-from palaver.model.transcript import Entry, Role, Sender, ToolCall
+from palaver.model.transcript import Entry, Quote, Role, Sender, ToolCall
 from palaver.model.view import (
     INTERRUPTED,
     Message,
@@ -154,6 +156,46 @@ def test_only_what_is_new_in_a_conversation_is_viewed() -> None:
     assert [message.text for message in messages] == ["hi", "hello", "who?", "me", "ah"]
     assert len(further.entries) == 4
     assert further.size > start.size
+
+
+def _letters(number: int) -> dict[str, Any]:
+    return {"role": Role.USER, "text": f"{number}" + "a" * 5_000}
+
+
+def _emoji(number: int) -> dict[str, Any]:
+    return {"role": Role.USER, "text": f"{number}" + "\U0001f600" * 5_000}
+
+
+def _with_quote(number: int) -> dict[str, Any]:
+    return {"role": Role.USER, "text": "and this?", "quote": Quote(text=f"{number}" + "q" * 5_000)}
+
+
+def _result_without_a_call(number: int) -> dict[str, Any]:
+    return {"role": Role.TOOL, "answers": "nobody", "text": f"{number}" + "t" * 5_000}
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered"),
+    [(_letters, "b" * 5_000), (_emoji, "\U0001f600" * 5_000), (_with_quote, "no"), (_result_without_a_call, "ah")],
+)
+def test_the_size_of_what_was_viewed_is_what_it_takes_in_memory(
+    asked: Callable[[int], dict[str, Any]], answered: str
+) -> None:
+    style = ViewStyle(naming=PLAIN, zone=BERLIN)
+
+    def viewed() -> ViewedStart:
+        rows = [row for n in range(50) for row in (asked(n), {"role": Role.ASSISTANT, "text": f"{n}{answered}"})]
+        log = [_entry(seq, {"minutes": seq, **row}) for seq, row in enumerate(rows)]
+        return extend_view(ViewedStart(style=style), log)[1]
+
+    viewed()  # fills caches
+    tracemalloc.start()
+    try:
+        start = viewed()
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken / 1.5 < start.size < taken * 2
 
 
 @given(logs)

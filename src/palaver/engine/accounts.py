@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from palaver.db.transaction import Statements, Transaction, transaction
+from palaver.db.transaction import Notify, Statements, Transaction, transaction
 from palaver.engine.context import EngineContext
 from palaver.engine.delivery.outcomes import Reporting, notify_owner
 from palaver.engine.intake.receiver import Intake
@@ -20,6 +20,7 @@ from palaver.engine.retry import (
     retry_outage,
     retry_until_stored,
     run_forever,
+    wait_any,
 )
 from palaver.model.backoff import backoff
 from palaver.model.errors import MalformedSource, NotServed
@@ -177,6 +178,17 @@ class ServedAccountReceiver(AccountReceiver):
         await self.ctx.store.transact(keep)
 
 
+def _released_topic(account: str) -> str:
+    """Return the topic on which gateways that wait for an account learn that it was released."""
+    return f"released {account}"
+
+
+@transaction
+def _notify_released(accounts: Collection[str]) -> Statements[None]:
+    for account in accounts:
+        yield Notify(_released_topic(account))
+
+
 @transaction
 def _report_down(
     mark_down: Transaction[datetime], notice: Outbound, reporting: Reporting, now: datetime, *, refused: bool
@@ -259,16 +271,18 @@ class AccountRunner:
         self._retry_now = asyncio.Event()
 
     async def _serve(self, adapter: Adapter, health: AccountHealth) -> None:
-        while True:
-            fence = await retry_outage(lambda: self._hold(adapter))
-            if fence is None:
-                self.ctx.connecting.discard(self._name(adapter))
-                await asyncio.sleep(self._heartbeat_seconds)
-                continue
-            try:
-                await self._run_while_held(adapter, health, fence)
-            finally:
-                health.served_since = health.connected_since = None
+        with self.ctx.store.listen(_released_topic(self._name(adapter))) as released:
+            while True:
+                released.clear()
+                fence = await retry_outage(lambda: self._hold(adapter))
+                if fence is None:
+                    self.ctx.connecting.discard(self._name(adapter))
+                    await wait_any(released, timeout=self._heartbeat_seconds)
+                    continue
+                try:
+                    await self._run_while_held(adapter, health, fence)
+                finally:
+                    health.served_since = health.connected_since = None
 
     async def _run_while_held(self, adapter: Adapter, health: AccountHealth, fence: int) -> None:
         log.info("serving an account", extra={"action": "account.acquired", "account": self._name(adapter)})
@@ -372,6 +386,9 @@ class AccountRunner:
         for adapter in self.adapters.values():
             release = self.ctx.store.accounts.release(adapter.platform.name, adapter.account, self.ctx.worker)
             await self.ctx.store.transact(release)
+
+    async def notify_released(self) -> None:
+        await self.ctx.store.transact(_notify_released(self.adapters.keys()))
 
     async def _hold(self, adapter: Adapter) -> int | None:
         """Serve the account, or leave it to others while our clock is wrong."""

@@ -38,6 +38,10 @@ CHUNK_SIZE = 1 << 18
 class _TryLater(Exception):
     """The platform may give the file later."""
 
+    def __init__(self, after: timedelta) -> None:
+        super().__init__(f"after {after}")
+        self.after = after
+
 
 @value(kw_only=False)
 class Attachments:
@@ -50,18 +54,18 @@ class Attachments:
         for received in await self.ctx.store.read(self.ctx.store.attachments.awaiting_files(key)):
             if self.ctx.options.is_undecided(received.inbound):
                 continue
+            files, set_files = list(received.inbound.files), self.ctx.store.attachments.set_files
             try:
-                files = [await self._download(received, file) for file in received.inbound.files[: self._max_files]]
-            except _TryLater:
-                return self.ctx.clock.now() + RETRY_AFTER
-            skipped = [
-                _fail(file, f"only {self._max_files} are allowed") for file in received.inbound.files[self._max_files :]
-            ]
+                for place, file in enumerate(files):
+                    files[place] = await self._download(received, file, place)
+            except _TryLater as later:
+                if tuple(files) != received.inbound.files:  # do not fetch again what came
+                    await retry_until_stored(self.ctx.store, set_files(received, files))
+                return self.ctx.clock.now() + later.after
             heard = NOTHING_HEARD
             if self.ctx.voice and not received.inbound.heard:  # an edit has what the message said
                 heard = await transcribe(self.ctx, files, partial(is_over_quota, received))
-            store = self.ctx.store.attachments.set_files(received, [*files, *skipped], heard)
-            await retry_until_stored(self.ctx.store, store)
+            await retry_until_stored(self.ctx.store, set_files(received, files, heard))
             self.ctx.download_failing_since.pop(received.number, None)
             log.info("files fetched", extra={"action": "files.fetched", "inbox": received.number})
         return None
@@ -70,7 +74,9 @@ class Attachments:
     def _max_files(self) -> int:
         return self.ctx.options.files_per_message
 
-    async def _download(self, received: Received, file: Attachment) -> Attachment:
+    async def _download(self, received: Received, file: Attachment, place: int) -> Attachment:
+        if place >= self._max_files:
+            return _fail(file, f"only {self._max_files} are allowed")
         if file.is_settled:
             return file
         source, limit = received.inbound.source, self.ctx.options.file_size
@@ -85,7 +91,8 @@ class Attachments:
                     return await self._store(file, adapter.fetch(file))
         except (PlatformBusy, PlatformDown, TimeoutError) as error:
             if self._may_retry(received, error):
-                raise _TryLater from None
+                pause = timedelta(seconds=error.after) if isinstance(error, PlatformBusy) else RETRY_AFTER
+                raise _TryLater(min(max(pause, RETRY_AFTER), self.ctx.options.fetch_patience)) from None
         except Exception as error:  # noqa: BLE001 - after any adapter error the message goes on without the file
             log_error(
                 log, "a file could not be downloaded", error, {"action": "files.rejected", "inbox": received.number}

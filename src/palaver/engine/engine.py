@@ -165,8 +165,15 @@ class Engine:
         with suppress(TimeoutError, StoreError):  # the leases run out instead
             async with asyncio.timeout(RELEASE_TIMEOUT_SECONDS):
                 await self._accounts.release()
+                await self._maintenance.release()
                 # A clean stop does not count as a crash.
                 await self._ctx.store.transact(self._ctx.store.accounts.reset_start_count())
+
+    async def notify_released(self) -> None:
+        """Wake the gateways that wait for our accounts: call it once `serve` has ended, so that two never connect."""
+        with suppress(TimeoutError, StoreError):  # they look again soon
+            async with asyncio.timeout(RELEASE_TIMEOUT_SECONDS):
+                await self._accounts.notify_released()
 
     def reload(self, options: Options, agents: Agents) -> None:
         """Use other options and agents from now on. Running turns keep the old ones; refused accounts try again."""

@@ -44,6 +44,8 @@ RETENTION_STEP_PAUSE_SECONDS = 0.05
 """Between two small transactions of retention, so that turns go first."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FINALISE_TRIES = 3
+_SWEEPER = "sweeper"
+"""The lease of the one gateway that does maintenance for all."""
 
 
 @dataclass(kw_only=True)
@@ -123,6 +125,7 @@ class Maintenance:
 
     async def _recover_turns(self, limit: int) -> int:
         turns = await retry_outage(lambda: self._reclaim_turns(limit))
+        self._paused = frozenset(self._paused or ()).difference(turn.number for turn in turns)
         for turn in turns:
             if turn.attempt > 1:  # a first attempt was created for any worker to start
                 log.warning("recovering a turn", extra={"action": "turn.reclaimed", "turn": turn.number})
@@ -207,8 +210,12 @@ class Maintenance:
         if self.ctx.clock_problem:
             return False
         now, lease = self.ctx.clock.now(), 2 * self.ctx.options.sweep_every
-        hold = self.ctx.store.accounts.acquire(GATEWAY, "sweeper", self.ctx.worker, now, lease, alone=self.ctx.alone)
+        hold = self.ctx.store.accounts.acquire(GATEWAY, _SWEEPER, self.ctx.worker, now, lease, alone=self.ctx.alone)
         return await self.ctx.store.transact(hold) is not None
+
+    async def release(self) -> None:
+        """Let another gateway do maintenance at once."""
+        await self.ctx.store.transact(self.ctx.store.accounts.release(GATEWAY, _SWEEPER, self.ctx.worker))
 
     async def confirm_start(self) -> None:
         """After a while, record that this start did not crash."""

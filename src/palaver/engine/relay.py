@@ -129,13 +129,13 @@ class RelayLink:
         delivery = await store.transact(store.relayed.enqueue(self.tenant, outbound, key, ctx.clock.now()))
         if delivery is None:
             raise SendUnclear("The connector cannot read what it was given under this key.")
-        if delivery.state in {OutboxState.DUE, OutboxState.CLAIMED}:
-            with ctx.ended_sends.waiting(delivery.number) as ended, suppress(TimeoutError):
-                async with asyncio.timeout(ctx.options.send_limit.total_seconds() / 2):
-                    while delivery.state in {OutboxState.DUE, OutboxState.CLAIMED}:
-                        await ended.wait()
-                        ended.clear()
-                        delivery = await store.read(store.outbox.get_delivery(delivery.number)) or delivery
+        find = store.outbox.get_delivery(delivery.number)
+        with ctx.ended_sends.waiting(delivery.number) as ended, suppress(TimeoutError):
+            async with asyncio.timeout(ctx.options.send_limit.total_seconds() / 2):
+                # Read it again: it may have ended before we waited for that.
+                while (delivery := await store.read(find) or delivery).state in {OutboxState.DUE, OutboxState.CLAIMED}:
+                    await ended.wait()
+                    ended.clear()
         is_gone = await store.read(store.relayed.is_gone(delivery.number))
         return _receipt_of(delivery, is_gone=is_gone)
 

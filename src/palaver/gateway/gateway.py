@@ -186,6 +186,7 @@ class Gateway:
                 for closing in ([serving], [self._agent_pool.close(), loaded.tools.close()]):
                     extra = {"action": "gateway.close_error"}
                     await close_all("the gateway", closing, extra, within=CLOSE_TIMEOUT_SECONDS)
+            await engine.notify_released()
         log.info("the gateway is down", extra={"action": "gateway.stopped"})
         return not self._stop_asked.is_set()
 

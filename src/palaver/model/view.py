@@ -18,7 +18,7 @@ from dataclasses import field
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import compress, cycle, groupby, takewhile
-from operator import attrgetter, is_, itemgetter
+from operator import attrgetter, is_, itemgetter, methodcaller
 from typing import NamedTuple, NoReturn
 from zoneinfo import ZoneInfo
 
@@ -103,7 +103,7 @@ class ViewedStart:
     """The latest time in it, which tells how long a gap after it is."""
     call_ids: frozenset[str] = frozenset()
     size: int = 0
-    """About how many bytes the messages and their entries take in memory."""
+    """About how many bytes the entries and their messages take in memory."""
 
 
 def extend_view(start: ViewedStart, entries: Iterable[Entry]) -> tuple[tuple[Message, ...], ViewedStart]:
@@ -134,7 +134,7 @@ def extend_view(start: ViewedStart, entries: Iterable[Entry]) -> tuple[tuple[Mes
         messages=viewed,
         latest=max(times if start.latest is None else (start.latest, *times)),
         call_ids=start.call_ids | call_ids,
-        size=start.size + sum(map(_size, viewed[len(start.messages) :])),
+        size=start.size + sum(map(_size, new[:spoken])) + sum(map(_own_size, viewed[len(start.messages) :])),
     )
 
 
@@ -143,13 +143,21 @@ def _is_plain_answer(entry: Entry) -> bool:
     return entry.role is _ASSISTANT and not entry.calls and bool(entry.text) and not entry.text.isspace()
 
 
-def _size(message: Message) -> int:
-    calls = sum(len(call.name) + len(call.arguments) for call in message.calls)
-    return _MESSAGE_BYTES + len(message.text) + len(message.reasoning) + sum(map(len, message.blobs)) + calls
+_bytes_of: Callable[[object], int] = methodcaller("__sizeof__")
 
 
-_MESSAGE_BYTES = 1_000
-"""What a message and its entry take besides their text."""
+def _size(entry: Entry) -> int:
+    quoted, arguments = entry.quote and entry.quote.text, [call.arguments for call in entry.calls]
+    return _ENTRY_BYTES + sum(map(_bytes_of, (entry.text, entry.reasoning, entry.blob, quoted, *arguments)))
+
+
+def _own_size(message: Message) -> int:
+    """Return the size of its text, if that is another than that of its entry."""
+    return 0 if message.role is _ASSISTANT else _bytes_of(message.text)
+
+
+_ENTRY_BYTES = 1_000
+"""What an entry and its message take besides their text."""
 
 
 def open_calls_of_turn(entries: Iterable[Entry], turn: str) -> tuple[ToolCall, ...]:

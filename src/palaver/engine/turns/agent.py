@@ -136,7 +136,7 @@ class RecentPrompts:
         """Keep no text of a conversation in memory for long: it can be deleted from the store."""
         while self._prompts:
             session, (used, _) = next(iter(self._prompts.items()))
-            if now - used < RECENT_PROMPT_LIFETIME:
+            if abs(now - used) < RECENT_PROMPT_LIFETIME:  # later than now if the clock was set back
                 break
             self.take(session)
 

@@ -197,6 +197,8 @@ class TurnRunner:
         """Extend the turn's lease and handle its signals meanwhile. Leave it alone if another worker took it over."""
         running = RunningTurn(turn=turn, messages=messages, stop=asyncio.get_running_loop().create_future())
         self._running[turn.number] = running
+        if self._is_draining:  # it began while the others were interrupted
+            running.end(StopReason.DRAIN)
         signals.attach(partial(self._handle_signals, running, signals))
         try:
             yield running
