@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from palaver.db.transaction import Database, Statements, transaction
+from palaver.db.transaction import Database, Statements, Transaction, transaction
 from palaver.model.text import counted
 from palaver.store.damage.health_check import HealthCheck, Mend, in_transaction, repair_step
 from palaver.store.damage.set_aside import set_aside
@@ -44,7 +44,7 @@ def keeping(promise: str, *invariants: Invariant) -> tuple[Invariant, ...]:
     return tuple(invariant._replace(promise=promise) for invariant in invariants)
 
 
-Step = Callable[[Any, datetime], Statements[None]]
+Step = Callable[[Any, datetime], Statements[None] | Transaction[None]]
 """What to do about one value that a rule names."""
 
 
