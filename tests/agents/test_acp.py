@@ -236,7 +236,8 @@ async def test_a_permission_without_usable_options_is_refused_and_a_session_need
     assert isinstance(await session.items.get(), Asked)
     session.decide(is_approved=True)
     assert (await program.heard.get())["result"] == {"outcome": {"outcome": "selected", "optionId": "yes"}}
-    program.says.put_nowait({"id": 1, "result": {}})
-    with pytest.raises(ProtocolError, match="without an id"):
-        await connection.create("/")
+    for number, result in enumerate(({}, {"sessionId": ""}), 1):
+        program.says.put_nowait({"id": number, "result": result})
+        with pytest.raises(ProtocolError, match="without an id"):
+            await connection.create("/")
     await connection.close()

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
@@ -78,6 +79,18 @@ def test_a_file_for_which_the_disk_has_no_room_is_named(
     monkeypatch.setattr(Backups, "make_single", fail)
     assert main(["backup", "-o", str(home / "x.tar")]) == 1
     assert f"No space left on device: {home}/x.tar. Make room there" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("home")
+def test_a_bundle_for_which_the_disk_has_no_room_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(zipfile.ZipFile, "writestr", fail)
+    assert main(["doctor", "--no-test", "--bundle", str(tmp_path / "x.zip")]) == 1
+    assert f"No space left on device: {tmp_path}/x.zip. Make room there" in capsys.readouterr().err
 
 
 def test_what_makes_a_file_does_not_write_to_one_called_minus(

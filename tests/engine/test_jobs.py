@@ -13,6 +13,7 @@ import pytest
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.jobs.scripts import Scripts
 from palaver.model.access import AccessRole, Grant
+from palaver.model.errors import BadArgument
 from palaver.model.key import ScopedSetting
 from palaver.model.platform import Platform
 from palaver.model.quotas import Quota, QuotaKind, QuotaRules
@@ -570,6 +571,17 @@ async def test_a_script_runs_only_where_it_is_allowed_and_never_twice(tmp_path: 
         assert (tmp_path / "scripts" / "runs").read_text() == "x\n"
         firing = (await talk.here.store.read(talk.here.store.firings.list_firings("1", OPERATOR)))[0]
         assert firing.reason == "the gateway was stopped while the script ran; it is not run again"
+
+
+async def test_why_a_script_does_not_run_names_neither_others_nor_their_folder(tmp_path: Path) -> None:
+    scripts = _scripts(tmp_path / "scripts", payroll="true")
+    with pytest.raises(BadArgument) as gone:
+        await scripts.run("gone.sh", 1, None)
+    assert str(gone.value) == "There is no script called 'gone.sh'."
+    (tmp_path / "scripts" / "payroll.sh").unlink()
+    with pytest.raises(BadArgument) as none:
+        scripts.find("gone.sh")
+    assert str(tmp_path) not in str(none.value)
 
 
 async def test_a_script_that_takes_too_long_is_stopped_with_all_it_started(tmp_path: Path) -> None:

@@ -43,7 +43,11 @@ async def test_a_token_is_fetched_once_and_again_shortly_before_its_end() -> Non
 
 
 @pytest.mark.parametrize(
-    "found", [{}, [], None, {"access_token": None}, {"access_token": ""}, {"access_token": "t", "expires_in": "soon"}]
+    "found",
+    [
+        *({}, [], None, {"access_token": None}, {"access_token": ""}),
+        *({"access_token": "t", "expires_in": "soon"}, {"access_token": "t", "expires_in": 10**400}),
+    ],
 )
 async def test_an_answer_without_a_token_is_an_outage_so_that_the_message_is_sent_later(found: Any) -> None:
     async def fetch() -> tuple[Any, Any]:

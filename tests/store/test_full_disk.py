@@ -3,7 +3,7 @@
 import os
 import resource
 import subprocess
-from collections.abc import Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ import pytest
 
 from palaver.model.errors import StoreUnavailable
 from palaver.store.backup.backups import Backups
+from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.opening import open_store
 from palaver.store.status.invariants import violations
 from tests.store.empty import write_empty_store
@@ -106,3 +107,9 @@ async def test_a_disk_without_room(tmp_path: Path) -> None:
         with pytest.raises(OSError, match=f"No space left on device: '{place / 'copy.tar'}'"):
             backups.make_single(place / "copy.tar", {"configuration.yaml": bytes(2 * MOUNT_BYTES)}, NOON)
         assert not list(place.glob("*copy.tar*"))
+        with no_room(place), pytest.raises(OSError, match=f"No space left on device: '{place / 'files'}'"):
+            await BlobStore(place / "files").keep(_chunks(), 100_000)
+
+
+async def _chunks() -> AsyncIterator[bytes]:
+    yield bytes(100_000)

@@ -3,7 +3,8 @@
 import httpx
 import pytest
 
-from palaver.web.errors import INTERNAL_ERROR
+from palaver.model.errors import StoreUnavailable
+from palaver.web.errors import INTERNAL_ERROR, STORE_AWAY
 from palaver.web.pages.common import parse_number
 from palaver.web.routes import WebRequest
 
@@ -27,6 +28,23 @@ async def test_what_nobody_expected_is_said_in_the_form_that_was_asked_for(
     broke = [record for record in caplog.records if getattr(record, "action", "") == "web.error"]
     assert len(broke) == 2
     assert "somebody's" not in caplog.text + page.text + program.text
+
+
+@pytest.mark.drops_transactions
+async def test_that_the_store_does_not_answer_names_no_file_of_the_machine(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def breaks(*_: object) -> None:
+        raise StoreUnavailable("the database /srv/palaver.db could not commit")
+
+    for how in ("read", "browse"):
+        monkeypatch.setattr(WebRequest, how, breaks)
+    page, program = await client.get("/sessions"), await client.get("/api/v1/sessions")
+    assert (page.status_code, program.status_code) == (503, 503)
+    assert STORE_AWAY in page.text
+    assert program.json()["detail"] == STORE_AWAY
+    assert "/srv" not in page.text + program.text
+    assert "/srv/palaver.db could not commit" in caplog.text
 
 
 async def test_what_can_be_done_with_an_address_is_said_in_full(client: httpx.AsyncClient) -> None:

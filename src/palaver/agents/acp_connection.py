@@ -148,7 +148,7 @@ class AcpConnection:
 
     async def create(self, folder: str) -> Session:
         found = await self.request("session/new", {"cwd": folder, "mcpServers": []})
-        if not isinstance(session := found.get("sessionId"), str):
+        if not isinstance(session := found.get("sessionId"), str) or not session:
             raise ProtocolError("it begins a session without an id")
         return self._add(session)
 

@@ -16,6 +16,7 @@ from palaver.cli.versions import version_facts
 from palaver.config.model import Config
 from palaver.config.paths import data_directory
 from palaver.config.public_settings import public_settings
+from palaver.db.private_files import naming
 from palaver.gateway.log_file import read_log
 from palaver.model.errors import BadArgument
 from palaver.model.log_line import LogFilter, LogLine
@@ -68,7 +69,11 @@ def write_bundle(
             allowed="a new file in a folder that you can write",
             example=_EXAMPLE,
         ) from error
-    with os.fdopen(handle, "wb") as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+    with (
+        naming(file),
+        os.fdopen(handle, "wb") as stream,
+        zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive,
+    ):
         for name, text in parts.items():
             archive.writestr(name, text)
 

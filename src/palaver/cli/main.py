@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 
 from palaver import __version__
 from palaver.cli.output import FAILED, TEMPORARY, WRONG, discard_output, print_error
+from palaver.db.private_files import NO_ROOM
 from palaver.model.errors import BadArgument, InvalidInput, NotFound, PalaverError, StoreInUse, StoreUnavailable
 
 
@@ -128,12 +129,9 @@ def _open_stream(number: int, mode: Literal["r", "w"]) -> TextIO:
 def _refused(error: OSError) -> str:
     if error.errno == errno.EBADF and sys.__stdout__ is None:
         return "Standard output is closed."
-    if error.errno in _NO_ROOM:
+    if error.errno in NO_ROOM:
         return f"{error.strerror}: {error.filename or 'standard output'}. Make room there, and try again."
     return f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
-
-
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def _exit(code: int) -> NoReturn:

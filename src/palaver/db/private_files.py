@@ -18,6 +18,7 @@ from typing import IO
 from palaver.model.errors import StoreInUse
 
 PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def open_private(path: Path, flags: int, mode: int = PRIVATE_FILE, *, like: Path | None = None) -> int:
@@ -91,11 +92,12 @@ def _give_away(handle: int, owner: os.stat_result) -> None:
 
 @contextmanager
 def naming(file: Path) -> Generator[None]:
-    """Name the file in errors while it is written, above all a full disk: the system names none."""
+    """Name a file or folder for which the disk has no room: the system does not say which it is."""
     try:
         yield
     except OSError as error:
-        error.filename = error.filename or str(file)
+        if error.errno in NO_ROOM:
+            error.filename = error.filename or str(file)
         raise
 
 

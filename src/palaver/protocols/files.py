@@ -31,7 +31,7 @@ def check_file_url(url: str, *, api_url: str, hosts: tuple[str, ...]) -> str:
 
 def described_file(name: object, media_type: object, size: object = None, *, handle: str) -> Attachment:
     """Return a file to fetch as a message describes it: a type can have parameters, and a size can be missing."""
-    kind = str(media_type or UNKNOWN_TYPE).partition(";")[0].strip()
+    kind = str(media_type or "").partition(";")[0].strip() or UNKNOWN_TYPE
     known = size if isinstance(size, int) and size >= 0 else None
     return Attachment(Label(str(name or "file")), kind, known, handle=handle)
 

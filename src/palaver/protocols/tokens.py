@@ -156,7 +156,7 @@ class TokenApi:
             return _text(token), float(seconds)
         except SendRefused as error:
             raise PlatformRefused(f"{self._codes.fix or 'The credentials are wrong.'} ({error})") from error
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise PlatformDown(f"{self._title} gives no access token.") from error
 
     def opened(self) -> AbstractAsyncContextManager[object]:

@@ -17,7 +17,15 @@ from palaver.model.errors import StoreError
 from palaver.web.address import Address
 from palaver.web.bodies import STRANGER_SECONDS, BodyTooSlow, TimedBody, read_at_most, replay_body
 from palaver.web.caller import Caller
-from palaver.web.errors import API_PREFIX, CALLBACK_PREFIX, INTERNAL_ERROR, OPENAI_PREFIX, error_response, text_response
+from palaver.web.errors import (
+    API_PREFIX,
+    CALLBACK_PREFIX,
+    INTERNAL_ERROR,
+    OPENAI_PREFIX,
+    STORE_AWAY,
+    error_response,
+    text_response,
+)
 from palaver.web.limits import OpenRequests, TooManyRequests, WebLimits
 from palaver.web.tokens import Authenticator
 
@@ -99,7 +107,7 @@ class AuthMiddleware:
         try:
             refusal = self._check_origin(scope, headers) or await self._authenticate(scope, headers)
         except StoreError:
-            refusal = text_response(scope["path"], 503, "The store does not answer. Try again later.")
+            refusal = text_response(scope["path"], 503, STORE_AWAY)
         caller: Caller | None = scope.get(SCOPE_CALLER)
         receive = TimedBody(receive, self.limits.body_seconds if caller else STRANGER_SECONDS).receive
         if refusal or caller is None:

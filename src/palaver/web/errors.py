@@ -6,6 +6,7 @@ from http import HTTPStatus
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
+from palaver.engine.retry import log_outage
 from palaver.model.attachment import TooLarge
 from palaver.model.errors import (
     InvalidInput,
@@ -25,6 +26,7 @@ API_PREFIX = "/api/"
 OPENAI_PREFIX = "/v1/"
 CALLBACK_PREFIX = "/in/"
 INTERNAL_ERROR = "Something went wrong. The gateway log has the details."
+STORE_AWAY = "The store does not answer. Try again later."
 _STATUS: Mapping[type[PalaverError], int] = {
     InvalidInput: 400,
     NotAllowed: 403,
@@ -65,6 +67,9 @@ def error_text(error: Exception) -> str:
     """Return what the client reads. An unexpected error can quote anything, so its text stays in the log."""
     if isinstance(error, HTTPException):
         return str(error.detail)
+    if isinstance(error, StoreUnavailable):  # It names files of this machine.
+        log_outage(error)
+        return STORE_AWAY
     return INTERNAL_ERROR if status_of(error) == HTTPStatus.INTERNAL_SERVER_ERROR else str(error)
 
 

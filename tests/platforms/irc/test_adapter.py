@@ -152,14 +152,16 @@ async def test_a_channel_that_the_bot_was_removed_from_or_could_not_join_is_join
             writer.write(b":s 474 helper #elsewhere :not ours\r\n:op!a@b KICK #Dev somebody\r\n")
             writer.write(answers.pop(0) + b"\r\n")
         if words[0] == "PRIVMSG":  # while it is being sent
-            writer.write(b":s 474 helper #Dev :banned\r\n")
+            writer.write(b":s 403 helper #Dev :no such channel\r\n")
 
     monkeypatch.setattr("palaver.platforms.irc.connection.backoff", pause)
     async with scripted(welcoming(more)) as port:
         recorder, adapter = Recorder(), IrcAdapter(ACCOUNT, options_of(port, "helper", channels="#Dev"))
         async with running(adapter, recorder):
             await until(lambda: len(joined) == 2)
-            await adapter.send(TO, idempotency_key="x")
+            with pytest.raises(TargetGone):  # that was about the message
+                await adapter.send(TO, idempotency_key="x")
+            await adapter.send(Outbound(platform="irc", chat_id="ann", text="hi"), idempotency_key="y")
             await recorder.has(1)
     assert joined == ["#Dev"] * 3
     assert pauses == [0.01, 0.02]

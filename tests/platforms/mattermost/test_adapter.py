@@ -68,6 +68,10 @@ def test_a_post_with_anything_in_it_is_read_or_skipped() -> None:
         ("a.png", "image/png", 7),
         ("file", "application/octet-stream", None),
     ]
+    strange = {**POST, "metadata": {"files": [{"id": "f1", "mime_type": ";", "size": "1 MB"}]}}
+    (found,) = parse_or_skip("mattermost", lambda: read(strange, CHANNELS[OPEN], None)) or [None]
+    assert found
+    assert [(file.media_type, file.size) for file in found.files] == [("application/octet-stream", None)] * 2
     for raw in ("", "[]", "7", '{"event": 1}', '{"seq": "x", "event": "posted"}', b"\xff", "[" * 100_000):
         assert parse_or_skip("mattermost", lambda raw=raw: read_frame(raw)) is None
 

@@ -171,8 +171,9 @@ class Connection:
             self._settle(None, ping=line.params[-1] if line.params else "")
         elif line.command in _GONE | _TOO_FAST | _REJECTED:
             self._settle(_error(line), target=line.param(1))
-        # Of a channel that does not exist, a message can be told, too.
-        if line.command in _NOT_JOINED and not (self._asked and line.command in _GONE):
+        # Of a channel that does not exist, a message to it can be told, too.
+        is_of_message = self._asked and self._asked[0] == lower(line.param(1)) and line.command in _GONE
+        if line.command in _NOT_JOINED and not is_of_message:
             log.warning("cannot join a channel: %s", line.command, extra={"action": "irc.not_joined"})
             self._rejoin(line.param(1))
         if line.command == "KICK" and lower(line.param(1)) == lower(self.nick):

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from palaver.platforms.irc.wire import Line, lower
-from palaver.protocols import CHANNEL, DM, Inbound, Source, Trust, after_name, parse_time
+from palaver.protocols import CHANNEL, DM, Inbound, NewMessage, Source, Trust, after_name, parse_time
 
 _FORMATS = re.compile(r"\x03(?:\d{1,2}(?:,\d{1,2})?)?|\x04(?:[0-9a-fA-F]{6})?|[\x02\x0f\x11\x16\x1d\x1e\x1f]")
 _CHANNELS = ("#", "&", "+", "!")
@@ -18,12 +18,7 @@ class Us(NamedTuple):
     nick: str
 
 
-class Said(NamedTuple):
-    inbound: Inbound
-    trust: Trust
-
-
-def parse(line: Line, us: Us, now: datetime) -> Said | None:
+def parse(line: Line, us: Us, now: datetime) -> NewMessage | None:
     """Parse a PRIVMSG; None if nobody says anything to us. A NOTICE is never answered."""
     sender = line.nick
     if line.command != "PRIVMSG" or not sender or "." in sender or lower(sender) == lower(us.nick):
@@ -52,7 +47,7 @@ def parse(line: Line, us: Us, now: datetime) -> Said | None:
         at=parse_time(line.tags["time"]) if line.tags.get("time") else now,
         mentions_us=_is_mentioned(text, us.nick),
     )
-    return Said(inbound, Trust(is_bot="bot" in line.tags))
+    return NewMessage(inbound, Trust(is_bot="bot" in line.tags))
 
 
 def _is_mentioned(text: str, nick: str) -> bool:

@@ -11,7 +11,6 @@ from palaver.protocols import (
     CHANNEL,
     DM,
     GROUP,
-    UNKNOWN_TYPE,
     Attachment,
     Inbound,
     Label,
@@ -23,6 +22,7 @@ from palaver.protocols import (
     edit_version,
     parse_milliseconds,
 )
+from palaver.protocols.files import described_file
 
 Json = Mapping[str, Any]
 OVERLAP_MS = 10_000
@@ -219,5 +219,4 @@ def _files(post: Json) -> Iterator[Attachment]:
     known = {file["id"]: file for file in files}
     for file_id in post.get("file_ids") or ():
         file = known.get(file_id, {})
-        media_type = str(file.get("mime_type") or UNKNOWN_TYPE).partition(";")[0]
-        yield Attachment(Label(str(file.get("name") or "file")), media_type, file.get("size"), handle=str(file_id))
+        yield described_file(file.get("name"), file.get("mime_type"), file.get("size"), handle=str(file_id))

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from palaver.protocols import DM, GROUP, UNKNOWN_TYPE, Attachment, Inbound, Label, Source, parse_time
+from palaver.protocols import DM, GROUP, Attachment, Inbound, Source, parse_time
+from palaver.protocols.files import described_file
 
 Json = Mapping[str, Any]
 GROUP_PREFIX = "group/"
@@ -43,9 +44,6 @@ def parse(event: Json, account: str) -> Inbound | None:
 def _files(said: Json) -> Iterator[Attachment]:
     for file in said.get("attachments") or ():
         url = str(file["url"])
-        media_type = str(file.get("content_type") or UNKNOWN_TYPE)
-        yield Attachment(
-            Label(str(file.get("filename") or "file")),
-            media_type if "/" in media_type else UNKNOWN_TYPE,
-            handle=url if "://" in url else f"https://{url}",
-        )
+        kind = str(file.get("content_type") or "")
+        handle = url if "://" in url else f"https://{url}"
+        yield described_file(file.get("filename"), kind if "/" in kind else None, handle=handle)

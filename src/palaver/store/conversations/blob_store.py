@@ -13,7 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from palaver.db.private_files import flush_folder, make_private_folder, touch_private
+from palaver.db.private_files import flush_folder, make_private_folder, naming, touch_private
 from palaver.model.attachment import StoredBlob, TooLarge
 from palaver.store.encryption.contents import PLAIN, SHA256, STORED_NAME, PlainContents
 
@@ -74,7 +74,7 @@ class BlobStore:
         part = await asyncio.to_thread(self._begin)
         try:
             digest, size, head = hashlib.sha256(), 0, b""
-            with part.open("wb") as file:
+            with naming(self._folder), part.open("wb") as file:
                 writer = self._contents.writer(file)
                 async for chunk in chunks:
                     size += len(chunk)
