@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import tarfile
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -90,7 +91,10 @@ def test_one_file_has_the_configuration_without_its_secrets(
     file = tmp_path / "all.tar"
     assert str(file) in palaver("backup", "-o", str(file))
     assert "already exists" in palaver("backup", "-o", str(file), code=2)
-    assert "already exists" in palaver("backup", "-o", "", code=2), "an unset variable of a script"
+    assert "is no regular file" in palaver("backup", "-o", "", code=2), "an unset variable of a script"
+    os.mkfifo(device := file.with_name("device"))
+    assert "is no regular file" in palaver("backup", "-o", str(device), "--force", code=2)
+    assert device.is_fifo()
     assert str(file) in palaver("backup", "-o", str(file), "--force")
     with tarfile.open(file) as tar:
         part = tar.extractfile("configuration.yaml")

@@ -220,6 +220,8 @@ _STANDARD = "-"
 def refuse_existing(file: Path, example: str, *, force: bool = False, allowed: str = "a new name, or --force") -> None:
     if file.name == _STANDARD:
         raise BadArgument("This cannot go to", found="standard output", allowed="the name of a file", example=example)
+    if file.exists() and not file.is_file():  # to replace a device would harm the system
+        raise BadArgument("This is no regular file:", found=str(file), allowed="a new name", example=example)
     if file.exists() and not force:
         raise BadArgument("This file already exists:", found=str(file), allowed=allowed, example=example)
 
