@@ -29,6 +29,7 @@ _FLOOR = Limit(bound=800, goal=3000, from_below=True)
 _PROCESSES = 3
 _ROUNDS = 5
 _AT_ONCE = 50
+_FEW_IDLE, _MANY_IDLE = 2000, 5000
 
 
 def messages(workshop: Workshop) -> Iterator[Figure]:
@@ -117,11 +118,11 @@ async def _flood_once(url: str) -> float:
 
 
 def idle_memory(workshop: Workshop) -> Iterator[Figure]:
-    """What a conversation leaves in memory when it is idle, over what ten times fewer leave."""
-    few, many = (run(_idle(str(workshop.folder / f"idle-{people}.db"), people)) for people in (200, 2000))
+    """What a conversation leaves in memory when it is idle, over what fewer leave that have filled the caches."""
+    few, many = (run(_idle(str(workshop.folder / f"idle-{people}.db"), people)) for people in (_FEW_IDLE, _MANY_IDLE))
     yield Figure(
         name="engine.idle_memory",
-        value=max(0.0, (many - few) / 1800),
+        value=max(0.0, (many - few) / (_MANY_IDLE - _FEW_IDLE)),
         unit="B",
         limit=at_most(64),
         note="per idle session",

@@ -139,6 +139,8 @@ class RecentPrompts:
             if abs(now - used) < RECENT_PROMPT_LIFETIME:  # later than now if the clock was set back
                 break
             self.take(session)
+        if not self._prompts:
+            self._prompts = {}  # an emptied dict keeps the table it had
 
 
 @dataclass(frozen=True, kw_only=True)
