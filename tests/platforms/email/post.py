@@ -189,6 +189,7 @@ async def post_office(
     finally:
         smtp.close()
         imap.close()
+        await _rounds()  # A connection that was just accepted is known some rounds later.
         office.inbox.close()
         for task in list(serving):
             task.cancel()
@@ -197,5 +198,9 @@ async def post_office(
         for line in lines:
             if isinstance(line.transport, asyncio.Transport):
                 line.transport.abort()
-        for _ in range(3):  # Connections are closed one round after somebody says so.
-            await asyncio.sleep(0)
+        await _rounds()  # Connections are closed one round after somebody says so.
+
+
+async def _rounds() -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)
