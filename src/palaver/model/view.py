@@ -139,7 +139,7 @@ def extend_view(start: ViewedStart, entries: Iterable[Entry]) -> tuple[tuple[Mes
 
 
 def _is_plain_answer(entry: Entry) -> bool:
-    """Return whether it is a message whatever comes before and after it."""
+    """Return whether it becomes a message of its own, independent of its neighbours."""
     return entry.role is _ASSISTANT and not entry.calls and bool(entry.text) and not entry.text.isspace()
 
 
