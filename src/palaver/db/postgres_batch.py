@@ -9,7 +9,16 @@ from typing import Any, TypeVar, cast
 import asyncpg
 
 from palaver.db.in_step import LOCK, Batch, BatchUndone, Members, Text
-from palaver.db.postgres_statements import LOST, TRY_LOCK, is_of_server, to_postgres, with_caller
+from palaver.db.postgres_statements import (
+    COLUMN_TYPES,
+    LOST,
+    TRY_LOCK,
+    PlainInsert,
+    is_of_server,
+    plain_insert,
+    to_postgres,
+    with_caller,
+)
 from palaver.db.transaction import KeyedTransaction, Lock, Member, Row, RunAlone, TryLock, Value, storable
 
 T = TypeVar("T")
@@ -82,17 +91,20 @@ async def _fetch(connection: Connection, text: Text, members: Members) -> Iterab
         return [[row] for row in await connection.fetchmany(TRY_LOCK, names)]
     values = [cast("tuple[str, Any]", member.statement)[1] for member in members]
     if is_list:
-        await connection.executemany(to_postgres(sql), [storable(row) for rows in values for row in rows])
-        return repeat([])
-    if len(members) == 1:
+        return await _run_each(connection, sql, [row for rows in values for row in rows])
+    if not sql.startswith("SELECT"):
+        return await _fetch_each(connection, sql, values)
+    asked = list(dict.fromkeys(values))  # the same question has one answer: nothing is written between
+    answers = dict(zip(asked, await _fetch_each(connection, sql, asked), strict=True))
+    return [answers[each] for each in values]
+
+
+async def _fetch_each(connection: Connection, sql: str, values: Sequence[tuple[Value, ...]]) -> Iterable[list[Row]]:
+    """Run a statement with each of the values; return the rows of each."""
+    if len(values) == 1:
         return [await connection.fetch(to_postgres(sql), *storable(values[0]))]
     if (asking := with_caller(sql)) is None:
-        await connection.executemany(to_postgres(sql), map(storable, values))
-        return repeat([])
-    return await _fetch_each(connection, asking, values)
-
-
-async def _fetch_each(connection: Connection, asking: str, values: Sequence[tuple[Value, ...]]) -> list[list[Row]]:
+        return await _run_each(connection, sql, values)
     found: list[list[Row]] = [[] for _ in values]
     numbered = ((*storable(each), number) for number, each in enumerate(values))
     rows: list[Row] = await connection.fetchmany(asking, numbered)
@@ -100,6 +112,27 @@ async def _fetch_each(connection: Connection, asking: str, values: Sequence[tupl
         number: int = row[-1]
         found[number].append(row[:-1])
     return found
+
+
+async def _run_each(connection: Connection, sql: str, values: Sequence[tuple[Value, ...]]) -> Iterable[list[Row]]:
+    """Run a statement that returns nothing. New rows of a table take one statement: less work for the server."""
+    rows = list(map(storable, values))
+    if len(rows) > 1 and (insert := plain_insert(sql)):
+        await connection.execute(await _insert_of_rows(connection, insert), *map(list, zip(*rows, strict=True)))
+    else:
+        await connection.executemany(to_postgres(sql), rows)
+    return repeat([])
+
+
+async def _insert_of_rows(connection: Connection, insert: PlainInsert) -> str:
+    if insert not in _inserts_of_rows:
+        types = await connection.fetch(COLUMN_TYPES, insert.table)
+        _inserts_of_rows[insert] = insert.of_rows(dict(types))
+    return _inserts_of_rows[insert]
+
+
+_inserts_of_rows: dict[PlainInsert, str] = {}
+"""In every database of ours, a column has the same type."""
 
 
 class Batcher:

@@ -1,8 +1,10 @@
 """Statements as PostgreSQL understands them, and which errors are not the fault of a statement."""
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from itertools import count
+from typing import NamedTuple
 
 import asyncpg
 
@@ -53,3 +55,29 @@ def with_caller(sql: str) -> str | None:
     if re.match(r"\s*(SELECT|WITH)\b", text):
         return f"SELECT found.*, {caller} FROM ({text}) AS found"
     return f"{text}, {caller}" if re.search(r"\bRETURNING\b", text) else None
+
+
+COLUMN_TYPES = (
+    "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
+    " WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped"
+)
+
+
+class PlainInsert(NamedTuple):
+    """An INSERT of one row of given values."""
+
+    text: str
+    """Up to the values."""
+    table: str
+    columns: tuple[str, ...]
+
+    def of_rows(self, types: Mapping[str, str]) -> str:
+        """Return the same for any number of rows, which are given column by column."""
+        columns = ", ".join(f"${number}::{types[name]}[]" for number, name in enumerate(self.columns, 1))
+        return f"{self.text} SELECT * FROM unnest({columns})"
+
+
+@lru_cache(maxsize=512)
+def plain_insert(sql: str) -> PlainInsert | None:
+    found = re.fullmatch(r"(INSERT INTO (\w+) \(([\w, ]+)\)) VALUES \(\?(?:, \?)*\)", sql)
+    return PlainInsert(found[1], found[2], tuple(found[3].split(", "))) if found else None

@@ -89,8 +89,8 @@ class KeyedTransaction(Transaction[T_co]):
     It reads and writes only what belongs to its key, what it holds a `Lock` for, and rows that no keyed transaction
     changes. It can see the writes of others before these have ended, but is committed together with them.
 
-    On SQLite a SELECT with the same values is asked once for all members of a batch: it must be deterministic, and the
-    rows that it returns must not be changed. A transaction without a key can run before one that was given earlier.
+    A SELECT with the same values is asked once for all members of a batch: it must be deterministic, and the rows that
+    it returns must not be changed. A transaction without a key can run before one that was given earlier.
     """
 
     __slots__ = ("key",)
