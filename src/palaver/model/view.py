@@ -133,7 +133,7 @@ def extend_view(start: ViewedStart, entries: Sequence[Entry]) -> tuple[tuple[Mes
         messages=viewed,
         latest=max(times if start.latest is None else (start.latest, *times)),
         call_ids=start.call_ids | call_ids,
-        size=start.size + sum(map(_size, new[:spoken])) + sum(map(_own_size, viewed[len(start.messages) :])),
+        size=start.size + sum(map(entry_size, new[:spoken])) + sum(map(_own_size, viewed[len(start.messages) :])),
     )
 
 
@@ -156,7 +156,8 @@ def _is_plain_answer(entry: Entry) -> bool:
 _bytes_of: Callable[[object], int] = methodcaller("__sizeof__")
 
 
-def _size(entry: Entry) -> int:
+def entry_size(entry: Entry) -> int:
+    """Return about how many bytes an entry and its message take in memory."""
     quoted, arguments = entry.quote and entry.quote.text, [call.arguments for call in entry.calls]
     return _ENTRY_BYTES + sum(map(_bytes_of, (entry.text, entry.reasoning, entry.blob, quoted, *arguments)))
 
