@@ -134,11 +134,10 @@ def test_a_summary_as_long_as_what_it_replaces_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("messages", "tokens", "due"), [(10, 84, False), (10, 85, True), (400, 1, True), (399, 2, False)]
+    ("messages", "tokens", "due"), [(10, 849, False), (10, 850, True), (400, 1, True), (399, 849, False)]
 )
 def test_due_near_the_context_or_at_a_count(messages: int, tokens: int, due: bool) -> None:
-    log = [entry(number, Role.USER, tokens=tokens) for number in range(messages)]
-    assert (fullness(log, token_limit=850, message_limit=400) >= 1) is due
+    assert (fullness(messages, tokens, message_limit=400, token_limit=850) >= 1) is due
 
 
 def test_a_script_that_takes_more_bytes_weighs_more() -> None:

@@ -158,6 +158,16 @@ def test_only_what_is_new_in_a_conversation_is_viewed() -> None:
     assert further.size > start.size
 
 
+def test_a_summary_stands_before_what_was_viewed_without_it() -> None:
+    kept = [say(5, "hi"), say(6, "hello", Role.ASSISTANT)]
+    summary = say(7, "They met.", Role.SUMMARY, covers=(1, 4))
+    _, start = extend_view(ViewedStart(style=ViewStyle(naming=PLAIN)), kept)
+    messages, start = extend_view(start, [*kept, summary])
+    assert messages == view([*kept, summary], PLAIN)
+    further, _ = extend_view(start, [*kept, summary, say(8, "who?")])
+    assert further[0] is messages[0]
+
+
 def _letters(number: int) -> dict[str, Any]:
     return {"role": Role.USER, "text": f"{number}" + "a" * 5_000}
 

@@ -23,6 +23,7 @@ from palaver.model.source import Source
 from palaver.model.transcript import Role
 from palaver.model.turn import Cause, Delivery, Inbound, Outbound, OutboxState, Turn, TurnState, Usage
 from palaver.store.conversations import branches, history, sessions, titles, transcript
+from palaver.store.conversations.transcript import NOTHING_LOADED, LoadedEntries
 from palaver.store.damage.messages import find_missing_messages
 from palaver.store.opening import open_store
 from palaver.store.queue import inbox, outbox, turns
@@ -126,6 +127,23 @@ def look() -> Statements[Seen]:
     return seen
 
 
+Known = dict[int, LoadedEntries]
+"""What is known of each session."""
+
+
+@transaction
+def load_all_again(known: Known) -> Statements[Known]:
+    """Load every session: no matter what is known of it, that is what it shows."""
+    loaded: Known = {}
+    for (number,) in (yield "SELECT no FROM sessions ORDER BY no", ()):
+        loaded[number] = yield from transcript.load_again(number, NOTHING_LOADED)
+        assert loaded[number].entries == (yield from transcript.load_shown(number))
+        # Also what is known of another session: it was read before this one.
+        for each in (known.get(number), known.get(number - 1), loaded.get(number - 1)):
+            assert (yield from transcript.load_again(number, each or NOTHING_LOADED)) == loaded[number]
+    return loaded
+
+
 def imagine(model: Model) -> Seen:
     """What `look` must show."""
     seen: Seen = {"claimable": set(model.claimable()), "broken": []}
@@ -159,6 +177,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.claimed: list[tuple[Delivery, str]] = []
         self.plans: list[tuple[str, CompactionPlan]] = []
         self.words = count(1)
+        self.known: Known = {}
         self.do(empty())
 
     def do(self, work: Transaction[T]) -> T:
@@ -231,6 +250,10 @@ class StoreMachine(RuleBasedStateMachine):
         seen, imagined = self.see(look()), imagine(self.model)
         different = {name for name in seen.keys() | imagined.keys() if seen.get(name) != imagined.get(name)}
         assert {name: seen.get(name) for name in different} == {name: imagined.get(name) for name in different}
+
+    @invariant()
+    def loads_again(self) -> None:
+        self.known = self.see(load_all_again(self.known))
 
     def teardown(self) -> None:
         """At the end each person reads what is theirs, and nothing else."""

@@ -23,12 +23,9 @@ def estimate_tokens(*entries: Entry) -> int:
     return tokens
 
 
-def fullness(entries: Sequence[Entry], token_limit: float, message_limit: int, *, prompt_tokens: int = 0) -> float:
-    """Return how full a conversation is: from 1 on, it has too many entries, or too many tokens for the model.
-
-    `prompt_tokens` is the size of the last prompt as the provider counted it, with instructions and tools.
-    """
-    return max(len(entries) / message_limit, max(estimate_tokens(*entries), prompt_tokens) / token_limit)
+def fullness(entries: int, tokens: int, *, message_limit: int, token_limit: float) -> float:
+    """Return how full a conversation is: from 1 on, it has too many entries, or too many tokens for the model."""
+    return max(entries / message_limit, tokens / token_limit)
 
 
 @value

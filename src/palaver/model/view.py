@@ -106,21 +106,20 @@ class ViewedStart:
     """About how many bytes the entries and their messages take in memory."""
 
 
-def extend_view(start: ViewedStart, entries: Iterable[Entry]) -> tuple[tuple[Message, ...], ViewedStart]:
+def extend_view(start: ViewedStart, entries: Sequence[Entry]) -> tuple[tuple[Message, ...], ViewedStart]:
     """Return what `view` returns, and the start for the next call: only what came after the last start is viewed.
 
     Correct for any entries: if what is new depends on what comes before it, everything is viewed.
     """
-    visible, known, style = visible_entries(entries), len(start.entries), start.style
-    if visible[:known] != start.entries:
-        return extend_view(ViewedStart(style=style), visible)
-    new = visible[known:]
+    style, new = start.style, _entries_after(start.entries, entries)
+    if new is None:
+        return extend_view(ViewedStart(style=style), entries)
     rendered = render(new, style.naming, shared=style.shared, zone=style.zone, latest=start.latest)
     messages = repair(rendered)
     call_ids = frozenset([call.id for each in (*new, *messages) for call in each.calls])
     used = call_ids.union([message.answers for message in rendered])
-    if known and rendered and not (rendered[0].role is _USER and start.call_ids.isdisjoint(used)):
-        return extend_view(ViewedStart(style=style), visible)
+    if start.entries and rendered and not (rendered[0].role is _USER and start.call_ids.isdisjoint(used)):
+        return extend_view(ViewedStart(style=style), entries)
     whole = start.messages + messages
     spoken = next((place for place in range(len(new), 0, -1) if new[place - 1].role in _OF_AGENT), 0)
     if not (spoken and _is_plain_answer(new[spoken - 1])):
@@ -130,12 +129,23 @@ def extend_view(start: ViewedStart, entries: Iterable[Entry]) -> tuple[tuple[Mes
     times = [entry.at for entry in new[:spoken] if entry.role is not _SUMMARY]
     return whole, ViewedStart(
         style=style,
-        entries=visible[: known + spoken],
+        entries=start.entries + new[:spoken],
         messages=viewed,
         latest=max(times if start.latest is None else (start.latest, *times)),
         call_ids=start.call_ids | call_ids,
-        size=start.size + sum(map(_size, new[:spoken])) + sum(map(_own_size, viewed[len(start.messages) :])),
+        size=start.size + sum(map(entry_size, new[:spoken])) + sum(map(_own_size, viewed[len(start.messages) :])),
     )
+
+
+def _entries_after(known: list[Entry], entries: Sequence[Entry]) -> list[Entry] | None:
+    """Return the visible entries after those that are known; None if they do not begin with these."""
+    count = len(known)
+    if entries[:count] == known:
+        new = visible_entries(entries[count:])
+        if not (known and new) or known[-1].position < new[0].position:
+            return new
+    visible = visible_entries(entries)
+    return visible[count:] if visible[:count] == known else None
 
 
 def _is_plain_answer(entry: Entry) -> bool:
@@ -146,7 +156,8 @@ def _is_plain_answer(entry: Entry) -> bool:
 _bytes_of: Callable[[object], int] = methodcaller("__sizeof__")
 
 
-def _size(entry: Entry) -> int:
+def entry_size(entry: Entry) -> int:
+    """Return about how many bytes an entry and its message take in memory."""
     quoted, arguments = entry.quote and entry.quote.text, [call.arguments for call in entry.calls]
     return _ENTRY_BYTES + sum(map(_bytes_of, (entry.text, entry.reasoning, entry.blob, quoted, *arguments)))
 

@@ -35,6 +35,7 @@ from palaver.model.view import (
     Message,
     ViewedStart,
     ViewStyle,
+    entry_size,
     extend_view,
     open_calls,
     open_calls_of_turn,
@@ -63,6 +64,7 @@ from palaver.protocols.agent import (
 from palaver.store import accounts
 from palaver.store.accounts import NamedHome
 from palaver.store.conversations import attach, transcript
+from palaver.store.conversations.transcript import NOTHING_LOADED, LoadedEntries
 from palaver.store.people import memory
 from palaver.store.people.access_rules import AccessRules
 from palaver.store.queue import turn_control, turns
@@ -85,7 +87,7 @@ Outcome = Final | Failure | ApprovalNeeded
 class TurnSnapshot:
     """What the store knew about a turn when its agent was asked."""
 
-    entries: Sequence[Entry]
+    loaded: LoadedEntries
     homes: Sequence[NamedHome]
     session: Session
     """As it was before the turn."""
@@ -98,16 +100,27 @@ class TurnSnapshot:
     memory: str = ""
     """The part of the prompt with the agent's notes about the person or the chat."""
 
+    @property
+    def entries(self) -> Sequence[Entry]:
+        return self.loaded.entries
+
 
 @dataclass(kw_only=True)
 class _RecentPrompt:
-    """What the last request of a session had: most of the next one is the same."""
+    """What the last request of a conversation had: most of the next one is the same."""
 
     facts: object = None
     section: str = ""
     """The prompt section that was made of these facts."""
     start: ViewedStart | None = None
+    loaded: LoadedEntries = NOTHING_LOADED
     size: int = 0
+
+    def measure(self) -> int:
+        """Return about how many bytes it takes in memory. The entries of the start are counted with it."""
+        counted, size = (len(self.start.entries), self.start.size) if self.start else (0, 0)
+        others = sum(map(entry_size, self.loaded.entries[counted:]))
+        return len(self.section) + size + others + self.loaded.rows_size
 
 
 class RecentPrompts:
@@ -115,19 +128,23 @@ class RecentPrompts:
 
     def __init__(self) -> None:
         self._prompts: dict[str, tuple[datetime, _RecentPrompt]] = {}
-        """By session, with the time of their last use, the latest at the end."""
+        """By conversation, with the time of their last use, the latest at the end."""
         self._size = 0
 
-    def take(self, session: str) -> _RecentPrompt:
-        if session not in self._prompts:
+    def loaded(self, key: str) -> LoadedEntries:
+        """Return the entries that the next request of a conversation probably begins with."""
+        return self._prompts[key][1].loaded if key in self._prompts else NOTHING_LOADED
+
+    def take(self, key: str) -> _RecentPrompt:
+        if key not in self._prompts:
             return _RecentPrompt()
-        _, prompt = self._prompts.pop(session)
+        _, prompt = self._prompts.pop(key)
         self._size -= prompt.size
         return prompt
 
-    def keep(self, session: str, prompt: _RecentPrompt, now: datetime) -> None:
-        prompt.size = len(prompt.section) + (prompt.start.size if prompt.start else 0)
-        self._prompts[session] = now, prompt
+    def keep(self, key: str, prompt: _RecentPrompt, now: datetime) -> None:
+        prompt.size = prompt.measure()
+        self._prompts[key] = now, prompt
         self._size += prompt.size
         while self._size > RECENT_PROMPTS_SIZE:
             self.take(next(iter(self._prompts)))
@@ -135,10 +152,10 @@ class RecentPrompts:
     def forget_old(self, now: datetime) -> None:
         """Keep no text of a conversation in memory for long: it can be deleted from the store."""
         while self._prompts:
-            session, (used, _) = next(iter(self._prompts.items()))
+            key, (used, _) = next(iter(self._prompts.items()))
             if abs(now - used) < RECENT_PROMPT_LIFETIME:  # later than now if the clock was set back
                 break
-            self.take(session)
+            self.take(key)
         if not self._prompts:
             self._prompts = {}  # an emptied dict keeps the table it had
 
@@ -166,10 +183,11 @@ class RequestBuilder:
     ) -> Request:
         """Return the request. `tools` are the names of the gateway's tools for this turn, which it will get."""
         platform = self._platform(snapshot.last.inbound.source)
-        recent = self.recent.take(turn.session)
+        recent = self.recent.take(turn.key.text)
+        recent.loaded = snapshot.loaded
         messages = self._messages(turn, snapshot, recent)
         parts = [self._section(snapshot, platform, tools, recent, jobs_send_elsewhere=jobs_send_elsewhere)]
-        self.recent.keep(turn.session, recent, self.ctx.clock.now())
+        self.recent.keep(turn.key.text, recent, self.ctx.clock.now())
         if texts := self.ctx.options.instructions_for(snapshot.last.inbound.source):
             parts.append(place_instructions(texts))
         if asked := snapshot.session.instructions:
@@ -322,15 +340,15 @@ def _approvals(turn: Turn, snapshot: TurnSnapshot, messages: Sequence[Message]) 
 
 @transaction
 def begin_and_load(
-    begin: Transaction[Begun | Held | None], rules: Transaction[AccessRules]
+    begin: Transaction[Begun | Held | None], rules: Transaction[AccessRules], known: LoadedEntries
 ) -> Statements[tuple[Begun | Held | None, TurnSnapshot | None]]:
-    """Begin a turn and load its snapshot in the same transaction."""
+    """Begin a turn and load its snapshot in the same transaction. Entries that are known are not decoded again."""
     begun = yield from begin
     if not isinstance(begun, Begun):
         return begun, None
     is_alone = begun.opened.is_alone and len(begun.messages) == 1
     session = begun.opened.session
-    snapshot = yield from _snapshot(begun.turn, begun.messages[-1], session, rules, is_alone=is_alone)
+    snapshot = yield from _snapshot(begun.turn, begun.messages[-1], session, rules, known, is_alone=is_alone)
     if begun.has_notes:
         snapshot = replace(snapshot, memory=(yield from _memory(begun.turn, snapshot)))
     return begun, snapshot
@@ -355,14 +373,20 @@ def _memory(turn: Turn, snapshot: TurnSnapshot) -> Statements[str]:
 
 
 def _snapshot(
-    turn: Turn, last: Received, session: Session, rules: Transaction[AccessRules], *, is_alone: bool = False
+    turn: Turn,
+    last: Received,
+    session: Session,
+    rules: Transaction[AccessRules],
+    known: LoadedEntries = NOTHING_LOADED,
+    *,
+    is_alone: bool = False,
 ) -> Statements[TurnSnapshot]:
-    entries = yield from transcript.load_shown(turn.session_number)
+    loaded = yield from transcript.load_again(turn.session_number, known)
     homes = yield from accounts.list_named_homes(turn.key.profile, rules)
     shared = turn.key.shared or (last.place or turn.key).shared
     if not shared and not is_alone:
         shared = yield from attach.is_shared(session)
-    return TurnSnapshot(entries=entries, homes=homes, session=session, last=last, shared=shared)
+    return TurnSnapshot(loaded=loaded, homes=homes, session=session, last=last, shared=shared)
 
 
 @dataclass(kw_only=True)

@@ -72,7 +72,8 @@ class TurnRunner:
 
         Returns when to look at the conversation again, if it is too early now.
         """
-        begin = begin_and_load(self._begin(key), self.commands.rights.rules())
+        known = self.requests.recent.loaded(key.text)
+        begin = begin_and_load(self._begin(key), self.commands.rights.rules(), known)
         if not self._has_limits:  # they count what the same person does in other conversations
             begin = keyed(key.text, begin)
         # Subscribe before the turn exists, so that no signal to it is missed.

@@ -81,10 +81,11 @@ class Compaction:
             return None
         window = agent.context_window(shown.session.override) or options.context_window
         how_full = fullness(
-            shown.entries,
-            options.context_percent / 100 * window,
-            options.message_limit,
-            prompt_tokens=running.prompt_tokens,
+            len(shown.entries),
+            # The last prompt as the provider counted it also has instructions and tools.
+            max(shown.loaded.tokens, running.prompt_tokens),
+            message_limit=options.message_limit,
+            token_limit=options.context_percent / 100 * window,
         )
         if how_full < 1 or self._is_postponed(running.turn.session) or not _can_compact(shown.entries):
             return None

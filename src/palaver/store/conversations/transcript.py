@@ -4,13 +4,14 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import groupby
 
-from palaver.db.transaction import JOURNAL, Lock, Notify, Statements, Value, transaction
-from palaver.model.compaction import CompactionPlan, check_gain
+from palaver.db.transaction import JOURNAL, Lock, Notify, Row, Statements, Value, transaction
+from palaver.model.compaction import CompactionPlan, check_gain, estimate_tokens
 from palaver.model.errors import NothingToCompact
 from palaver.model.key import SessionKey
 from palaver.model.redact import redact
 from palaver.model.session import Principal, Session
-from palaver.model.transcript import Entry, Role, ToolCall, turn_starts
+from palaver.model.transcript import Entry, Role, ToolCall, UnreadableEntry, turn_starts
+from palaver.model.value import value
 from palaver.store.conversations import undo_log
 from palaver.store.conversations.attachment_refs import add_refs
 from palaver.store.conversations.sessions import check_not_busy, open_by_key
@@ -25,6 +26,26 @@ _SHOWN, _SHOWN_OF_TURN = (
     for of_turn in ("", " AND turn_no = ?")
 )
 _NOTIFY_JOURNAL = Notify(JOURNAL)
+_ROW_BYTES = 150
+"""What a row takes in memory besides its body."""
+
+
+@value
+class LoadedEntries:
+    """The shown entries of a session, with the rows they were decoded from."""
+
+    rows: list[Row]
+    entries: list[Entry]
+    tokens: int = 0
+    """What they take in a prompt, as estimated."""
+
+    @property
+    def rows_size(self) -> int:
+        """About how many bytes the rows take in memory."""
+        return sum([_ROW_BYTES + len(body) for _, body in self.rows])
+
+
+NOTHING_LOADED = LoadedEntries(rows=[], entries=[])
 
 
 @transaction
@@ -33,6 +54,25 @@ def load_shown(session_number: int, *, turn: int | None = None) -> Statements[li
     of_session = session_number, (session_number + 1) * SEQS
     rows = yield (_SHOWN, of_session) if turn is None else (_SHOWN_OF_TURN, (*of_session, turn))
     return entries_of(rows)
+
+
+@transaction
+def load_again(session_number: int, known: LoadedEntries) -> Statements[LoadedEntries]:
+    """Load the shown entries of a session. Decode only what is new, if all that is known is still stored as it was."""
+    rows = yield _SHOWN, (session_number, (session_number + 1) * SEQS)
+    return _decode(rows, known)
+
+
+def _decode(rows: list[Row], known: LoadedEntries) -> LoadedEntries:
+    """Return the same, no matter what is known. The rows decide, byte for byte, whether it is still true."""
+    count = len(known.rows)
+    if rows[:count] != known.rows:
+        return _decode(rows, NOTHING_LOADED)
+    new = entries_of(rows[count:])
+    entries = known.entries + new
+    if count and UnreadableEntry in map(type, entries):  # its time depends on all entries around it
+        return _decode(rows, NOTHING_LOADED)
+    return LoadedEntries(rows=rows, entries=entries, tokens=known.tokens + estimate_tokens(*new))
 
 
 @transaction
