@@ -407,7 +407,10 @@ async def test_a_job_that_cannot_be_read_holds_up_no_other(tmp_path: Path) -> No
         await talk.ask("/jobs add every 1h sound")
         await talk.here.store.transact(_break_first())
         await talk.later(hours=1, minutes=1)
-        assert talk.texts()[2:] == ["You said: sound"]
+        paused, answer = sorted(talk.texts()[2:])
+        assert paused.startswith("I paused the job “broken” because it could not start. `palaver doctor` and the log")
+        assert paused.endswith("Once that is fixed, /jobs resume 1 lets it run again.")
+        assert answer == "You said: sound"
         assert await talk.here.rows("SELECT paused IS NOT NULL FROM schedules ORDER BY no") == [(1,), (0,)]
 
 
