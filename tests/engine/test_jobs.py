@@ -581,9 +581,14 @@ async def test_why_a_script_does_not_run_names_neither_others_nor_their_folder(t
     with pytest.raises(BadArgument) as gone:
         await scripts.run("gone.sh", 1, None)
     assert str(gone.value) == "There is no script called 'gone.sh'."
+    async with talking(tmp_path, scripts=scripts) as talk:
+        group = talk.here.world.group("Group", talk.alice)
+        await group.say(talk.alice, "/jobs add 1h x --script gone.sh")
+        told = await group.hears("There is no script called 'gone.sh'. Use an executable file in the folder")
+        assert "payroll" not in told.text
     (tmp_path / "scripts" / "payroll.sh").unlink()
     with pytest.raises(BadArgument) as none:
-        scripts.find("gone.sh")
+        scripts.find("gone.sh", names_others=True)
     assert str(tmp_path) not in str(none.value)
 
 
