@@ -70,9 +70,11 @@ class Watcher:
         self._changed = asyncio.Event()
 
     async def order(self, letter: bytes, payload: bytes = b"") -> bool:
-        """Give the supervisor an order. Return whether it was accepted."""
-        while self.link is None and self.process.ended is None:
-            await self.change()
+        """Give the supervisor an order, once it can be reached. Return whether it was accepted."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                while self.link is None and self.process.ended is None:
+                    await self.change()
         return self.link is not None and await self.link.order(letter, payload)
 
     async def kill(self, grace: float = GRACE_SECONDS) -> bool:
