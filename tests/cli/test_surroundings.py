@@ -101,6 +101,10 @@ def test_what_makes_a_file_does_not_write_to_one_called_minus(
         assert main(command.split()) == 2
         assert "This cannot go to 'standard output'. Use" in capsys.readouterr().err
     assert not (home / "-").exists()
+    for command in ("backup -o", "doctor --no-test --bundle"):  # of the whole path nobody means standard output
+        main([*command.split(), str(home / "-")])
+        assert (home / "-").is_file()
+        (home / "-").unlink()
 
 
 @pytest.mark.usefixtures("home")

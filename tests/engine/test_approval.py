@@ -335,6 +335,19 @@ async def test_back_denies_the_question_of_what_it_leaves_and_says_so(tmp_path: 
         assert await here.store.read(violations()) == []
 
 
+async def test_retry_denies_the_open_question_and_says_so(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db") as here:
+        chat = here.world.dm(alice := here.world.person("alice"))
+        await chat.say(alice, "!approve it")
+        await chat.hears("Reply /approve or /deny.")
+        await chat.say(alice, "/retry")
+        told = await chat.hears("Answering again: “!approve it”.")
+        assert told.text.endswith("The open question there was denied.")
+        await chat.hears("Reply /approve or /deny.", times=2)
+        await here.settled()
+        assert await here.store.read(violations()) == []
+
+
 async def test_a_place_that_detaches_leaves_the_question_to_the_others(tmp_path: Path) -> None:
     async with running(tmp_path / "p.db") as here:
         alice = here.world.person("alice")

@@ -304,6 +304,23 @@ async def test_where_there_are_no_files_it_is_said_where_they_are(tmp_path: Path
         assert "palaver file " in message.text
 
 
+async def test_what_another_gateway_fetched_is_not_remembered_for_ever(tmp_path: Path, stingy: Stingy) -> None:
+    clock, shelf = MovableClock(), BlobStore(tmp_path / "files")
+    stingy.connects.set()
+    async with running(tmp_path / "p.db", stingy.world, adapters=[stingy], shelf=shelf, clock=clock) as here:
+        alice, chat = place(here)
+        failing = here.engine._ctx.download_failing_since  # pyright: ignore[reportPrivateUsage]
+        failing[99] = clock.now()
+        clock.later(minutes=21)
+        await chat.say(alice, "look", files=(CAT,))
+        await until(lambda: stingy.tries > 1)
+        assert 99 not in failing
+        assert len(failing) == 1
+        stingy.gives.set()
+        await chat.hears("look")
+        assert failing == {}
+
+
 async def test_what_nobody_has_is_removed_and_what_somebody_has_stays(tmp_path: Path) -> None:
     shelf = BlobStore(tmp_path / "files")
     async with running(tmp_path / "p.db", agent=Scripted(_says_so), shelf=shelf) as here:

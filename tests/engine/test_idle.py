@@ -3,13 +3,19 @@
 # pyright: reportPrivateUsage=false
 import asyncio
 import gc
+from collections.abc import Collection
+from datetime import timedelta
 from pathlib import Path
+
+import pytest
 
 from palaver.agents.echo import EchoAgent
 from palaver.db.sqlite import SqliteDatabase
+from palaver.db.transaction import Transaction
 from palaver.engine.turns.running import RunningTurn
 from palaver.protocols.adapter import Limits
 from palaver.protocols.hooks import GatewayEvent
+from palaver.store.status import problems
 from tests.engine.gateway import Bench, running, until
 
 
@@ -26,6 +32,20 @@ def kept(here: Bench) -> dict[str, int]:
         "owed": len(engine._ctx.budget._waiting),
         "telling": len(engine._ctx.hooks._tasks),
     }
+
+
+async def test_levels_that_nobody_reads_are_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, find, beats = list[int](), problems.failing_profiles, list[int]()
+
+    def beat() -> Transaction[Collection[str]]:
+        beats.append(1)
+        return find()
+
+    monkeypatch.setattr(problems, "failing_profiles", beat)  # asked for at the end of each heartbeat
+    monkeypatch.setattr("palaver.store.queue.inbox.count_waiting", lambda: asked.append(1))
+    async with running(tmp_path / "p.db", lease=timedelta(milliseconds=60)):
+        await until(lambda: len(beats) > 0)
+    assert asked == []
 
 
 def listeners(here: Bench) -> int:

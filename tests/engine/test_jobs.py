@@ -407,7 +407,10 @@ async def test_a_job_that_cannot_be_read_holds_up_no_other(tmp_path: Path) -> No
         await talk.ask("/jobs add every 1h sound")
         await talk.here.store.transact(_break_first())
         await talk.later(hours=1, minutes=1)
-        assert talk.texts()[2:] == ["You said: sound"]
+        paused, answer = sorted(talk.texts()[2:])
+        assert paused.startswith("I paused the job “broken” because it could not start. `palaver doctor` and the log")
+        assert paused.endswith("Once that is fixed, /jobs resume 1 lets it run again.")
+        assert answer == "You said: sound"
         assert await talk.here.rows("SELECT paused IS NOT NULL FROM schedules ORDER BY no") == [(1,), (0,)]
 
 
@@ -578,9 +581,14 @@ async def test_why_a_script_does_not_run_names_neither_others_nor_their_folder(t
     with pytest.raises(BadArgument) as gone:
         await scripts.run("gone.sh", 1, None)
     assert str(gone.value) == "There is no script called 'gone.sh'."
+    async with talking(tmp_path, scripts=scripts) as talk:
+        group = talk.here.world.group("Group", talk.alice)
+        await group.say(talk.alice, "/jobs add 1h x --script gone.sh")
+        told = await group.hears("There is no script called 'gone.sh'. Use an executable file in the folder")
+        assert "payroll" not in told.text
     (tmp_path / "scripts" / "payroll.sh").unlink()
     with pytest.raises(BadArgument) as none:
-        scripts.find("gone.sh")
+        scripts.find("gone.sh", names_others=True)
     assert str(tmp_path) not in str(none.value)
 
 

@@ -128,6 +128,23 @@ async def test_an_undo_takes_back_what_the_turn_noted_and_forgot(store_url: str)
         assert await two.ask(one, alice, "hello") == "I remember nothing."
 
 
+async def test_notes_of_two_people_who_became_one_exceed_the_limits_and_can_be_put_into_fewer(store_url: str) -> None:
+    async with between(store_url, agent=Diary(), memory_notes=2, memory_characters=30, toolsets=tools) as two:
+        one, alice, other, bob = people(two)
+        for chat, person, text in ((one, alice, "likes tea"), (one, alice, "likes cake"), (other, bob, "eats no nuts")):
+            await two.ask(chat, person, f"remember {text}")
+        await linked(two, one, alice, other, bob)
+        assert "The memory is full: 3 of 2 notes, 31 of 30 characters." in await two.ask(one, alice, "remember a")
+        assert "The memory is full" in await two.ask(one, alice, "/memory edit 1 likes tea and cake")
+        assert "is now" in await two.ask(one, alice, "/memory edit 3 no nuts")
+        assert await two.ask(one, alice, "remember #1 tea") == "Kept as note 4 about this person."
+        assert "The memory is full: 3 of 2 notes" in await two.ask(one, alice, "remember a")
+        await two.ask(one, alice, "forget 2")
+        assert "is now" in await two.ask(one, alice, "/memory edit 4 likes tea and cake")
+        listed = await two.ask(one, alice, "/memory")
+        assert all(each in listed for each in ("likes tea and cake", "no nuts"))
+
+
 async def test_a_full_memory_refuses_and_says_what_to_do(store_url: str) -> None:
     async with between(store_url, agent=Diary(), memory_notes=2, memory_characters=30, toolsets=tools) as two:
         one, alice, *_ = people(two)

@@ -4,6 +4,7 @@ No Docker engine is there: a server on this machine speaks its documented wire f
 """
 
 import asyncio
+import os
 import socket
 import subprocess
 import sys
@@ -136,6 +137,23 @@ def test_a_container_that_ends_without_reading_its_input_says_how_it_ended() -> 
     client.stdout.close()
     with suppress(BrokenPipeError):
         client.stdin.close()
+
+
+def test_input_that_cannot_be_read_ends_and_says_why(tmp_path: Path) -> None:
+    ours, theirs = socket.socketpair()
+    code = f"copy_streams(socket.socket(fileno={ours.fileno()}), is_raw=True, takes_input=True)"
+    program = f"import socket; from palaver.processes.backends.docker_client import copy_streams; {code}"
+    unread = os.open(tmp_path / "unread", os.O_WRONLY | os.O_CREAT)
+    client = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=unread, stderr=subprocess.PIPE, pass_fds=[ours.fileno()], text=True
+    )
+    os.close(unread)
+    ours.close()
+    with theirs:
+        theirs.settimeout(60)
+        assert theirs.recv(1) == b""
+    assert client.communicate()[1] == "Docker: the input ends early: Bad file descriptor\n"
+    assert client.returncode == 0
 
 
 async def test_without_an_engine_or_an_image_nothing_runs(tmp_path: Path) -> None:

@@ -59,14 +59,22 @@ async def test_a_text_that_is_cut_by_two_reads_is_found(tmp_path: Path) -> None:
         await shop.starts("while read line; do printf %s $line; done", watch="needle")
         for part in ("nee", "dle;nee"):
             await shop.does("submit", process="p1", data=part)
-        await shop.chat.hears("has written what you watch for:\n```\nneedle;nee")
+        await shop.chat.hears("has written what you watch for:\n```\nneedle\n```")
         # The second one had begun when the first one was reported.
         shop.clock.later(seconds=31)
         await shop.does("submit", process="p1", data="dle!")
-        await shop.chat.hears("has written what you watch for:\n```\nneedle;needle!")
+        await shop.chat.hears("has written what you watch for:\n```\nneedle\n```", times=2)
 
 
-@pytest.mark.parametrize("parts", [[f"ghp_{36 * '7'}-{470 * 'y'}-needle"], ["ghp_7777", f"{32 * '7'}-needle"]])
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [f"ghp_{36 * '7'}-{470 * 'y'}-needle"],
+        ["ghp_7777", f"{32 * '7'}-needle"],
+        ["the needle ghp_7777", 32 * "7"],
+        ["the ghp_777needle", 33 * "7"],
+    ],
+)
 async def test_a_notice_has_no_half_of_a_secret(tmp_path: Path, parts: list[str]) -> None:
     async with workshop(tmp_path / "p.db", tmp_path) as shop:
         await shop.starts("while read line; do printf %s $line; done", watch="needle")
@@ -76,6 +84,16 @@ async def test_a_notice_has_no_half_of_a_secret(tmp_path: Path, parts: list[str]
         told = await shop.chat.hears("has written what you watch for")
         assert "needle" in told.text
         assert "777" not in told.text
+
+
+async def test_a_line_that_goes_on_is_shown_up_to_the_match(tmp_path: Path) -> None:
+    async with workshop(tmp_path / "p.db", tmp_path) as shop:
+        await shop.starts('while read line; do printf %s "$line"; done', watch="[y/N]", notify=False)
+        await shop.does("submit", process="p1", data="Overwrite? [y/N] ghp_77")
+        await shop.chat.hears("has written what you watch for:\n```\nOverwrite? [y/N]\n```")
+        await shop.does("submit", process="p1", data=" Really? [y/N] at the end")
+        await shop.does("close", process="p1")
+        await shop.chat.hears("Really? [y/N] at the end\n```")
 
 
 async def test_a_process_that_matches_without_end_is_no_longer_reported(tmp_path: Path) -> None:
@@ -121,6 +139,22 @@ async def test_a_running_process_is_checked_at_an_interval(store_url: str, tmp_p
         await shop.chat.hears("still runs after 11 min")
         await shop.here.settled()
         assert len(await notices(shop, "check")) == 2
+
+
+async def test_a_check_has_no_half_of_a_secret(tmp_path: Path) -> None:
+    async with workshop(tmp_path / "p.db", tmp_path) as shop:
+        command = "printf ghp_; read line; printf 777; read line; printf ' Continue? [y/N] ghp_777'; cat"
+        process = await shop.starts(command, check_every=60)
+        await shop.writes(process, b"ghp_")
+        shop.clock.later(minutes=1)
+        await shop.manager.write(process, b"\n")
+        told = await shop.chat.hears("still runs after 1 min")
+        assert told.text.endswith("It has written no whole word yet.")
+        await shop.writes(process, b"ghp_777")
+        shop.clock.later(minutes=1)
+        await shop.manager.write(process, b"\n")
+        told = await shop.chat.hears("still runs after 2 min")
+        assert told.text.endswith("```\nghp_777 Continue? [y/N]\n```")
 
 
 async def test_a_notice_waits_for_the_answer_that_runs_and_withdraws_no_question(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ from palaver.processes.backends.docker import DockerBackend
 from palaver.processes.directory import ProcessDirectory, is_running
 from palaver.processes.launcher import Launch, StartFailed, reap, start
 from palaver.processes.supervisor.process_table import start_time, stat_fields
+from palaver.processes.watcher import Watcher
+from palaver.store import processes
 from palaver.store.opening import open_store
 from palaver.store.records import source_of
 from palaver.store.status.invariants import violations
@@ -164,6 +166,37 @@ async def test_each_gateway_looks_after_its_own_processes(store_url: str, tmp_pa
         # The other one can ask for its end, and reads where the output is.
         assert await other.manager.kill([process], by="test") == 1
         await one.ended(process)
+
+
+async def test_a_process_that_does_not_answer_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed, both = set[str](), asyncio.Event()
+
+    async def kill(watcher: Watcher) -> bool:
+        killed.add(watcher.process.name)
+        if len(killed) > 1:
+            both.set()
+        await both.wait()
+        return True
+
+    async with workshop(tmp_path / "p.db", tmp_path) as shop:
+        found = [await shop.starts("sleep 600") for _ in range(2)]
+        with monkeypatch.context() as patched:
+            patched.setattr(Watcher, "kill", kill)
+            numbers = [process.number for process in found]
+            await shop.here.store.transact(processes.ask_stop(numbers, shop.clock.now(), by="test"))
+            await asyncio.wait_for(both.wait(), 60)
+
+
+async def test_a_supervisor_that_cannot_be_reached_takes_no_input_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("palaver.processes.watcher._CONNECT_SECONDS", 0.05)
+    async with workshop(tmp_path / "p.db", tmp_path) as shop:
+        process = await shop.starts("sleep 600")
+        watcher = Watcher(process, ProcessDirectory(tmp_path / "elsewhere"), shop.here.store, shop.clock)
+        assert not await asyncio.wait_for(watcher.order(b"w", b"hello"), 60)
 
 
 async def test_a_gateway_takes_over_from_a_dead_one_with_the_same_directory(store_url: str, tmp_path: Path) -> None:

@@ -3,11 +3,14 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from palaver.agents.echo import EchoAgent
+from palaver.engine.options import Agents
 from palaver.model.process import ProcessState
 from palaver.model.transcript import ToolCall
 from palaver.protocols.agent import Event, Final, Request
@@ -123,6 +126,14 @@ async def test_wait_is_clamped_and_says_so(tmp_path: Path) -> None:
         await shop.starts("sleep 60")
         told = await shop.does("wait", process="p1", timeout=3600)
         assert told.startswith("The wait ended after 0 seconds (at most 0 seconds at a time). The process goes on.")
+
+
+async def test_no_call_waits_until_the_limit_of_tools_also_after_a_reload(tmp_path: Path) -> None:
+    async with workshop(tmp_path / "p.db", tmp_path) as shop:
+        engine = shop.here.engine
+        engine.reload(replace(engine.options, tool_limit=timedelta(seconds=2)), Agents(EchoAgent()))
+        told = await shop.runs("sleep 60", timeout=3600)
+        assert told.startswith("It still runs after 1 s (at most 2 seconds at a time), and goes on in the background")
 
 
 async def test_wait_ends_early_when_the_person_writes(store_url: str, tmp_path: Path) -> None:

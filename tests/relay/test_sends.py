@@ -7,6 +7,7 @@ from typing import TypeVar, cast
 import pytest
 
 from palaver.db.transaction import Transaction
+from palaver.engine.delivery.sender import EndedSends
 from palaver.model.turn import Delivery, Outbound
 from palaver.testkit.platform import BOT
 from tests.engine.gateway import until
@@ -36,4 +37,18 @@ async def test_a_send_that_ends_before_anybody_waits_for_it_is_answered_at_once(
         assert link
         async with asyncio.timeout(10):
             await link.send(Outbound(platform="fake", account=BOT, chat_id=chat.id, text="hello"), "k1")
+        assert [message.text for message in chat.shown] == ["hello"]
+
+
+async def test_a_send_that_another_worker_ends_is_answered_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+
+    def notify(_: EndedSends, number: int) -> None:
+        """Only the worker that sends a message is told."""
+
+    monkeypatch.setattr(EndedSends, "notify", notify)
+    async with connector(tmp_path) as there:
+        chat = there.world.dm(there.world.person("alice"))
+        link = there.here.engine.relay.link("acme", "fake", BOT)
+        assert link
+        await link.send(Outbound(platform="fake", account=BOT, chat_id=chat.id, text="hello"), "k1")
         assert [message.text for message in chat.shown] == ["hello"]

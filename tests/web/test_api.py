@@ -288,6 +288,27 @@ async def test_scopes_are_kept(window: Opened) -> None:
         assert (refused.status_code, "no grant" in refused.json()["detail"]) == (403, True)
 
 
+async def test_what_is_not_found_is_said_with_the_request_that_lists_it(owner: httpx.AsyncClient) -> None:
+    for path, listing in (
+        ("/sessions/00000000", "/sessions"),
+        ("/jobs/99", "/jobs"),
+        ("/processes/p99", "/processes"),
+        ("/people/telegram:99", "/people"),
+    ):
+        told = (await owner.get(path)).json()
+        assert (told["status"], told["list"]) == (404, f"GET /api/v1{listing}"), told
+        assert (await owner.get(listing)).status_code == 200
+    for told, listing in (
+        (await owner.delete("/grants/99"), "/grants"),
+        (await owner.delete("/memory/99"), "/memory"),
+        (await owner.post("/turns/turn:99/stop"), "/turns"),
+        (await owner.post("/pairing/deny", json={"who": "telegram:9"}), "/pairing"),
+    ):
+        assert (told.status_code, told.json()["list"]) == (404, f"GET /api/v1{listing}"), told.text
+        assert (await owner.get(listing)).status_code == 200
+    assert "list" not in (await owner.get("/messages/in:99")).json()
+
+
 async def test_what_is_wrong_is_said_with_what_would_be_right(owner: httpx.AsyncClient) -> None:
     wrong = await owner.post("/messages", json={"text": "hello", "conversaton": "plans"})
     told = wrong.json()

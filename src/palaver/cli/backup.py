@@ -59,8 +59,8 @@ def backup(
     parts = added_parts(ConfigFile(folder=Path(), environ=os.environ, store=store))
     with progress("files backed up") as show:
         if output is not None:
+            refuse_existing(Path(output), EXAMPLES["backup"], force=force)
             path = Path(output).absolute()
-            refuse_existing(path, EXAMPLES["backup"], force=force)
             manifest = backups.make_single(path, parts, now, progress=show)
         else:
             made, manifest = backups.make(parts, now, keep=config.backup.keep, progress=show)

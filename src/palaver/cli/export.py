@@ -15,6 +15,7 @@ from palaver.cli.output import pick, print_note, print_result, progress, progres
 from palaver.cli.shared_options import (
     EXAMPLES,
     OPERATOR,
+    STANDARD_STREAM,
     Force,
     Json,
     Output,
@@ -214,11 +215,8 @@ def open_output(
         part.unlink(missing_ok=True)
 
 
-_STANDARD = "-"
-
-
 def refuse_existing(file: Path, example: str, *, force: bool = False, allowed: str = "a new name, or --force") -> None:
-    if file.name == _STANDARD:
+    if str(file) == STANDARD_STREAM:
         raise BadArgument("This cannot go to", found="standard output", allowed="the name of a file", example=example)
     if file.exists() and not file.is_file():  # to replace a device would harm the system
         raise BadArgument("This is no regular file:", found=str(file), allowed="a new name", example=example)
@@ -265,14 +263,14 @@ _LONGEST_HEADER = 1000
 
 def _check_archive(file: str) -> None:
     """Refuse a file that is no archive before creating a store."""
-    if file != "-":
+    if file != STANDARD_STREAM:
         with _lines(file) as lines:
             check_header(lines.readline(_LONGEST_HEADER))
 
 
 @contextmanager
 def _lines(file: str) -> Generator[IO[bytes]]:
-    if file == "-":
+    if file == STANDARD_STREAM:
         yield sys.stdin.buffer
         return
     try:

@@ -8,14 +8,13 @@ import typer
 
 from palaver.cli.export import blob_store, open_output
 from palaver.cli.output import pick, print_note, print_result
-from palaver.cli.shared_options import OPERATOR, Force, Json, StoreOption, ask
+from palaver.cli.shared_options import OPERATOR, STANDARD_STREAM, Force, Json, StoreOption, ask
 from palaver.model.attachment import format_size
 from palaver.model.errors import NotFound
 from palaver.store.conversations import attachments
 from palaver.store.conversations.blob_store import BlobStore
 
 EXAMPLES = {"file": "palaver file 9f86d081884c7d65 -o report.md"}
-_STANDARD_OUTPUT = "-"
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -31,9 +30,9 @@ def file(name: Id, *, output: Output = "", force: Force = False, store: StoreOpt
     where = f"at {place}" if place else "not on this machine"
     if output:
         asyncio.run(_copy(name, blobs, found.sha256 or "", output, force=force))
-        where = "on standard output" if output == _STANDARD_OUTPUT else f"in {output}"
+        where = "on standard output" if output == STANDARD_STREAM else f"in {output}"
     described = f"{found.name.plain()}, {found.media_type}, {format_size(found.size)}: {where}"
-    if output == _STANDARD_OUTPUT:
+    if output == STANDARD_STREAM:
         print_note(described)
         return
     fields = pick(found, "id media_type size sha256") | {"name": found.name.stored()}
@@ -44,6 +43,6 @@ async def _copy(name: str, blobs: BlobStore, sha256: str, output: str, *, force:
     async with blobs.reading(sha256) as place:
         if place is None:
             raise NotFound("file on this machine", name)
-        to = "" if output == _STANDARD_OUTPUT else output
+        to = "" if output == STANDARD_STREAM else output
         with place.open("rb") as content, open_output(to, force=force, example=EXAMPLES["file"]) as target:
             shutil.copyfileobj(content, target)

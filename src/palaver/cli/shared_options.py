@@ -81,9 +81,13 @@ def terminal_source(chat: str, url: str, rules: tuple[ProfileRule, ...] = (), pr
     return replace(source, chat_id=f"{profile}/{chat}", profile=profile)
 
 
+STANDARD_STREAM = "-"
+"""Names standard input or output in place of a file."""
+
+
 def _output(name: str) -> str:
     """Take `-` for standard output, as `palaver sessions import -` takes it for standard input."""
-    return "" if name == "-" else name
+    return "" if name == STANDARD_STREAM else name
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -76,7 +76,7 @@ def retry(store: Store, invocation: Invocation, context: CommandContext) -> Stat
     again = yield from store.branches.retry(context.received, context.principal, context.now, seq=seq, text=text)
     if not again:
         return f"There is no message to answer again here.{left}"
-    return f"Answering again: {in_quotes(again[0])}. /back returns to the previous answer."
+    return f"Answering again: {in_quotes(again[0])}. /back returns to the previous answer.{left}"
 
 
 def _turns(undone: Undone) -> int:

@@ -104,8 +104,12 @@ class Attachments:
         source, now = received.inbound.source, self.ctx.clock.now()
         if isinstance(error, PlatformDown) and account_text(source.platform, source.account) in self.ctx.connecting:
             return True
-        since = self.ctx.download_failing_since.setdefault(received.number, now)
-        return now - since < self.ctx.options.fetch_patience
+        failing, patience = self.ctx.download_failing_since, self.ctx.options.fetch_patience
+        since = failing.setdefault(received.number, now)
+        # Nobody tells us when another gateway has fetched them. What we still try is never that old.
+        for number in [each for each, begun in failing.items() if now - begun > 2 * patience]:
+            del failing[number]
+        return now - since < patience
 
     async def _store(self, file: Attachment, chunks: AsyncIterator[bytes]) -> Attachment:
         limit = self.ctx.options.file_size

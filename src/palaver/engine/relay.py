@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from palaver.engine.context import EngineContext
 from palaver.engine.intake.receiver import Intake
-from palaver.engine.retry import retry_until_stored
+from palaver.engine.retry import retry_until_stored, wait_any
 from palaver.model.attachment import Attachment
 from palaver.model.key import choose_tenant
 from palaver.model.source import Source
@@ -38,6 +38,8 @@ CAPABILITIES = {
 """What a gateway can use through the relay, by its name on the wire."""
 STILL_DUE_SECONDS = 5.0
 """When a gateway asks again for a send that the connector is still trying."""
+_LOOK_SECONDS = 1.0
+"""How often to look whether another worker has ended a send."""
 _FROM_BOTS = "it is from a bot, and trust marks are not relayed"
 
 
@@ -134,7 +136,8 @@ class RelayLink:
             async with asyncio.timeout(ctx.options.send_limit.total_seconds() / 2):
                 # Read it again: it may have ended before we waited for that.
                 while (delivery := await store.read(find) or delivery).state in {OutboxState.DUE, OutboxState.CLAIMED}:
-                    await ended.wait()
+                    # Of a send by another worker that serves the account, nobody tells us.
+                    await wait_any(ended, timeout=_LOOK_SECONDS)
                     ended.clear()
         is_gone = await store.read(store.relayed.is_gone(delivery.number))
         return _receipt_of(delivery, is_gone=is_gone)

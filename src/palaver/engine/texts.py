@@ -167,6 +167,13 @@ def job_over_limit(name: str, reached: QuotaReached) -> str:
     return f"The job “{as_said(name)}” did not run because of {_MEASURES[reached.measure]}."
 
 
+def job_paused(name: str, number: int) -> str:
+    return (
+        f"I paused the job “{as_said(name)}” because it could not start. `palaver doctor` and the log on the gateway's "
+        f"machine say why. Once that is fixed, /jobs resume {number} lets it run again."
+    )
+
+
 NEEDS_ADMIN = "needs the admin role"
 CHAT_GONE = "the chat is gone or the bot was removed from it"
 UNKNOWN_TARGET = "this gateway no longer has the platform"

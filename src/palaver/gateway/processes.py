@@ -20,8 +20,6 @@ from palaver.store.processes import Keeper
 from palaver.store.store import Store
 from palaver.tools.terminal import TerminalTools
 
-_SHARE_OF_TOOL_LIMIT = 0.9
-"""A call that reaches the limit for tools would be stopped, with an unknown effect."""
 _MEGABYTE = 1 << 20
 
 
@@ -46,7 +44,7 @@ async def make_process_manager(config: Config, store: Store, clock: Clock, worke
 
 
 def make_terminal_tools(config: Config, processes: ProcessManager) -> TerminalTools | None:
-    terminal, longest = config.tools.terminal, config.limits.tool_limit * _SHARE_OF_TOOL_LIMIT
+    terminal = config.tools.terminal
     backend = _make_backend(terminal, config.data_dir)
     if backend is None:
         return None
@@ -56,8 +54,8 @@ def make_terminal_tools(config: Config, processes: ProcessManager) -> TerminalTo
         manager=processes,
         backend=backend,
         policy=terminal.policy(),
-        wait_limit=min(terminal.wait_limit, longest),
-        timeout=min(terminal.timeout, longest),
+        wait_limit=terminal.wait_limit,
+        timeout=terminal.timeout,
     )
 
 

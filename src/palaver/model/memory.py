@@ -91,13 +91,18 @@ def clean_note(text: str) -> str:
     return note
 
 
-def check_room(notes: Sequence[Note], text: str, limits: MemoryLimits) -> None:
-    """Raise BadArgument if a note does not fit beside the others."""
-    used = sum(len(note.text) for note in notes)
-    if len(notes) < limits.notes and used + len(text) <= limits.characters:
+def check_room(notes: Sequence[Note], text: str, limits: MemoryLimits, *, replaces: int | None = None) -> None:
+    """Raise BadArgument if a note does not fit beside the others.
+
+    The notes of two people who became one can exceed the limits. None is lost, and one can still be made shorter.
+    """
+    others = [note for note in notes if note.number != replaces]
+    used, replaced = sum(len(note.text) for note in others), sum(len(note.text) for note in notes if note not in others)
+    has_room = len(others) < max(limits.notes, len(notes))
+    if has_room and used + len(text) <= max(limits.characters, used + replaced):
         return
     raise BadArgument(
-        f"The memory is full: {len(notes)} of {limits.notes} notes, {used} of {limits.characters} characters.",
+        f"The memory is full: {len(others)} of {limits.notes} notes, {used} of {limits.characters} characters.",
         found=text,
         allowed="",
         example="",

@@ -76,17 +76,18 @@ class ProcessManager:
 
     async def look_after(self) -> None:
         reap()
-        now = self.clock.now()
+        now, asked = self.clock.now(), list[Coroutine[Any, Any, None]]()
         for process in await self.store.transact(processes.hold(self.keeper, now)):
             if process.id in self._starting:
                 continue
             watcher = self.watchers.get(process.number)
             if watcher is not None:
-                await watcher.obey(process)
+                asked.append(watcher.obey(process))
             elif process.ended is None:
                 self._watch(process)
             else:
-                await Watcher(process, self.directory(process), self.store, self.clock).report_exit()
+                asked.append(Watcher(process, self.directory(process), self.store, self.clock).report_exit())
+        await asyncio.gather(*asked)
         if self._cleaned_at is None or now - self._cleaned_at >= CLEAN_UP_EVERY:
             self._cleaned_at = now
             await self.clean_up(now)

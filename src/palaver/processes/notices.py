@@ -14,6 +14,7 @@ _SUMMARY_CHARACTERS = 200
 _LINE_CHARACTERS = 500
 """How much of the line around a match is shown on each side."""
 _TAIL_BYTES = 16_384
+_NO_OUTPUT = " It has written nothing."
 _HEAD = "background process"
 """Every notice begins with this."""
 
@@ -22,7 +23,7 @@ def exit_notice(process: Process, tail: bytes) -> Notice:
     since = process.exited or process.ended
     took = f" after {duration_text(since - process.started)}" if since else ""
     happened = f"has ended{took}: {process.outcome}."
-    text = f"{_HEAD} {process.name} ({process.line}) {happened}{_output(tail)}"
+    text = f"{_HEAD} {process.name} ({process.line}) {happened}{_output(tail) or _NO_OUTPUT}"
     return Notice(name="exit", text=text, summary=_summary(process, happened))
 
 
@@ -44,8 +45,14 @@ def _around(line: str, watched: str) -> str:
 def check_notice(process: Process, tail: bytes, now: datetime) -> Notice:
     happened = f"still runs after {duration_text(now - process.started)}."
     at = int(process.check_at.timestamp()) if process.check_at else 0
-    text = f"{_HEAD} {process.name} ({process.line}) {happened}{_output(tail)}"
+    output = _output(_whole_words(tail)) or (" It has written no whole word yet." if tail.strip() else _NO_OUTPUT)
+    text = f"{_HEAD} {process.name} ({process.line}) {happened}{output}"
     return Notice(name=f"check:{at}", text=text, summary=_summary(process, happened))
+
+
+def _whole_words(output: bytes) -> bytes:
+    """Leave out the last word of output that goes on: it can be half a secret."""
+    return output[: max(output.rfind(b" "), output.rfind(b"\n")) + 1]
 
 
 def _summary(process: Process, happened: str) -> str:
@@ -54,4 +61,4 @@ def _summary(process: Process, happened: str) -> str:
 
 def _output(tail: bytes) -> str:
     text = last_lines(readable(tail[-_TAIL_BYTES:]).strip(), _OUTPUT_CHARACTERS)
-    return f" Its last output:\n{as_code_block(text)}" if text else " It has written nothing."
+    return f" Its last output:\n{as_code_block(text)}" if text else ""

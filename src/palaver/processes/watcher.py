@@ -70,9 +70,11 @@ class Watcher:
         self._changed = asyncio.Event()
 
     async def order(self, letter: bytes, payload: bytes = b"") -> bool:
-        """Give the supervisor an order. Return whether it was accepted."""
-        while self.link is None and self.process.ended is None:
-            await self.change()
+        """Give the supervisor an order, once it can be reached. Return whether it was accepted."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                while self.link is None and self.process.ended is None:
+                    await self.change()
         return self.link is not None and await self.link.order(letter, payload)
 
     async def kill(self, grace: float = GRACE_SECONDS) -> bool:
@@ -140,7 +142,7 @@ class Watcher:
         if last and now - last < WATCH_INTERVAL and not is_over:
             return
         start, end = process.watched_to, self.directory.size()
-        found = await asyncio.to_thread(_search, self.directory, process.watch.encode(), start, end)
+        found = await asyncio.to_thread(_search, self.directory, process.watch.encode(), start, end, is_over=is_over)
         # Keep as much as can be the beginning of a match.
         searched = max(start, end - len(process.watch.encode()) + 1)
         if found is None:
@@ -183,7 +185,9 @@ class Watcher:
         return min(seconds, default=None)
 
 
-def _search(directory: ProcessDirectory, text: bytes, start: int, end: int) -> tuple[int, bytes, int, int] | None:
+def _search(
+    directory: ProcessDirectory, text: bytes, start: int, end: int, *, is_over: bool
+) -> tuple[int, bytes, int, int] | None:
     """Return offset and line of the first match, how many there are in all, and the end of the last one, if any."""
     first: int | None = None
     count, before, last = 0, b"", start
@@ -197,11 +201,17 @@ def _search(directory: ProcessDirectory, text: bytes, start: int, end: int) -> t
                 first = base + found if first is None else first
                 last = base + data.rfind(text) + len(text)
             before = data[-len(text) + 1 :] if len(text) > 1 else b""
-    return None if first is None else (first, _line_around(directory, first), count, last)
+    return None if first is None else (first, _line_around(directory, text, first, is_over=is_over), count, last)
 
 
-def _line_around(directory: ProcessDirectory, at: int) -> bytes:
+def _line_around(directory: ProcessDirectory, text: bytes, at: int, *, is_over: bool) -> bytes:
+    """Return the line of a match. If it goes on, leave out what can be half a secret: its word, and what follows."""
     pieces = directory.read(max(at - _LINE_BYTES, 0), at + _LINE_BYTES)
     data, place = b"".join(piece for _, piece in pieces), max(at - pieces[0][0], 0) if pieces else 0
     start, end = data.rfind(b"\n", 0, place) + 1, data.find(b"\n", place)
-    return data[start : end if end >= 0 else len(data)]
+    if end >= 0:
+        return data[start:end]
+    if is_over or len(data) - place >= _LINE_BYTES:
+        return data[start:]
+    before, space, _ = data[start:place].rpartition(b" ")
+    return before + space + text

@@ -1,7 +1,7 @@
 """The tool protocol: what an agent can do in one turn, on behalf of the person it answers."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
 from zoneinfo import ZoneInfo
 
@@ -134,6 +134,11 @@ class ToolServices(Protocol):
     @property
     def memory_limits(self) -> MemoryLimits:
         """How many notes one person or one chat can have."""
+        ...
+
+    @property
+    def tool_limit(self) -> timedelta:
+        """A call that takes longer is stopped."""
         ...
 
     async def schedule(self, request: JobRequest) -> Job:

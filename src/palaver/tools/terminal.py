@@ -33,6 +33,8 @@ _POLL_CHARACTERS = 4_000
 _PAGE_BYTES = 20_000
 _ANSWER_SECONDS, _ANSWER_TRIES = 0.05, 10
 """How often to look for what a program says to its input."""
+_SHARE_OF_TOOL_LIMIT = 0.9
+"""A call that reaches the limit for tools would be stopped, with an unknown effect."""
 _MAX_WATCH_LENGTH = 200
 _SECONDS = {"type": "integer", "minimum": 1}
 
@@ -179,7 +181,8 @@ class TerminalTools:
         """Return how long to wait, and words for a limit that was reached."""
         asked = use.arguments.get("timeout")
         wanted = asked if isinstance(asked, int) and asked > 0 else default.total_seconds()
-        limit = self.wait_limit.total_seconds()
+        longest = use.context.services.tool_limit * _SHARE_OF_TOOL_LIMIT
+        limit = min(self.wait_limit, longest).total_seconds()
         return float(min(wanted, limit)), f" (at most {limit:.0f} seconds at a time)" if wanted > limit else ""
 
     async def _output(self, process: Process, characters: int = _SHOWN_CHARACTERS) -> str:

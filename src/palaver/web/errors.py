@@ -19,6 +19,7 @@ from palaver.model.errors import (
     SessionBusy,
     StoreUnavailable,
 )
+from palaver.web.address import API_ROOT
 from palaver.web.bodies import BodyTooSlow, ServerBusy
 from palaver.web.limits import TooManyRequests
 
@@ -41,6 +42,17 @@ _STATUS: Mapping[type[PalaverError], int] = {
     StoreUnavailable: 503,
     ServerBusy: 503,
 }
+_LISTS = {
+    "grant": "grants",
+    "job": "jobs",
+    "note": "memory",
+    "open turn": "turns",
+    "person": "people",
+    "process": "processes",
+    "session": "sessions",
+    "stranger": "pairing",
+}
+"""The endpoint that lists what there is, where something is not found."""
 _BUSY_SECONDS = 5
 _OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 
@@ -77,6 +89,8 @@ def error_response(path: str, error: Exception) -> Response:
     facts, headers, code = {}, _headers_of(error), error_code(error)
     if isinstance(error, InvalidInput):
         facts = {"found": error.found[:200], "allowed": error.allowed, "example": error.example}
+    elif isinstance(error, NotFound) and error.what in _LISTS:
+        facts = {"list": f"GET {API_ROOT}/{_LISTS[error.what]}"}
     return text_response(path, status_of(error), error_text(error), headers=headers, facts=facts, code=code)
 
 

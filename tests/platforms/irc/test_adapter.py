@@ -20,6 +20,7 @@ from palaver.protocols import (
     PlatformRefused,
     SendRefused,
     SendUnclear,
+    TargetAway,
     TargetGone,
 )
 from palaver.testkit.driver import retry_until_connected
@@ -165,6 +166,72 @@ async def test_a_channel_that_the_bot_was_removed_from_or_could_not_join_is_join
             await recorder.has(1)
     assert joined == ["#Dev"] * 3
     assert pauses == [0.01, 0.02]
+
+
+@pytest.mark.parametrize("removal", ["op!a@b KICK #DEV helper :out", "helper!a@b PART #dev :SAPART"])
+async def test_messages_wait_until_a_channel_that_the_bot_was_removed_from_is_joined_again(
+    monkeypatch: pytest.MonkeyPatch, removal: str
+) -> None:
+    pauses, joined, said = list[float](), list[str](), list[str]()
+
+    def pause(attempt: int, *, first: float, longest: float) -> float:
+        pauses.append(backoff(attempt, first=first, longest=longest))
+        return 0.3
+
+    async def more(words: list[str], writer: asyncio.StreamWriter) -> None:
+        match words:
+            case ["JOIN", name]:
+                joined.append(name)
+                writer.write(f":helper!a@b JOIN :{name}\r\n".encode())
+            case ["PRIVMSG", _, "out"]:
+                writer.write(f":{removal}\r\n:s 404 helper #dev :no\r\n".encode())
+            case ["PRIVMSG", _, text]:
+                said.append(text)
+            case _:
+                pass
+
+    monkeypatch.setattr("palaver.platforms.irc.connection.backoff", pause)
+    async with scripted(welcoming(more)) as port:
+        adapter = IrcAdapter(ACCOUNT, options_of(port, "helper", channels="#Dev"))
+
+        async def out() -> None:
+            for text in ("out", "hi"):  # The removal comes while one is being sent, and before the other.
+                with pytest.raises(TargetAway) as away:
+                    await adapter.send(Outbound(platform="irc", chat_id="#dev", text=text), idempotency_key="x")
+                assert 0 < away.value.after <= 0.3
+            await asyncio.sleep(away.value.after)
+            await until(lambda: len(joined) == len(pauses) + 1)
+            await adapter.send(TO, idempotency_key="x")
+
+        async with running(adapter, Recorder()):
+            await until(lambda: len(joined) == 1)
+            await retry_until_connected(lambda: adapter.send(TO, idempotency_key="x"))
+            await out()
+            await out()
+            monkeypatch.setattr("palaver.platforms.irc.connection._LONG_STAY_SECONDS", 0.0)
+            await out()
+    assert said == ["hi"] * 4
+    assert pauses == [10.0, 20.0, 10.0]
+
+
+async def test_a_channel_that_bans_the_bot_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("palaver.platforms.irc.connection._REJOIN_SECONDS", 0.01)
+    joined = list[str]()
+
+    async def more(words: list[str], writer: asyncio.StreamWriter) -> None:
+        if words[0] == "JOIN":
+            joined.append(words[1])
+            told = ":s 474 helper #dev :banned" if len(joined) > 1 else ":op!a@b KICK #dev helper :out"
+            writer.write(f"{told}\r\n".encode())
+        if words[0] == "PRIVMSG":
+            writer.write(b":s 404 helper #dev :no\r\n")
+
+    async with scripted(welcoming(more)) as port:
+        adapter = IrcAdapter(ACCOUNT, options_of(port, "helper", channels="#dev"))
+        async with running(adapter, Recorder()):
+            await until(lambda: len(joined) > 1)
+            with pytest.raises(TargetGone):
+                await adapter.send(TO, idempotency_key="x")
 
 
 async def test_nobody_makes_us_send_another_command() -> None:

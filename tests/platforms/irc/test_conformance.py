@@ -33,7 +33,9 @@ class TestAlone(_Conformance):
 
 class TestInAChannel(_Conformance):
     @pytest.fixture
-    async def fake(self, irc_port: int) -> AsyncGenerator[FakeServer]:
+    async def fake(self, irc_port: int, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[FakeServer]:
+        # A channel that it was removed from is gone once it cannot join it again.
+        monkeypatch.setattr("palaver.platforms.irc.connection._REJOIN_SECONDS", 0.01)
         async with person(irc_port, "alice") as alice:
             fake = FakeChannel(irc_port, alice)
             await alice.do(f"JOIN {fake.chat_id}")

@@ -16,7 +16,7 @@ from palaver.model.job import Job, JobRequest
 from palaver.model.platform import Platform
 from palaver.model.schedule import parse_schedule
 from palaver.model.session import ModelOverride, Principal, find_models, model_name
-from palaver.model.source import Source, identity_of
+from palaver.model.source import DM, Source, identity_of
 from palaver.model.target import Origin, Target, parse_targets
 from palaver.model.value import value
 from palaver.protocols.agent import Agent, Choosing
@@ -100,7 +100,7 @@ def check_job(request: JobRequest, maker: JobMaker, rules: JobRules) -> Statemen
     targets = parse_targets(request.to, rules.platforms)
     check_rights(targets, maker.role)
     if request.script or request.workdir:
-        _check_files(request, maker.role, rules)
+        _check_files(request, maker, rules)
     homes = yield from accounts.list_homes(maker.origin.profile, access_rules.load(rules.grants))
     reachable_places(targets, target_rules(maker.origin, homes, rules.accounts, request.title, maker.now))
     schedule = parse_schedule(request.when, maker.zone, maker.now)
@@ -137,8 +137,8 @@ def check_rights(targets: Sequence[Target], role: AccessRole | None) -> None:
         raise NotAllowed("A job that sends to another chat or to a file", AccessRole.ADMIN.text)
 
 
-def _check_files(request: JobRequest, role: AccessRole, rules: JobRules) -> None:
-    if role < AccessRole.ADMIN:
+def _check_files(request: JobRequest, maker: JobMaker, rules: JobRules) -> None:
+    if maker.role < AccessRole.ADMIN:
         raise NotAllowed("A job with a script or a working directory", AccessRole.ADMIN.text)
     if request.workdir and not Path(request.workdir).is_absolute():
         raise BadArgument(
@@ -156,7 +156,7 @@ def _check_files(request: JobRequest, role: AccessRole, rules: JobRules) -> None
                 fix="Set jobs.scripts in the configuration to the folder that has them.",
                 example="",
             )
-        rules.scripts.find(request.script)
+        rules.scripts.find(request.script, names_others=maker.origin.chat_kind == DM)
 
 
 def _model(name: str, offered: Sequence[ModelOverride]) -> ModelOverride:

@@ -9,6 +9,7 @@ from palaver.engine.delivery.outcomes import Reporting, notify_owner
 from palaver.model.job import FiredJob, Job
 from palaver.model.source import Source
 from palaver.model.turn import Inbound, outbound_to
+from palaver.store.jobs import jobs
 from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
 
@@ -38,6 +39,16 @@ def report_unreachable(
         job_cause(job.number, f"targets {now:%Y-%m-%dT%H}"),
     )
     yield from notify_job_owner(origin, notice, cause, reporting, now)
+
+
+@transaction
+def pause_and_report(number: int, reporting: Reporting, now: datetime) -> Statements[None]:
+    """Pause a job that cannot fire, and tell its owner."""
+    found = yield from jobs.set_aside(number, now)
+    if found is not None:
+        name, origin = found
+        cause = job_cause(number, f"paused {now:%Y-%m-%dT%H}")
+        yield from notify_job_owner(origin, texts.job_paused(name, number), cause, reporting, now)
 
 
 @transaction

@@ -13,7 +13,7 @@ from palaver.engine.delivery.targets import TargetRules, reachable_places
 from palaver.engine.intake.admission import CurrentRights
 from palaver.engine.intake.receiver import Intake
 from palaver.engine.jobs.creation import check_rights, target_rules
-from palaver.engine.jobs.notices import job_cause, notify_job_owner, report_unreachable
+from palaver.engine.jobs.notices import job_cause, notify_job_owner, pause_and_report, report_unreachable
 from palaver.engine.retry import log_error, retry_outage, wait_any
 from palaver.model.access import AccessRole
 from palaver.model.errors import InvalidInput, NotAllowed, PalaverError, StoreUnavailable
@@ -74,14 +74,13 @@ class Scheduler:
             raise
         except PalaverError as error:
             log_error(log, "a job cannot fire and was paused", error, {"action": "job.paused", "job": number})
-            await store.transact(store.jobs.set_aside(number, now))
+            await store.transact(pause_and_report(number, self._reporting(), now))
 
     async def _fire_job(self, job: Job, now: datetime) -> None:
         occurrence = await self._occurrence(job, now)
         if occurrence is None:
             return
-        step = _fire_and_tell(job, occurrence, now, Reporting(self.ctx.replies.routes, self.ctx.options.grants))
-        fired = await self.ctx.store.transact(step)
+        fired = await self.ctx.store.transact(_fire_and_tell(job, occurrence, now, self._reporting()))
         if fired is None:
             return
         if fired.skipped:
@@ -90,6 +89,9 @@ class Scheduler:
             self.ctx.meter.count("jobs_fired")
         extra = {"action": "job.fired", "job": job.number, "inbox": fired.message}
         log.info("a job %s", "was skipped" if fired.skipped else "fired", extra=extra)
+
+    def _reporting(self) -> Reporting:
+        return Reporting(self.ctx.replies.routes, self.ctx.options.grants)
 
     async def _occurrence(self, job: Job, now: datetime) -> Occurrence | None:
         """Return what fires now, with everything decided as of now: rights, targets and the conversation."""

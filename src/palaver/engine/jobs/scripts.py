@@ -38,11 +38,15 @@ class Scripts:
     seconds: float = 120.0
     """How long a script can take."""
 
-    def find(self, name: str) -> Path:
-        """Return the file of a script. Raises BadArgument if there is none that can be run."""
+    def find(self, name: str, *, names_others: bool) -> Path:
+        """Return the file of a script. Raises BadArgument if there is none that can be run.
+
+        Without `names_others`, the error does not list the scripts that exist: in a group, everybody can read it.
+        """
         if not self._has(name):
-            names = ", ".join(self._names()) or "an executable file in the folder jobs.scripts of the configuration"
-            raise BadArgument("There is no script called", found=name, allowed=names, example="report.sh")
+            names = ", ".join(self._names()) if names_others else ""
+            allowed = names or "an executable file in the folder jobs.scripts of the configuration"
+            raise BadArgument("There is no script called", found=name, allowed=allowed, example="report.sh")
         return self.folder / name
 
     def _has(self, name: str) -> bool:

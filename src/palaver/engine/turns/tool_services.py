@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from palaver.db.transaction import Statements, transaction
@@ -75,6 +75,10 @@ class TurnServices:
     @property
     def memory_limits(self) -> MemoryLimits:
         return self.ctx.options.memory_limits
+
+    @property
+    def tool_limit(self) -> timedelta:
+        return self.ctx.options.tool_limit
 
     async def schedule(self, request: JobRequest) -> Job:
         targets = [await self._real(target) for target in parse_targets(request.to, self.ctx.replies.platforms)]

@@ -20,6 +20,7 @@ from palaver.protocols import (
     PlatformRefused,
     SendRefused,
     SendUnclear,
+    TargetAway,
     TargetGone,
     parse_or_skip,
 )
@@ -32,6 +33,8 @@ _ANSWER_SECONDS = 60.0
 _MAX_LINE_BYTES = 16_384
 _MAX_NICKS = 5
 _REJOIN_SECONDS, _LONGEST_REJOIN_SECONDS = 10.0, 3600.0
+_LONG_STAY_SECONDS = 3600.0
+"""After so long in a channel, the pauses before joining it again start anew."""
 _CAPABILITIES = frozenset({"sasl", "message-tags", "account-tag", "server-time"})
 _WRONG_PASSWORD = "The IRC server rejects the password. Check password and account, or server_password."  # noqa: S105
 _BANNED = "The IRC server does not let the bot in: it is banned. Ask the operators of the network."
@@ -58,6 +61,10 @@ class Connection:
         self._channels = {lower(channel): channel for channel in options.channels}
         self._removals = Counter[str]()
         self._rejoining: dict[str, asyncio.TimerHandle] = {}
+        self._joined: dict[str, float] = {}
+        """When we joined each channel of ours."""
+        self._removed_from = set[str]()
+        """Channels that we were removed from and were not refused since."""
 
     async def write(self, command: str, *params: str) -> None:
         self._writer.write(write_line(command, *params))
@@ -170,15 +177,25 @@ class Connection:
         elif line.command == "PONG":
             self._settle(None, ping=line.params[-1] if line.params else "")
         elif line.command in _GONE | _TOO_FAST | _REJECTED:
-            self._settle(_error(line), target=line.param(1))
+            self._settle(self._error(line), target=line.param(1))
         # Of a channel that does not exist, a message to it can be told, too.
         is_of_message = self._asked and self._asked[0] == lower(line.param(1)) and line.command in _GONE
         if line.command in _NOT_JOINED and not is_of_message:
             log.warning("cannot join a channel: %s", line.command, extra={"action": "irc.not_joined"})
+            self._removed_from.discard(lower(line.param(1)))
             self._rejoin(line.param(1))
-        if line.command == "KICK" and lower(line.param(1)) == lower(self.nick):
+        elif line.command == "JOIN" and lower(line.nick) == lower(self.nick):
+            self._removed_from.discard(lower(line.param(0)))
+            self._joined[lower(line.param(0))] = asyncio.get_running_loop().time()
+        elif self._is_removal(line):
             log.warning("was removed from a channel", extra={"action": "irc.kicked"})
+            self._removed_from.add(lower(line.param(0)))
             self._rejoin(line.param(0))
+
+    def _is_removal(self, line: Line) -> bool:
+        """Tell whether somebody removes us from a channel. We never leave one, so a PART of ours was forced, too."""
+        who = {"KICK": line.param(1), "PART": line.nick}.get(line.command, "")
+        return lower(who) == lower(self.nick)
 
     def _rejoin(self, channel: str) -> None:
         """Join a channel of ours after a while: each time later, so that who removed us is not annoyed."""
@@ -187,16 +204,28 @@ class Connection:
             return
         if name in self._rejoining:
             self._rejoining[name].cancel()
+        loop = asyncio.get_running_loop()
+        if loop.time() - self._joined.pop(name, loop.time()) > _LONG_STAY_SECONDS:
+            del self._removals[name]
         self._removals[name] += 1
         pause = backoff(self._removals[name], first=_REJOIN_SECONDS, longest=_LONGEST_REJOIN_SECONDS)
         join = write_line("JOIN", self._channels[name])
-        self._rejoining[name] = asyncio.get_running_loop().call_later(pause, self._writer.write, join)
+        self._rejoining[name] = loop.call_later(pause, self._writer.write, join)
+
+    def _seconds_away(self, target: str) -> float:
+        """Return how long it takes until we join a channel again that we were removed from."""
+        name = lower(target)
+        if name not in self._removed_from or name not in self._rejoining:
+            return 0.0
+        return max(self._rejoining[name].when() - asyncio.get_running_loop().time(), 0.0)
 
     # Sending
 
     async def say(self, target: str, text: str) -> str:
         """Send a message, and a ping: what the server says against the message comes before the answer to it."""
         async with self._one_at_a_time:
+            if away := self._seconds_away(target):
+                raise TargetAway(away)
             ping = f"palaver-{next(self._numbers)}"
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._asked = (lower(target), ping, future)
@@ -218,13 +247,14 @@ class Connection:
             return
         future.set_exception(error) if error else future.set_result(None)
 
-
-def _error(line: Line) -> PlatformError:
-    if line.command in _GONE:
-        return TargetGone("Nobody with this nick is there, or the bot cannot write to the channel.")
-    if line.command in _TOO_FAST:
-        return PlatformBusy(10.0)
-    return SendRefused(f"The IRC server rejects it: {line.command}")
+    def _error(self, line: Line) -> PlatformError:
+        if line.command in _GONE and (away := self._seconds_away(line.param(1))):
+            return TargetAway(away)
+        if line.command in _GONE:
+            return TargetGone("Nobody with this nick is there, or the bot cannot write to the channel.")
+        if line.command in _TOO_FAST:
+            return PlatformBusy(10.0)
+        return SendRefused(f"The IRC server rejects it: {line.command}")
 
 
 @asynccontextmanager

@@ -171,7 +171,7 @@ def copy_streams(stream: socket.socket, *, is_raw: bool, takes_input: bool) -> N
         ready, writable, _ = select.select(reading, [stream] if given else [], [])
         try:
             if 0 in ready:
-                given = os.read(0, CHUNK_BYTES)
+                given = _read_input()
                 if not given:
                     takes_input = False
                     stream.shutdown(socket.SHUT_WR)
@@ -184,6 +184,16 @@ def copy_streams(stream: socket.socket, *, is_raw: bool, takes_input: bool) -> N
             if not data:
                 return
             buffer = _write(buffer + data, is_raw=is_raw)
+
+
+def _read_input() -> bytes:
+    """Return input, and nothing at its end. An error ends it, too: the container would wait for more."""
+    try:
+        return os.read(0, CHUNK_BYTES)
+    except OSError as error:
+        with suppress(OSError):
+            os.write(2, f"Docker: the input ends early: {error.strerror}\n".encode())
+        return b""
 
 
 def _received(stream: socket.socket) -> bytes:

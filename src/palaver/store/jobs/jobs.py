@@ -11,6 +11,7 @@ from palaver.model.errors import BadArgument, NotFound
 from palaver.model.job import NAME_LIMIT, Job, JobAction
 from palaver.model.schedule import read_schedule
 from palaver.model.session import ModelOverride, Principal
+from palaver.model.source import Source
 from palaver.model.text import one_line
 from palaver.store.conversations.visibility import Filter
 from palaver.store.queue import inbox
@@ -174,9 +175,17 @@ def pause(name: str, principal: Principal, now: datetime) -> Statements[Job]:
 
 
 @transaction
-def set_aside(number: int, now: datetime) -> Statements[None]:
-    """Pause a job that cannot be read."""
-    yield "UPDATE schedules SET paused = coalesce(paused, ?), requested = NULL WHERE no = ?", (micros(now), number)
+def set_aside(number: int, now: datetime) -> Statements[tuple[str, Source] | None]:
+    """Pause a job, even one that cannot be read. Return its name and where it was made, if those can be read."""
+    rows = yield (
+        "UPDATE schedules SET paused = coalesce(paused, ?), requested = NULL WHERE no = ? RETURNING no, name, origin",
+        (micros(now), number),
+    )
+    return next(readable(_maker_of, rows), None)
+
+
+def _maker_of(row: Row) -> tuple[str, Source]:
+    return row[1], source_of(row[2])
 
 
 @transaction

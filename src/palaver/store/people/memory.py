@@ -108,7 +108,7 @@ def remember(
         raise NotFound("note", str(replaces))
     same = [note for note in others if note.text == text]
     if not same:
-        check_room(others, text, limits)
+        check_room(notes, text, limits, replaces=replaces)
     if replaces is not None:
         yield from _hide(replaces, turn, seq)
     if same:
@@ -186,7 +186,7 @@ def edit(
     yield Lock("memory")
     note, text = (yield from get(number, reader)), clean_note(text)
     scope = MemoryScope(profile=note.profile, identity=note.identity, place=note.place)
-    check_room([each for each in (yield from list_notes(scope)) if each.number != number], text, limits)
+    check_room((yield from list_notes(scope)), text, limits, replaces=number)
     yield (
         "UPDATE memory_notes SET text = ?, edited = ?, session_no = NULL, seq = NULL, forgotten_session_no = NULL,"
         " forgotten_seq = NULL WHERE no = ?",

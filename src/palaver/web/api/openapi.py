@@ -38,6 +38,8 @@ class Problem(Schema, frozen=True, kw_only=True):
     found: str | None = None
     allowed: str | None = None
     example: str | None = None
+    list: str | None = None
+    """The request that lists what there is, if something is not found."""
 
 
 @page(f"{API_ROOT}/openapi.json")
