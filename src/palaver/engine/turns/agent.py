@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine.context import EngineContext
 from palaver.engine.delivery.replies import LONGEST_ANSWER
-from palaver.engine.retry import Timeouts, contain_cancellation, log_error
+from palaver.engine.retry import Timeout, Timeouts, contain_cancellation, log_error
 from palaver.model.errors import StoreError
 from palaver.model.memory import notes_section
 from palaver.model.platform import Platform
@@ -445,8 +445,9 @@ class AgentRun:
             log_error(log, "the agent did not close", error, {"action": "agent.close_error", "turn": turn})
 
     async def _read(self, stream: AsyncIterator[Event]) -> Outcome:
+        quiet = self.timeouts.timeout(self.quiet_limit.total_seconds())
         while True:
-            event = await self._next(stream)
+            event = await self._next(stream, quiet)
             if isinstance(event, ApprovalNeeded):
                 if event.call.id not in self._open_calls:
                     await self._handle(ToolCalled(calls=(event.call,)))
@@ -456,8 +457,7 @@ class AgentRun:
                 return event
             await self._handle(event)
 
-    async def _next(self, stream: AsyncIterator[Event]) -> Event:
-        quiet = self.timeouts.timeout(self.quiet_limit.total_seconds())
+    async def _next(self, stream: AsyncIterator[Event], quiet: Timeout) -> Event:
         try:
             with quiet:
                 return await anext(stream)
