@@ -188,8 +188,8 @@ class RunningTurn:
     @property
     def role(self) -> AccessRole:
         """Return the lowest role of all whose messages the turn answers."""
-        spoken = [received for received in (*self.messages, *self.steered) if not received.inbound.observed]
-        return min((received.role or AccessRole.GUEST for received in spoken), default=AccessRole.GUEST)
+        spoken = [each for each in (*self.messages, *self.steered) if not each.inbound.observed]
+        return min([each.role or AccessRole.GUEST for each in spoken], default=AccessRole.GUEST)
 
     @property
     def usage(self) -> Usage:
