@@ -365,7 +365,7 @@ def _snapshot(
     return TurnSnapshot(entries=entries, homes=homes, session=session, last=last, shared=shared)
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, slots=True)
 class AgentRun:
     """One agent at work on one turn."""
 
@@ -380,16 +380,16 @@ class AgentRun:
     timeouts: Timeouts
     quiet_limit: timedelta
     usage: Usage = NO_USAGE
-    said: list[str] = field(default_factory=list[str])
+    said: list[str] = field(default_factory=list)
     """What the agent said before, each time it used a tool."""
     has_called: bool = False
     """The agent called a tool since the turn started, so earlier approvals are for other calls."""
     _shown: str = ""
     """The answer as it was shown last."""
-    _added: list[str] = field(default_factory=list[str])
+    _added: list[str] = field(default_factory=list)
     """What the agent has said since."""
     _added_length: int = 0
-    _open_calls: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
+    _open_calls: dict[str, ToolCall] = field(default_factory=dict)
     _form: AnswerForm = ANY_FORM
     _assigned: Usage = NO_USAGE
     """The usage that is already recorded with an entry."""
