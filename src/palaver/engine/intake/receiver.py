@@ -228,9 +228,10 @@ class Intake:
             return None
         place = routes.places(message.source)[0] if routes.reaches_people(message.source) else None
         answer = withdraw = None
-        if not parsed.is_command and options.can_answer(message, role):
+        is_command = parsed.is_command
+        if not is_command and options.can_answer(message, role):
             answer = partial(self._ctx.store.turn_control.answer_by_message, inbound=message)
-        if not parsed.is_command and options.withdraws_question(message):
+        if not is_command and options.withdraws_question(message):
             # Nothing is answered after a deletion: it has a notice of its own.
             is_answered = message.revision is None or not message.revision.deleted
             withdraw = partial(
@@ -241,8 +242,8 @@ class Intake:
             )
         return BusyNotices(
             place=place if options.acknowledges else None,
-            running=texts.COMMAND_QUEUED if parsed.is_command else texts.BUSY_NOTICES[options.busy_mode(message)],
-            parked=None if parsed.is_command else options.for_reader(texts.ASKED_FIRST, role),
+            running=texts.COMMAND_QUEUED if is_command else texts.BUSY_NOTICES[options.busy_mode(message)],
+            parked=None if is_command else options.for_reader(texts.ASKED_FIRST, role),
             answer=answer,
             withdraw=withdraw,
         )
