@@ -181,12 +181,14 @@ class _Order(NamedTuple):
 
 
 def _parse_order(messages: Sequence[Message]) -> _Order:
-    if messages and (notice := _NOTICE.fullmatch(messages[-1].text.rstrip())):
+    if messages and OPEN in messages[-1].text and (notice := _NOTICE.fullmatch(messages[-1].text.rstrip())):
         return _Order(notice[1] + notice[2].removesuffix(f"\n{OUTPUT_END}"))
     texts = (_spoken_text(message.text) for message in reversed(messages) if message.role is Role.USER)
     text = next(filter(None, texts), "")
     # Unanswered messages are joined before it; only the last one can be an order.
     last = text.rpartition("\n\n")[2]
+    if not last.startswith("!"):
+        return _Order(text)
     if found := _COUNTED_ORDER.fullmatch(last):
         return _Order(found[3] or "", found[1], int(found[2] or 1))
     if found := _ORDER.fullmatch(last):

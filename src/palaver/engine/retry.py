@@ -206,18 +206,18 @@ class TimerQueue:
 
 
 class Timeout:
-    """Cancels the task when its time is over, and turns that cancellation into a TimeoutError."""
+    """Cancels the task when its time is over, and turns that cancellation into a TimeoutError. Can be used again."""
 
     __slots__ = ("_cancelling", "_queue", "_task", "expired")
 
     def __init__(self, queue: TimerQueue) -> None:
         self._queue = queue
-        self.expired = False
 
     def __enter__(self) -> Self:
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("a timeout needs a running task")
+        self.expired = False
         self._task = task
         self._cancelling = task.cancelling()
         self._queue.add(self)

@@ -1,6 +1,7 @@
 """The log that the gateway keeps in its data directory: bounded, without content, readable only by its owner."""
 
 import logging
+import os
 from collections.abc import Callable, Iterable, Iterator
 from io import TextIOWrapper
 from itertools import islice
@@ -15,14 +16,15 @@ from palaver.model.log_line import LogFilter, LogLine, parse_log_line
 NAME = "gateway.log"
 _OLDER = f"{NAME}.1"
 _MEGABYTE = 1_000_000
+_LONGEST_LINE_BYTES = 16_000
 
 
 class LogFile(RotatingFileHandler):
     """Two files of half the size each: the newer takes the older one's place when it is full."""
 
     def __init__(self, folder: Path, megabytes: int) -> None:
-        half = megabytes * _MEGABYTE // 2
-        super().__init__(folder / NAME, maxBytes=half, backupCount=1, encoding="utf-8", delay=True)
+        most = megabytes * _MEGABYTE // 2 - _LONGEST_LINE_BYTES
+        super().__init__(folder / NAME, maxBytes=most, backupCount=1, encoding="utf-8", delay=True)
         self.setFormatter(JsonFormat())
         self.addFilter(OutageFilter())
 
@@ -31,6 +33,12 @@ class LogFile(RotatingFileHandler):
         make_private_folder(file.parent)
         touch_private(file)
         return super()._open()
+
+    def shouldRollover(self, record: logging.LogRecord) -> bool:  # noqa: ARG002, N802 - its name in logging
+        """Look only at the size of the file: logging's own formats every line a second time for it."""
+        if self.stream is None:
+            self.stream = self._open()
+        return os.fstat(self.stream.fileno()).st_size >= self.maxBytes
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - its name in logging
         """Ignore write errors, such as a full disk: the gateway goes on."""

@@ -2,8 +2,8 @@
 
 import json
 import logging
-from collections.abc import Iterator
 from datetime import UTC, datetime
+from time import localtime, strftime
 from typing import TextIO
 
 from palaver.engine.retry import describe_error
@@ -45,6 +45,8 @@ def configure_logs(level: str, form: str, stream: TextIO, *kept: logging.Handler
     handler = _Lines(stream)
     handler.setFormatter(JsonFormat() if form == "json" else HumanFormat(colours=stream.isatty()))
     handler.addFilter(OutageFilter())
+    # No line shows what these find out for each record.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root = logging.getLogger()
     root.handlers[:] = [handler, *kept]
     root.setLevel(logging.WARNING)
@@ -85,12 +87,12 @@ class JsonFormat(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
-            "at": _moment(record).isoformat(timespec="milliseconds"),
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "sentence": _sentence(record),
         }
-        return json.dumps(line | dict(_fields(record)))
+        return json.dumps(line | _fields(record))
 
 
 class HumanFormat(logging.Formatter):
@@ -101,17 +103,13 @@ class HumanFormat(logging.Formatter):
         self._colours = colours
 
     def format(self, record: logging.LogRecord) -> str:
-        time = f"{_moment(record).astimezone():%Y-%m-%d %H:%M:%S}"
+        time = strftime("%Y-%m-%d %H:%M:%S", localtime(record.created))
         level = self._painted(f"{record.levelname.lower():<8}", _COLOURS.get(record.levelname, "0"))
-        details = " ".join(f"{name}={value}" for name, value in _fields(record))
+        details = " ".join(f"{name}={value}" for name, value in _fields(record).items())
         return f"{self._painted(time, '2')} {level} {_sentence(record)} {self._painted(details, '2')}".rstrip()
 
     def _painted(self, text: str, colour: str) -> str:
         return f"\x1b[{colour}m{text}\x1b[0m" if self._colours and text else text
-
-
-def _moment(record: logging.LogRecord) -> datetime:
-    return datetime.fromtimestamp(record.created, UTC)
 
 
 def _sentence(record: logging.LogRecord) -> str:
@@ -123,9 +121,9 @@ def _sentence(record: logging.LogRecord) -> str:
     return one_line(sentence if error is None else f"{sentence}: {describe_error(error)}", MAX_CHARACTERS)
 
 
-def _fields(record: logging.LogRecord) -> Iterator[tuple[str, object]]:
-    found = ((name, getattr(record, name, None)) for name in FIELDS)
-    return ((name, value) for name, value in found if value is not None and _is_ours(record))
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    found = vars(record) if _is_ours(record) else {}
+    return {name: value for name in FIELDS if (value := found.get(name)) is not None}
 
 
 def _is_ours(record: logging.LogRecord) -> bool:

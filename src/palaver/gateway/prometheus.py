@@ -1,8 +1,9 @@
 """The meter that Prometheus reads. No label ever holds content or outside ids."""
 
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
+from time import perf_counter
 from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest, start_http_server
@@ -74,11 +75,8 @@ class PrometheusMeter:
         self._counts = {name: Counter(f"palaver_{name}", text, registry=self.registry) for name, text in COUNTS.items()}
         self._levels = {name: Gauge(f"palaver_{name}", text, registry=self.registry) for name, text in LEVELS.items()}
 
-    @contextmanager
-    def step(self, name: Step, turn: int = 0, received: datetime | None = None) -> Generator[None]:
-        del turn, received
-        with self._failures[name].count_exceptions(), self._seconds[name].time():
-            yield
+    def step(self, name: Step, turn: int = 0, received: datetime | None = None) -> AbstractContextManager[None]:  # noqa: ARG002
+        return _Timed(self._seconds[name], self._failures[name])
 
     def lag(self, platform: str, seconds: float) -> None:
         self._lag.labels(platform).observe(seconds)
@@ -92,6 +90,24 @@ class PrometheusMeter:
     def exposed(self) -> bytes:
         """Return all figures in the Prometheus text format."""
         return generate_latest(self.registry)
+
+
+class _Timed:
+    """Measures how long a step takes and whether it raises an error. Every message takes six steps."""
+
+    __slots__ = ("_began", "_failures", "_seconds")
+
+    def __init__(self, seconds: Histogram, failures: Counter) -> None:
+        self._seconds = seconds
+        self._failures = failures
+
+    def __enter__(self) -> None:
+        self._began = perf_counter()
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        self._seconds.observe(perf_counter() - self._began)
+        if isinstance(error, Exception):
+            self._failures.inc()
 
 
 @contextmanager

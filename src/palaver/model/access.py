@@ -118,13 +118,13 @@ class Grant:
 
     def matches(self, source: Source, trust: Trust, person: str | None = None) -> bool:
         return (
-            self.platform in {None, source.platform}
-            and self.account in {None, source.account}
-            and self.scope_id in {None, source.scope_id}
-            and self.kind in {None, ChatKind.DM if source.chat_kind == DM else ChatKind.GROUP}
-            and self.chat_id in {None, source.chat, source.parent_chat_id}
-            and self.user_id in {None, *source.names}
-            and self.person in {None, person}
+            (self.platform is None or self.platform == source.platform)
+            and (self.account is None or self.account == source.account)
+            and (self.scope_id is None or self.scope_id == source.scope_id)
+            and (self.kind is None or self.kind is (ChatKind.DM if source.chat_kind == DM else ChatKind.GROUP))
+            and (self.chat_id is None or self.chat_id in {source.chat, source.parent_chat_id})
+            and (self.user_id is None or self.user_id in source.names)
+            and (self.person is None or self.person == person)
             and _meets(self.basis, trust)
             # Only a grant for bots admits a bot; a block applies to bots and people alike.
             and (not trust.is_bot or self.basis is Basis.BOT or self.effect is Effect.BLOCK)
@@ -135,8 +135,10 @@ _SELECTORS = tuple(each.name for each in fields(Grant) if each.compare)[3:]
 
 
 def _meets(basis: Basis, trust: Trust) -> bool:
+    if basis is Basis.IDENTITY:
+        return True
     seen = {Basis.PLATFORM_ROLE: trust.has_role_grant, Basis.RELAY: trust.via_trusted_relay, Basis.BOT: trust.is_bot}
-    return basis is Basis.IDENTITY or seen[basis]
+    return seen[basis]
 
 
 def possible_trust(basis: Basis | None) -> Collection[Trust]:
@@ -232,7 +234,7 @@ def decide_access(
         best = max(matching, key=lambda grant: grant.role)
         return Access(
             verdict=Verdict.ALLOW,
-            reason=f"a grant to {_describe_match(best)} gives the {best.role.text} role",
+            reason=_describe_match(best),
             role=best.role,
             grant=best,
         )
@@ -241,7 +243,12 @@ def decide_access(
 
 @lru_cache(1 << 8)
 def _describe_match(grant: Grant) -> str:
-    """Return whom a grant is for, without ids. Cached: the same few grants admit every message."""
+    """Return why a grant admits a sender. Cached: the same few grants admit every message."""
+    return f"a grant to {_describe_senders(grant)} gives the {grant.role.text} role"
+
+
+def _describe_senders(grant: Grant) -> str:
+    """Return whom a grant is for, without ids."""
     if grant.user_id or grant.person:
         return "this sender" if grant.user_id else "this person"
     places = (

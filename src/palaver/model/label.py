@@ -123,10 +123,14 @@ def gap_marker(seconds: float) -> str:
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
-# Cached: a conversation shows the same times in every turn.
-@lru_cache(1 << 14)
 def time_marker(at: datetime, zone: ZoneInfo) -> str:
     """Return a marker with weekday, date and time on the clock of a zone: `Sunday 2026-03-29 09:30+02:00`."""
+    return _minute_marker(at.replace(second=0, microsecond=0), zone)
+
+
+# Cached: a conversation shows the same times in every turn, and many speak in the same minute.
+@lru_cache(1 << 14)
+def _minute_marker(at: datetime, zone: ZoneInfo) -> str:
     with suppress(OverflowError):  # at the end of the calendar it stays in UTC
         at = at.astimezone(zone)
     return marker(f"{_WEEKDAYS[at.weekday()]} {at.isoformat(' ', 'minutes')}")

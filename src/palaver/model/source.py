@@ -145,7 +145,7 @@ class Source:
     def names(self) -> tuple[str, ...]:
         """Return what a grant can call the sender: the user id, and the alternate id in its own name space."""
         found = participant_text(self.user_id), participant_text(None, self.user_id_alt)
-        return tuple(name for name in found if name)
+        return tuple(filter(None, found))
 
     @property
     def chat(self) -> str | None:
@@ -155,8 +155,8 @@ class Source:
     @property
     def addressee(self) -> Addressee:
         """The chat an answer goes to. A direct chat without an id is reached through its person."""
-        if self.chat:
-            return Addressee(AddresseeKind.CHAT if self.chat_id else AddresseeKind.ALT_CHAT, self.chat)
+        if chat := self.chat:
+            return Addressee(AddresseeKind.CHAT if self.chat_id else AddresseeKind.ALT_CHAT, chat)
         if self.user_id_alt:
             return Addressee(AddresseeKind.ALT_USER, self.user_id_alt)
         return Addressee(AddresseeKind.USER if self.user_id else AddresseeKind.CHAT, self.user_id or "")

@@ -250,18 +250,43 @@ DEFAULT_LIMIT = 4000
 
 
 @value
-class ReplyPlace:
-    """Where a reply goes, and how long each of its messages may be."""
+class ReplyAccount:
+    """What replies need to know about one of our accounts."""
 
-    source: Source
     unit: Unit = Unit.CODE_POINTS
+    limit: int = DEFAULT_LIMIT
+    """The longest message."""
     room: int = DEFAULT_LIMIT
+    """The longest message to which a mark can still be added if it has to be sent twice."""
     one_line: bool = False
     """Each line is a message of its own."""
     one_paragraph: bool = False
     """Each paragraph is a message of its own."""
+    for_people: bool = True
+    has_places: bool = True
+    """People have more than one place on this platform."""
     bang_commands: Collection[str] = ()
     """The names of commands, where people type `!new` for `/new`."""
+    forwards_to: "tuple[ReplyPlace, ...]" = ()
+
+    def place(self, source: Source, quotes: QuoteMode = QuoteMode.GROUPS) -> "ReplyPlace":
+        """Return a place at this account."""
+        return ReplyPlace(source=source, account=self, quotes=quotes)
+
+    def forwards(self, source: Source) -> bool:
+        """Tell whether replies go to other chats. What goes to the account as a place is no reply."""
+        return bool(self.forwards_to) and source.chat != source.account
+
+
+_UNKNOWN_ACCOUNT = ReplyAccount(limit=2**31, for_people=False)
+
+
+@value
+class ReplyPlace:
+    """Where a reply goes, and by which account."""
+
+    source: Source
+    account: ReplyAccount = _UNKNOWN_ACCOUNT
     quotes: QuoteMode = QuoteMode.GROUPS
 
     def notices(
@@ -272,7 +297,7 @@ class ReplyPlace:
         A question before it stays as it is: it shows what a tool would do.
         """
         asked = f"{question}\n" if question else ""
-        return self.messages(f"{asked}{with_bang(text, self.bang_commands)}", draft=draft, choices=choices)
+        return self.messages(f"{asked}{with_bang(text, self.account.bang_commands)}", draft=draft, choices=choices)
 
     def messages(
         self, text: str, *, draft: str | None = None, choices: tuple[Choice, ...] = (), most: int = MAX_PARTS
@@ -292,55 +317,23 @@ class ReplyPlace:
 
     def _pieces(self, text: str, most: int) -> list[str]:
         # The rest is in none of the kept pieces: no piece holds more than `room` characters.
-        beginning = text[: (most + 1) * self.room]
+        room = self.account.room
+        beginning = text[: (most + 1) * room]
         pieces = self._cut(self._parts(beginning))
-        if self.one_paragraph and len(pieces) > most:
+        if self.account.one_paragraph and len(pieces) > most:
             pieces = self._cut((beginning,))
         if len(pieces) <= most and beginning == text:
             return pieces
-        end = [piece.text for piece in split(CUT, self.room, self.unit)][:most]
+        end = [piece.text for piece in split(CUT, room, self.account.unit)][:most]
         return [*pieces[: most - len(end)], *end]
 
     def _parts(self, text: str) -> Iterable[str]:
-        if self.one_line:
+        if self.account.one_line:
             return filter(str.strip, text.splitlines())
-        return paragraphs(text) if self.one_paragraph else (text,)
+        return paragraphs(text) if self.account.one_paragraph else (text,)
 
     def _cut(self, parts: Iterable[str]) -> list[str]:
-        return [piece.text for part in parts for piece in split(part, self.room, self.unit)]
-
-
-@value
-class ReplyAccount:
-    """What replies need to know about one of our accounts."""
-
-    unit: Unit = Unit.CODE_POINTS
-    limit: int = DEFAULT_LIMIT
-    """The longest message."""
-    room: int = DEFAULT_LIMIT
-    """The longest message to which a mark can still be added if it has to be sent twice."""
-    one_line: bool = False
-    one_paragraph: bool = False
-    for_people: bool = True
-    has_places: bool = True
-    """People have more than one place on this platform."""
-    bang_commands: Collection[str] = ()
-    forwards_to: tuple[ReplyPlace, ...] = ()
-
-    def place(self, source: Source, quotes: QuoteMode = QuoteMode.GROUPS) -> ReplyPlace:
-        """Return a place at this account."""
-        return ReplyPlace(
-            source=source,
-            unit=self.unit,
-            room=self.room,
-            one_line=self.one_line,
-            one_paragraph=self.one_paragraph,
-            bang_commands=self.bang_commands,
-            quotes=quotes,
-        )
-
-
-_UNKNOWN_ACCOUNT = ReplyAccount(limit=2**31, for_people=False)
+        return [piece.text for part in parts for piece in split(part, self.account.room, self.account.unit)]
 
 
 @value
@@ -362,12 +355,12 @@ class ReplyRoutes:
         return account.for_people and account.has_places
 
     def is_forwarded(self, source: Source) -> bool:
-        """Tell whether replies go to other chats. What goes to the account as a place is no reply."""
-        return bool(self.account(source).forwards_to) and source.chat != source.account
+        """Tell whether replies go to other chats."""
+        return self.account(source).forwards(source)
 
     def places(self, source: Source) -> tuple[ReplyPlace, ...]:
         account = self.account(source)
-        if self.is_forwarded(source):
+        if account.forwards(source):
             return account.forwards_to
         return (account.place(source, self.quotes.find(source)),)
 

@@ -210,7 +210,9 @@ class FakePlatform:
         return chat
 
     def _queue(self, account: str) -> UpdateQueue:
-        return self._queues.setdefault(account, UpdateQueue(self.injector))
+        if account not in self._queues:
+            self._queues[account] = UpdateQueue(self.injector)
+        return self._queues[account]
 
     def _report(self, chat: Chat, person: Person, message: Message) -> None:
         reported = replace(message, files=tuple(map(_without_content, message.files))) if message.files else message

@@ -113,11 +113,10 @@ class Replies:
         return any(self._wants_file(place, text) for place in self.routes.places(source))
 
     def _wants_file(self, place: ReplyPlace, text: str) -> bool:
-        if not self.takes_files(place.source):
-            return False
-        limit = min(LONGEST_ANSWER, READABLE_PARTS * self.routes.account(place.source).limit)
+        limit = min(LONGEST_ANSWER, READABLE_PARTS * place.account.limit)
         # No unit counts less than one for a character, so most long texts need no measuring.
-        return len(text) > limit or place.unit.measure(text) > limit
+        is_long = len(text) > limit or place.account.unit.measure(text) > limit
+        return is_long and self.takes_files(place.source)
 
     def to(
         self,

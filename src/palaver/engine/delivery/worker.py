@@ -179,7 +179,8 @@ class DeliveryWorker:
         return not wait or self._has_time(claimed_until)
 
     def _has_time(self, claimed_until: datetime, wait: float = 0.0) -> bool:
-        return self.ctx.clock.now() + timedelta(seconds=wait) + self.ctx.options.send_limit <= claimed_until
+        left = claimed_until - self.ctx.clock.now() - self.ctx.options.send_limit
+        return left.total_seconds() >= wait
 
     async def _attempt(self, adapter: Adapter, delivery: Delivery, chat: Hashable) -> None:
         returns, options = self.accounts.returns, self.ctx.options

@@ -122,7 +122,7 @@ class Rules:
 
     def _access(self, source: Source, trust: Trust, *, no_pairing: str = PAIRING_OFF) -> Access:
         """Decide access. A grant to one form of an id holds for all its aliases."""
-        person = self.table.people.get(identity_of(source) or "")
+        person = _find_person(source, self.table.people)
         known = self.directory.aliases_of(source)
         index = self.grants.index(source.platform, self.options.grants, self.table, known)
         return decide_access(source, trust, index.candidates(source, person), person=person, no_pairing=no_pairing)
@@ -140,7 +140,7 @@ class Rules:
 
     def speaker(self, source: Source, role: AccessRole | None) -> Speaker:
         scope = self.options.scopes.find(source)
-        person = self.directory.linked.get(identity_of(source) or "")
+        person = _find_person(source, self.directory.linked)
         is_owner = role is AccessRole.OWNER or (scope.dm is DmScope.SHARED and self._is_owner(person))
         return Speaker(person=person, is_owner=is_owner)
 
@@ -157,6 +157,11 @@ class Rules:
 
     def key(self, source: Source, speaker: Speaker) -> SessionKey:
         return derive_key(source, self.options.scopes.find(source), speaker)
+
+
+def _find_person(source: Source, people: Mapping[str, str]) -> str | None:
+    """Return the person behind a source. Most gateways know of none."""
+    return people.get(identity_of(source) or "") if people else None
 
 
 _MAX_REMEMBERED = 10_000

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -39,13 +39,13 @@ class KeyedLock:
     """Runs steps under the same key one after the other, in the order they came. Holds no key that nobody uses."""
 
     def __init__(self) -> None:
-        self._last: dict[str, asyncio.Future[None]] = {}
+        self._last: dict[Hashable, asyncio.Future[None]] = {}
 
     @property
-    def keys(self) -> tuple[str, ...]:
+    def keys(self) -> tuple[Hashable, ...]:
         return tuple(self._last)
 
-    async def run(self, key: str, step: Callable[[], Awaitable[T]]) -> T:
+    async def run(self, key: Hashable, step: Callable[[], Awaitable[T]]) -> T:
         """Run a step once all earlier steps under its key have ended or been cancelled."""
         before = self._last.get(key)
         mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -60,7 +60,7 @@ class KeyedLock:
             else:  # Cancelled while waiting: the next one still has to wait for those in front.
                 before.add_done_callback(lambda _: self._release(key, mine))
 
-    def _release(self, key: str, mine: "asyncio.Future[None]") -> None:
+    def _release(self, key: Hashable, mine: "asyncio.Future[None]") -> None:
         mine.set_result(None)
         if self._last.get(key) is mine:
             del self._last[key]
@@ -85,8 +85,8 @@ def decide(rules: Rules, read: tuple[Inbound, ParsedMessage], trust: Trust) -> D
     message = inbound if source is inbound.source else replace(inbound, source=source)
     addressing = Addressing.ADDRESSED
     if message.revision is None:
-        names_a_bot = "@" in message.text.partition(" ")[0]
-        addressing = rules.addressing(message, is_command=invoked.is_known_command and not names_a_bot)
+        is_ours = invoked.is_known_command and "@" not in message.text.partition(" ")[0]  # it names no other bot
+        addressing = rules.addressing(message, is_command=is_ours)
     if addressing is Addressing.IGNORED:
         return Decision(addressing=addressing, message=message)
     message = replace(message, observed=True) if addressing is Addressing.OVERHEARD else message
@@ -137,11 +137,11 @@ class Intake:
         source = inbound.source
         if inbound.reaction is not None:
             return await self._react(inbound, inbound.reaction, trust)
-        account = account_text(source.platform, source.account)
         try:
             # An adapter may hand over several messages at once. Accept those of one chat in the order they came.
             accepted = await self.in_order(source, lambda: self._accept(inbound, trust))
         except StoreError as error:
+            account = account_text(source.platform, source.account)
             log_error(log, "a message could not be stored", error, {"action": "message.not_stored", "account": account})
             raise
         if accepted is not None:
@@ -172,8 +172,7 @@ class Intake:
 
     def in_order(self, source: Source, step: Callable[[], Awaitable[T]]) -> Awaitable[T]:
         """Run a step once all earlier steps for the same chat have ended."""
-        account = account_text(source.platform, source.account)
-        return self._chats.run(f"{account} {source.addressee}", step)
+        return self._chats.run((source.platform, source.account, source.addressee), step)
 
     def read(self, inbound: Inbound) -> tuple[Inbound, ParsedMessage]:
         platform = self.accounts.get(account_text(inbound.source.platform, inbound.source.account))
@@ -229,9 +228,10 @@ class Intake:
             return None
         place = routes.places(message.source)[0] if routes.reaches_people(message.source) else None
         answer = withdraw = None
-        if not parsed.is_command and options.can_answer(message, role):
+        is_command = parsed.is_command
+        if not is_command and options.can_answer(message, role):
             answer = partial(self._ctx.store.turn_control.answer_by_message, inbound=message)
-        if not parsed.is_command and options.withdraws_question(message):
+        if not is_command and options.withdraws_question(message):
             # Nothing is answered after a deletion: it has a notice of its own.
             is_answered = message.revision is None or not message.revision.deleted
             withdraw = partial(
@@ -242,8 +242,8 @@ class Intake:
             )
         return BusyNotices(
             place=place if options.acknowledges else None,
-            running=texts.COMMAND_QUEUED if parsed.is_command else texts.BUSY_NOTICES[options.busy_mode(message)],
-            parked=None if parsed.is_command else options.for_reader(texts.ASKED_FIRST, role),
+            running=texts.COMMAND_QUEUED if is_command else texts.BUSY_NOTICES[options.busy_mode(message)],
+            parked=None if is_command else options.for_reader(texts.ASKED_FIRST, role),
             answer=answer,
             withdraw=withdraw,
         )

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine.context import EngineContext
 from palaver.engine.delivery.replies import LONGEST_ANSWER
-from palaver.engine.retry import Timeouts, contain_cancellation, log_error
+from palaver.engine.retry import Timeout, Timeouts, contain_cancellation, log_error
 from palaver.model.errors import StoreError
 from palaver.model.memory import notes_section
 from palaver.model.platform import Platform
@@ -389,7 +389,7 @@ def _snapshot(
     return TurnSnapshot(loaded=loaded, homes=homes, session=session, last=last, shared=shared)
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, slots=True)
 class AgentRun:
     """One agent at work on one turn."""
 
@@ -404,16 +404,16 @@ class AgentRun:
     timeouts: Timeouts
     quiet_limit: timedelta
     usage: Usage = NO_USAGE
-    said: list[str] = field(default_factory=list[str])
+    said: list[str] = field(default_factory=list)
     """What the agent said before, each time it used a tool."""
     has_called: bool = False
     """The agent called a tool since the turn started, so earlier approvals are for other calls."""
     _shown: str = ""
     """The answer as it was shown last."""
-    _added: list[str] = field(default_factory=list[str])
+    _added: list[str] = field(default_factory=list)
     """What the agent has said since."""
     _added_length: int = 0
-    _open_calls: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
+    _open_calls: dict[str, ToolCall] = field(default_factory=dict)
     _form: AnswerForm = ANY_FORM
     _assigned: Usage = NO_USAGE
     """The usage that is already recorded with an entry."""
@@ -469,8 +469,9 @@ class AgentRun:
             log_error(log, "the agent did not close", error, {"action": "agent.close_error", "turn": turn})
 
     async def _read(self, stream: AsyncIterator[Event]) -> Outcome:
+        quiet = self.timeouts.timeout(self.quiet_limit.total_seconds())
         while True:
-            event = await self._next(stream)
+            event = await self._next(stream, quiet)
             if isinstance(event, ApprovalNeeded):
                 if event.call.id not in self._open_calls:
                     await self._handle(ToolCalled(calls=(event.call,)))
@@ -480,8 +481,7 @@ class AgentRun:
                 return event
             await self._handle(event)
 
-    async def _next(self, stream: AsyncIterator[Event]) -> Event:
-        quiet = self.timeouts.timeout(self.quiet_limit.total_seconds())
+    async def _next(self, stream: AsyncIterator[Event], quiet: Timeout) -> Event:
         try:
             with quiet:
                 return await anext(stream)

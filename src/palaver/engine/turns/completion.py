@@ -101,13 +101,13 @@ class TurnCompletion:
         """Return the messages that carry the answer to each place it goes to; none for a silent one of a job."""
         if running.job and running.job.is_silent(text) and not files:
             return []
-        draft = self._draft(running)
+        draft, destinations = self._draft(running), running.destinations
         if draft and not text.strip():
             text = texts.DONE  # Something has to take the place of the draft.
-        most = self._parts_for_each(running.destinations, len(files))
+        most = self._parts_for_each(destinations, len(files))
         return [
             replace(part, mirror=to.mirror) if to.mirror and part.text else part
-            for to in running.destinations
+            for to in destinations
             for part in (
                 *self.ctx.replies.to(to.place, text, draft=draft, whole=whole, most=most),
                 *self.ctx.replies.files(to.place, files),
@@ -271,7 +271,7 @@ class TurnCompletion:
     ) -> None:
         turn, now, error = running.turn, self.ctx.clock.now(), failure.detail if failure else None
         kind, reason = (EventKind.TURN_FAILED, failure.kind.value) if failure else (EventKind.TURN_FINISHED, None)
-        events = [turn_event(turn, now, kind, reason=reason)]
+        event = partial(turn_event, turn, now, kind, reason=reason)
         pause = min(failure.after or 0.0, _LONGEST_PAUSE_SECONDS) if failure else 0.0
         retry_at = now + timedelta(seconds=pause) if pause else None
         settle = await off_loop(
@@ -294,18 +294,19 @@ class TurnCompletion:
         elif dropped := running.dropped:
             settle = settle_and_report_dropped(settle, running.messages[-1].inbound, dropped, self._reporting, now)
         with self.ctx.meter.step("settle", turn.number):
-            step = with_events(settle, self.ctx.subscriptions, events) if self.ctx.subscriptions else settle
+            step = with_events(settle, self.ctx.subscriptions, [event()]) if self.ctx.subscriptions else settle
             await self.end(turn, step, TurnState.FAILED if failure else TurnState.DONE)
         log.info("turn settled", extra={"action": "turn.finished", "turn": turn.number, "failed": failure is not None})
         if failure:
             self.ctx.meter.count("turns_failed")
         self._note_problem(turn, problem, has_recovered=has_recovered, is_switched=running.switched is not None)
-        self.tell_hooks(lambda: events)
+        self.tell_hooks(lambda: [event()])
 
     def _has_recovered(self, running: RunningTurn, entries: Sequence[Entry]) -> bool:
         """Return whether an agent that failed before has said something."""
-        is_asked = running.shown is not None and any(entry.role is Role.ASSISTANT for entry in entries)
-        if not is_asked or running.turn.key.profile not in self.ctx.failing_profiles:
+        if running.turn.key.profile not in self.ctx.failing_profiles or running.shown is None:
+            return False
+        if not any(entry.role is Role.ASSISTANT for entry in entries):
             return False
         agent = self.ctx.agents.of(running.turn.key.profile)
         return not (isinstance(agent, FallingBack) and agent.is_falling_back())
