@@ -431,3 +431,21 @@ async def test_rows_of_many_are_inserted_as_they_are_in_their_order(store: Store
     entries, journal = await store.read(read())
     assert [tuple(row) for row in entries] == [row for rows in works for row in rows]
     assert Counter(tuple(row) for row in journal) == Counter((rows[0][0], rows[0][1], 1, 1, None) for rows in works)
+
+
+@pytest.mark.parametrize("times", [1, 2], ids=["other rows", "the same rows"])
+async def test_each_row_gets_its_last_value(store: Store, times: int) -> None:
+    @transaction
+    def update(name: str, values: list[str]) -> Statements[None]:
+        yield "UPDATE meta SET value = ? WHERE name = ?", ("before", name)
+        yield "UPDATE meta SET value = value || ? WHERE name = ?", [(value, name) for value in values]
+
+    @transaction
+    def read() -> Statements[list[Row]]:
+        return (yield "SELECT value FROM meta WHERE name LIKE 'row %' ORDER BY name", ())
+
+    rows = [f"row {each:02}" for each in range(MANY)]
+    await asyncio.gather(*(store.transact(insert(name)) for name in rows))
+    added = {name: [f" {name} {each}" for each in range(times)] for name in rows}
+    await asyncio.gather(*(store.transact(keyed(name, update(name, added[name]))) for name in rows))
+    assert [row[0] for row in await store.read(read())] == ["".join(["before", *added[name]]) for name in rows]

@@ -10,12 +10,10 @@ import asyncpg
 
 from palaver.db.in_step import LOCK, Batch, BatchUndone, Members, Text
 from palaver.db.postgres_statements import (
-    COLUMN_TYPES,
     LOST,
     TRY_LOCK,
-    PlainInsert,
     is_of_server,
-    plain_insert,
+    of_rows,
     to_postgres,
     with_caller,
 )
@@ -115,24 +113,25 @@ async def _fetch_each(connection: Connection, sql: str, values: Sequence[tuple[V
 
 
 async def _run_each(connection: Connection, sql: str, values: Sequence[tuple[Value, ...]]) -> Iterable[list[Row]]:
-    """Run a statement that returns nothing. New rows of a table take one statement: less work for the server."""
+    """Run a statement that returns nothing. One for all values, if there is one, is less work for the server."""
     rows = list(map(storable, values))
-    if len(rows) > 1 and (insert := plain_insert(sql)):
-        await connection.execute(await _insert_of_rows(connection, insert), *map(list, zip(*rows, strict=True)))
+    if (together := of_rows(sql)) and together.fits(rows):
+        types = await _types_of_values(connection, sql)
+        await connection.execute(together.sql(types), *map(list, zip(*rows, strict=True)))
     else:
         await connection.executemany(to_postgres(sql), rows)
     return repeat([])
 
 
-async def _insert_of_rows(connection: Connection, insert: PlainInsert) -> str:
-    if insert not in _inserts_of_rows:
-        types = await connection.fetch(COLUMN_TYPES, insert.table)
-        _inserts_of_rows[insert] = insert.of_rows(dict(types))
-    return _inserts_of_rows[insert]
+async def _types_of_values(connection: Connection, sql: str) -> Sequence[str]:
+    if sql not in _known_types:
+        prepared = await connection.prepare(to_postgres(sql))
+        _known_types[sql] = [each.name for each in prepared.get_parameters()]
+    return _known_types[sql]
 
 
-_inserts_of_rows: dict[PlainInsert, str] = {}
-"""In every database of ours, a column has the same type."""
+_known_types: dict[str, Sequence[str]] = {}
+"""By statement: they are the same in every database of ours."""
 
 
 class Batcher:

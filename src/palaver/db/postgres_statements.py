@@ -1,7 +1,7 @@
 """Statements as PostgreSQL understands them, and which errors are not the fault of a statement."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import count
 from typing import NamedTuple
@@ -57,27 +57,33 @@ def with_caller(sql: str) -> str | None:
     return f"{text}, {caller}" if re.search(r"\bRETURNING\b", text) else None
 
 
-COLUMN_TYPES = (
-    "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
-    " WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped"
-)
+class OfRows(NamedTuple):
+    """A statement that does for many rows of values what another one does for each."""
 
+    beginning: str
+    key: str = ""
+    """The column that says which row to change. Its value is the last one."""
 
-class PlainInsert(NamedTuple):
-    """An INSERT of one row of given values."""
+    def fits(self, rows: Sequence[Sequence[object]]) -> bool:
+        """Return whether there are several, and no two change the same row: only one of those would."""
+        return len(rows) > 1 and not (self.key and len({row[-1] for row in rows}) < len(rows))
 
-    text: str
-    """Up to the values."""
-    table: str
-    columns: tuple[str, ...]
-
-    def of_rows(self, types: Mapping[str, str]) -> str:
-        """Return the same for any number of rows, which are given column by column."""
-        columns = ", ".join(f"${number}::{types[name]}[]" for number, name in enumerate(self.columns, 1))
-        return f"{self.text} SELECT * FROM unnest({columns})"
+    def sql(self, types: Sequence[str]) -> str:
+        """Return the statement. It takes one array for each of the values, which have these types."""
+        arrays = [f"${number}::{each}[]" for number, each in enumerate(types, 1)]
+        names = ", ".join(f"v{number}" for number in range(1, len(types) + 1))
+        # With the array, the index of the column is used even by a plan that was made while the table was empty.
+        where = f" WHERE {self.key} = ANY({arrays[-1]}) AND {self.key} = given.v{len(types)}" if self.key else ""
+        return f"{self.beginning} FROM unnest({', '.join(arrays)}) AS given ({names}){where}"
 
 
 @lru_cache(maxsize=512)
-def plain_insert(sql: str) -> PlainInsert | None:
-    found = re.fullmatch(r"(INSERT INTO (\w+) \(([\w, ]+)\)) VALUES \(\?(?:, \?)*\)", sql)
-    return PlainInsert(found[1], found[2], tuple(found[3].split(", "))) if found else None
+def of_rows(sql: str) -> OfRows | None:
+    """Return the statement for many rows of values; None if there is none, or it is hard to tell."""
+    text = re.sub(r"\$(\d+)", r"given.v\1", to_postgres(sql))
+    if not re.search(r"\b(ON CONFLICT|RETURNING)\b", text):
+        if found := re.fullmatch(r"(INSERT INTO \w+ \([\w, ]+\)) VALUES \((.*)\)", text, re.DOTALL):
+            return OfRows(f"{found[1]} SELECT {found[2]}")
+        if found := re.fullmatch(r"(UPDATE \w+ SET (?:(?!\bFROM\b).)*) WHERE (\w+) = given\.v\d+", text, re.DOTALL):
+            return OfRows(found[1], found[2])
+    return None
