@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asyncpg.pool import PoolConnectionProxy
 
 from palaver.db import in_step, postgres, postgres_batch
 from palaver.db.transaction import (
@@ -407,30 +408,82 @@ async def test_rows_of_many_are_inserted_as_they_are_in_their_order(store: Store
     """Numbers, NULL, bytes, text that needs quotes: one row or several of each."""
 
     @transaction
-    def insert_entries(rows: list[tuple[Value, ...]]) -> Statements[None]:
+    def insert_rows(rows: list[tuple[Value, ...]]) -> Statements[None]:
         yield "INSERT INTO entries (id, role, turn_no, observed, body, checksum) VALUES (?, ?, ?, ?, ?, ?)", rows
-        number, role, *_ = rows[0]
-        insert = "INSERT INTO journal (session_no, kind, first_seq, last_seq, turn_no) VALUES (?, ?, ?, ?, ?)"
-        yield insert, (number, role, 1, 1, None)
+        steps: list[tuple[Value, ...]] = [(row[0], row[1], 1, place, row[2]) for place, row in enumerate(rows)]
+        yield "INSERT INTO journal (session_no, kind, first_seq, last_seq, turn_no) VALUES (?, ?, ?, ?, ?)", steps
 
     @transaction
     def read() -> Statements[tuple[list[Row], list[Row]]]:
         entries = yield "SELECT id, role, turn_no, observed, body, checksum FROM entries ORDER BY id", ()
-        return entries, (yield "SELECT session_no, kind, first_seq, last_seq, turn_no FROM journal ORDER BY pos", ())
+        return entries, (yield "SELECT session_no, last_seq FROM journal ORDER BY pos", ())
 
     roles, bodies = ("user", "it's", '{"a",NULL}', "\\x00 € 😀", ""), (b"", b"\x00\xff", b"[1]", b"'{}'")
     works = [
         [
             (100 * each + place, roles[each % 5], each if each % 3 else None, 0, bodies[each % 4], None)
-            for place in range(each % 4)
+            for place in range(1 + each % 4)
         ]
         for each in range(MANY)
     ]
-    works = list(filter(None, works))
-    await asyncio.gather(*(store.transact(keyed(f"k{each[0][0]}", insert_entries(each))) for each in works))
+    await asyncio.gather(*(store.transact(keyed(f"k{each[0][0]}", insert_rows(each))) for each in works))
     entries, journal = await store.read(read())
     assert [tuple(row) for row in entries] == [row for rows in works for row in rows]
-    assert Counter(tuple(row) for row in journal) == Counter((rows[0][0], rows[0][1], 1, 1, None) for rows in works)
+    for rows in works:
+        numbers = [row[0] for row in rows]
+        assert [tuple(row) for row in journal if row[0] in numbers] == [
+            (each, place) for place, each in enumerate(numbers)
+        ]
+
+
+async def test_what_one_inserts_is_seen_by_its_next_row(store: Store) -> None:
+    @transaction
+    def insert_counted(names: list[str]) -> Statements[None]:
+        counted = "INSERT INTO meta (name, value) VALUES (?, (SELECT count(*) FROM meta WHERE name LIKE ?))"
+        yield counted, [(name, f"{names[0][:2]}%") for name in names]
+        yield "UPDATE meta SET name = ? WHERE name = ?", [(f"{names[0]}+", names[0]), (f"{names[0]}++", f"{names[0]}+")]
+
+    @transaction
+    def read() -> Statements[list[Row]]:
+        return (yield "SELECT name, value FROM meta WHERE name LIKE '%-%' ORDER BY value, name", ())
+
+    await asyncio.gather(
+        *(
+            store.transact(keyed(each, insert_counted([f"{each}-{place}" for place in range(3)])))
+            for each in ("aa", "bb")
+        )
+    )
+    found = [tuple(row) for row in await store.read(read())]
+    assert found == [("aa-0++", "0"), ("bb-0++", "0"), ("aa-1", "1"), ("bb-1", "1"), ("aa-2", "2"), ("bb-2", "2")]
+
+
+async def test_rows_of_many_are_one_statement_on_postgres(on_postgres: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = Counter[tuple[str, str]]()
+    connection: Any = PoolConnectionProxy
+
+    def counted(name: str) -> Callable[..., Any]:
+        run = getattr(connection, name)
+
+        async def counting(self: object, sql: str, *values: object) -> Any:
+            runs[sql.split(maxsplit=1)[0], name] += 1
+            return await run(self, sql, *values)
+
+        return counting
+
+    @transaction
+    def insert_and_update(name: str) -> Statements[None]:
+        yield "INSERT INTO meta (name, value) VALUES (?, ?)", (name, "")
+        yield "UPDATE meta SET value = ? WHERE name = ?", ("changed", name)
+
+    for name in ("execute", "executemany"):
+        monkeypatch.setattr(connection, name, counted(name))
+    await asyncio.gather(
+        *(on_postgres.transact(keyed(f"k{each}", insert_and_update(f"{each}"))) for each in range(MANY))
+    )
+    assert {key: count for key, count in runs.items() if key[0] in {"INSERT", "UPDATE"}} == {
+        ("INSERT", "execute"): 2,  # one in each of two batches
+        ("UPDATE", "execute"): 2,
+    }
 
 
 @pytest.mark.parametrize("times", [1, 2], ids=["other rows", "the same rows"])

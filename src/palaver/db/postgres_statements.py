@@ -79,11 +79,12 @@ class OfRows(NamedTuple):
 
 @lru_cache(maxsize=512)
 def of_rows(sql: str) -> OfRows | None:
-    """Return the statement for many rows of values; None if there is none, or it is hard to tell."""
+    """Return the statement for many rows of values; None if it would not do the same, or if that is hard to tell."""
     text = re.sub(r"\$(\d+)", r"given.v\1", to_postgres(sql))
-    if not re.search(r"\b(ON CONFLICT|RETURNING)\b", text):
-        if found := re.fullmatch(r"(INSERT INTO \w+ \([\w, ]+\)) VALUES \((.*)\)", text, re.DOTALL):
-            return OfRows(f"{found[1]} SELECT {found[2]}")
-        if found := re.fullmatch(r"(UPDATE \w+ SET (?:(?!\bFROM\b).)*) WHERE (\w+) = given\.v\d+", text, re.DOTALL):
-            return OfRows(found[1], found[2])
-    return None
+    if re.search(r"\b(SELECT|ON CONFLICT|RETURNING)\b", text):  # a question would not see the rows before
+        return None
+    if found := re.fullmatch(r"(INSERT INTO \w+ \([\w, ]+\)) VALUES \((.*)\)", text, re.DOTALL):
+        return OfRows(f"{found[1]} SELECT {found[2]}")
+    # If it changed its key, the next row could mean another row of the table.
+    found = re.fullmatch(r"(UPDATE \w+ SET (?:(?!\bFROM\b).)*) WHERE (\w+) = given\.v\d+", text, re.DOTALL)
+    return OfRows(found[1], found[2]) if found and not re.search(rf"\b{found[2]} =", found[1]) else None
