@@ -52,16 +52,18 @@ def test_the_conversations_that_spoke_last_are_kept_within_a_size(monkeypatch: p
 @pytest.mark.parametrize(
     "loaded",
     [
-        LoadedEntries(rows=[(1, b"x" * 1_000)], entries=[]),
+        LoadedEntries(rows=[], entries=[], size=1_000),
         LoadedEntries(rows=[], entries=[Entry(seq=1, role=Role.USER, at=NOON, text="x" * 1_000)]),
     ],
 )
 def test_rows_and_entries_after_the_start_count(monkeypatch: pytest.MonkeyPatch, loaded: LoadedEntries) -> None:
-    monkeypatch.setattr(prompts_of, "RECENT_PROMPTS_SIZE", 2_200)
     prompts = RecentPrompts()
     for key in "ab":
         prompt = prompts.take(key)
+        empty = prompt.measure()
         prompt.loaded = loaded
+        assert prompt.measure() >= empty + 1_000
+        monkeypatch.setattr(prompts_of, "RECENT_PROMPTS_SIZE", prompt.measure() * 3 // 2)  # for one, not for two
         prompts.keep(key, prompt, NOON)
     assert prompts.loaded("a") is NOTHING_LOADED
     assert prompts.loaded("b") is loaded

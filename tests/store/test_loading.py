@@ -73,12 +73,13 @@ async def test_what_is_known_never_changes_what_is_loaded(store: Store, seed: in
 async def test_only_what_is_new_is_decoded(store: Store) -> None:
     world = World(store)
     session = (await world.exchange("one")).turn.session_number
+    elsewhere = (await world.exchange("hello", source=dm("8"))).turn.session_number
     known = await store.read(transcript.load_again(session, NOTHING_LOADED))
     await world.exchange("two")
     loads = [transcript.load_again(session, known), keyed("b", transcript.load_again(session, known))]
-    # Together with others, PostgreSQL returns rows of another type.
-    others = (store.transact(keyed(key, transcript.load_again(session, known))) for key in "cde")
-    for loaded in (*[await store.transact(each) for each in loads], *await asyncio.gather(*others)):
+    # Together with those of another session, PostgreSQL returns rows of another type.
+    both = (store.transact(keyed(f"{each}", transcript.load_again(each, known))) for each in (session, elsewhere))
+    for loaded in (*[await store.transact(each) for each in loads], (await asyncio.gather(*both))[0]):
         assert [entry.text for entry in loaded.entries] == ["one", "yes", "two", "yes"]
         assert loaded.entries[0] is known.entries[0]
         again = await store.read(transcript.load_again(session, loaded))

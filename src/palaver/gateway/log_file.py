@@ -17,6 +17,7 @@ NAME = "gateway.log"
 _OLDER = f"{NAME}.1"
 _MEGABYTE = 1_000_000
 _LONGEST_LINE_BYTES = 16_000
+"""Room for the line that fills a file: a sentence of at most 500 characters, and a few names and numbers."""
 
 
 class LogFile(RotatingFileHandler):

@@ -45,7 +45,7 @@ def configure_logs(level: str, form: str, stream: TextIO, *kept: logging.Handler
     handler = _Lines(stream)
     handler.setFormatter(JsonFormat() if form == "json" else HumanFormat(colours=stream.isatty()))
     handler.addFilter(OutageFilter())
-    # No line shows what these find out for each record.
+    # For the whole process: no line of ours shows what these find out for each record.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root = logging.getLogger()
     root.handlers[:] = [handler, *kept]

@@ -120,7 +120,7 @@ class _RecentPrompt:
         """Return about how many bytes it takes in memory. The entries of the start are counted with it."""
         counted, size = (len(self.start.entries), self.start.size) if self.start else (0, 0)
         others = sum(map(entry_size, self.loaded.entries[counted:]))
-        return len(self.section) + size + others + self.loaded.rows_size
+        return len(self.section) + size + others + self.loaded.size
 
 
 class RecentPrompts:

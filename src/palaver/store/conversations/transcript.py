@@ -38,11 +38,8 @@ class LoadedEntries:
     entries: list[Entry]
     tokens: int = 0
     """What they take in a prompt, as estimated."""
-
-    @property
-    def rows_size(self) -> int:
-        """About how many bytes the rows take in memory."""
-        return sum([_ROW_BYTES + len(body) for _, body in self.rows])
+    size: int = 0
+    """About how many bytes the rows take in memory."""
 
 
 NOTHING_LOADED = LoadedEntries(rows=[], entries=[])
@@ -72,7 +69,10 @@ def _decode(rows: list[Row], known: LoadedEntries) -> LoadedEntries:
     entries = known.entries + new
     if count and UnreadableEntry in map(type, entries):  # its time depends on all entries around it
         return _decode(rows, NOTHING_LOADED)
-    return LoadedEntries(rows=rows, entries=entries, tokens=known.tokens + estimate_tokens(*new))
+    size = sum([_ROW_BYTES + len(row[1]) for row in rows[count:]])
+    return LoadedEntries(
+        rows=rows, entries=entries, tokens=known.tokens + estimate_tokens(*new), size=known.size + size
+    )
 
 
 @transaction
