@@ -86,11 +86,27 @@ async def test_a_notice_has_no_half_of_a_secret(tmp_path: Path, parts: list[str]
         assert "777" not in told.text
 
 
-async def test_a_line_that_goes_on_is_shown_up_to_the_match(tmp_path: Path) -> None:
+async def test_of_a_line_that_goes_on_only_the_match_is_shown(tmp_path: Path) -> None:
+    async with workshop(tmp_path / "p.db", tmp_path) as shop:
+        await shop.starts('while read -r line; do printf %s "$line"; done', watch="needle")
+        await shop.does("submit", process="p1", data='password: "correct horse needle sta')
+        await shop.chat.hears("has written what you watch for:\n```\nneedle\n```")
+        shop.clock.later(seconds=31)
+        await shop.does("submit", process="p1", data="ple; hide the needle? [y/N]")
+        await shop.chat.hears("hide the needle? [y/N]\n```")
+
+
+async def test_a_line_that_is_written_over_is_a_line(tmp_path: Path) -> None:
+    async with workshop(tmp_path / "p.db", tmp_path) as shop:
+        await shop.starts(r"printf 'one\rthe needle 10%%\rpass'; cat", watch="needle")
+        await shop.chat.hears("has written what you watch for:\n```\nthe needle 10%\n```")
+
+
+async def test_the_end_of_a_line_that_goes_on_is_shown_when_nothing_more_can_come(tmp_path: Path) -> None:
     async with workshop(tmp_path / "p.db", tmp_path) as shop:
         await shop.starts('while read line; do printf %s "$line"; done', watch="[y/N]", notify=False)
         await shop.does("submit", process="p1", data="Overwrite? [y/N] ghp_77")
-        await shop.chat.hears("has written what you watch for:\n```\nOverwrite? [y/N]\n```")
+        await shop.chat.hears("has written what you watch for:\n```\n[y/N]\n```")
         await shop.does("submit", process="p1", data=" Really? [y/N] at the end")
         await shop.does("close", process="p1")
         await shop.chat.hears("Really? [y/N] at the end\n```")
@@ -142,19 +158,35 @@ async def test_a_running_process_is_checked_at_an_interval(store_url: str, tmp_p
 
 
 async def test_a_check_has_no_half_of_a_secret(tmp_path: Path) -> None:
+    half, hidden = 'password: "correct horse battery sta', 'password: "[redacted: password]"'
+    steps = (half, r'ple"\nOverwrite? [y/N]', rf"\n{half}p")
+    shown = (
+        ". Its last line is not finished, so it is not shown yet.",
+        f"```\n{hidden}\nOverwrite? [y/N]\n```",
+        f"```\n{hidden}\nOverwrite? [y/N]\n```",
+    )
     async with workshop(tmp_path / "p.db", tmp_path) as shop:
-        command = "printf ghp_; read line; printf 777; read line; printf ' Continue? [y/N] ghp_777'; cat"
-        process = await shop.starts(command, check_every=60)
-        await shop.writes(process, b"ghp_")
+        process = await shop.starts(_says(*steps) + "; cat", check_every=60)
+        for minute, (step, expected) in enumerate(zip(steps, shown, strict=True), 1):
+            await shop.writes(process, step[-5:].encode())
+            shop.clock.later(minutes=1)
+            await shop.manager.write(process, b"\n")
+            assert (await shop.chat.hears(f"still runs after {minute} min")).text.endswith(expected)
+            await shop.manager.write(process, b"\n")
+
+
+def _says(*steps: str) -> str:
+    """Return a command that writes these, each after a line of input, and a space after the next."""
+    return "; read line; ".join(f"printf '{step}'; read line; printf ' '" for step in steps)
+
+
+async def test_a_check_shows_progress_that_is_written_over(tmp_path: Path) -> None:
+    async with workshop(tmp_path / "p.db", tmp_path) as shop:
+        process = await shop.starts(_says(r"10%%\r20%%\r30%%") + "; cat", check_every=60)
+        await shop.writes(process, b"30%")
         shop.clock.later(minutes=1)
         await shop.manager.write(process, b"\n")
-        told = await shop.chat.hears("still runs after 1 min")
-        assert told.text.endswith("It has written no whole word yet.")
-        await shop.writes(process, b"ghp_777")
-        shop.clock.later(minutes=1)
-        await shop.manager.write(process, b"\n")
-        told = await shop.chat.hears("still runs after 2 min")
-        assert told.text.endswith("```\nghp_777 Continue? [y/N]\n```")
+        assert (await shop.chat.hears("still runs after 1 min")).text.endswith("```\n20%\n```")
 
 
 async def test_a_notice_waits_for_the_answer_that_runs_and_withdraws_no_question(tmp_path: Path) -> None:

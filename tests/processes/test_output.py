@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from palaver.processes.directory import ProcessDirectory
-from palaver.processes.output import readable
+from palaver.processes.output import readable, whole_lines
 from palaver.processes.pages import read_page
 
 TOKEN = "ghp_abcdefghijklmnopqrstuvwxyz0123456789"  # noqa: S105 - of nobody
@@ -22,6 +22,22 @@ def test_a_line_shows_what_a_terminal_shows_in_the_end() -> None:
         (b"a\tb\rc\td", "c\td"),
     ):
         assert readable(data) == shown, data
+
+
+def test_a_line_that_goes_on_is_left_out_unless_it_is_a_prompt() -> None:
+    for data, shown in (
+        (b"", b""),
+        (b"done\n", b"done\n"),
+        (b"done\nnot ye", b"done\n"),
+        (b'password: "correct horse battery sta', b""),
+        (b"mysql -u root -p'my secret pa", b""),
+        (b"10%\r20%\r30%", b"10%\r20%\r"),
+        (b"half\xc3", b""),
+        (b"ghp_777\x1b]", b""),
+    ):
+        assert whole_lines(data) == shown, data
+    for prompt in (b"Sure?", b"Name:  ", b"> ", b"Overwrite? [y/N]", b"(y or n)", b"$ ", b"root# ", b"Go? \x1b[0m"):
+        assert whole_lines(b"done\n" + prompt) == b"done\n" + prompt
 
 
 def test_a_long_line_takes_no_longer_than_many_short_ones() -> None:

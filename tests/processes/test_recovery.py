@@ -12,7 +12,7 @@ import pytest
 
 from palaver.db.transaction import Statements, transaction
 from palaver.model.key import ScopedSetting, SessionKey
-from palaver.model.process import ProcessState
+from palaver.model.process import Process, ProcessState
 from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.processes import manager
 from palaver.processes.backends.base import LocalBackend, Order
@@ -187,6 +187,28 @@ async def test_a_process_that_does_not_answer_holds_up_no_other(
             numbers = [process.number for process in found]
             await shop.here.store.transact(processes.ask_stop(numbers, shop.clock.now(), by="test"))
             await asyncio.wait_for(both.wait(), 60)
+
+
+async def test_an_error_with_one_process_leaves_nothing_running_for_others(tmp_path: Path) -> None:
+    asked, answered = list[str](), list[str]()
+
+    class Asked(Watcher):
+        async def obey(self, process: Process) -> None:
+            asked.append(process.name)
+            if process.name == "p1":
+                raise OSError
+            await asyncio.sleep(0.05)
+            answered.append(process.name)
+
+    async with workshop(tmp_path / "p.db", tmp_path) as shop:
+        here = shop.manager
+        other = manager.ProcessManager(store=here.store, home=here.home, keeper=here.keeper, clock=here.clock)
+        for process in [await shop.starts("sleep 600") for _ in range(2)]:
+            other.watchers[process.number] = Asked(process, here.directory(process), here.store, here.clock)
+        for count in (1, 2):
+            with pytest.raises(OSError):  # noqa: PT011 - it has no message
+                await other.look_after()
+            assert (sorted(asked), answered) == (["p1"] * count + ["p2"] * count, ["p2"] * count)
 
 
 async def test_a_supervisor_that_cannot_be_reached_takes_no_input_for_ever(

@@ -6,13 +6,15 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from palaver.agents.echo import EchoAgent
 from palaver.engine.options import Agents
-from palaver.model.process import ProcessState
+from palaver.model.process import Process, ProcessState
 from palaver.model.transcript import ToolCall
+from palaver.processes.manager import ProcessManager
 from palaver.protocols.agent import Event, Final, Request
 from palaver.store.processes import ProcessLimits
 from tests.engine.agents import Scripted
@@ -128,12 +130,36 @@ async def test_wait_is_clamped_and_says_so(tmp_path: Path) -> None:
         assert told.startswith("The wait ended after 0 seconds (at most 0 seconds at a time). The process goes on.")
 
 
-async def test_no_call_waits_until_the_limit_of_tools_also_after_a_reload(tmp_path: Path) -> None:
-    async with workshop(tmp_path / "p.db", tmp_path) as shop:
+async def test_no_call_waits_until_the_limit_of_tools_also_after_a_reload(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = list[float]()
+
+    async def slow_start(manager: ProcessManager, *arguments: Any) -> Process:
+        await asyncio.sleep(0.2)
+        return await start(manager, *arguments)
+
+    async def no_wait(_: ProcessManager, process: Process, seconds: float, *_interrupted: object) -> Process:
+        waits.append(seconds)
+        return process
+
+    start = ProcessManager.start
+    monkeypatch.setattr(ProcessManager, "start", slow_start)
+    monkeypatch.setattr(ProcessManager, "wait", no_wait)
+    async with workshop(tmp_path / "p.db", tmp_path, wait_limit=timedelta(hours=1)) as shop:
         engine = shop.here.engine
-        engine.reload(replace(engine.options, tool_limit=timedelta(seconds=2)), Agents(EchoAgent()))
+        engine.reload(replace(engine.options, tool_limit=timedelta(seconds=60)), Agents(EchoAgent()))
+        assert "at most" not in await shop.runs("sleep 60", timeout=5)
         told = await shop.runs("sleep 60", timeout=3600)
-        assert told.startswith("It still runs after 1 s (at most 2 seconds at a time), and goes on in the background")
+        assert (waits[0], waits[1] <= 54 - 0.2) == (5, True)
+        assert told.startswith(
+            f"It still runs after {int(waits[1])} s (at most {int(waits[1])} seconds at a time), and"
+        )
+        told = await shop.does("wait", process="p1", timeout=3600)
+        assert 0 < waits[2] < 54
+        assert told.startswith(
+            f"The wait ended after {int(waits[2])} seconds (at most {int(waits[2])} seconds at a time)."
+        )
 
 
 async def test_wait_ends_early_when_the_person_writes(store_url: str, tmp_path: Path) -> None:

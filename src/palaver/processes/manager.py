@@ -87,7 +87,7 @@ class ProcessManager:
                 self._watch(process)
             else:
                 asked.append(Watcher(process, self.directory(process), self.store, self.clock).report_exit())
-        await asyncio.gather(*asked)
+        await _run_all(asked)
         if self._cleaned_at is None or now - self._cleaned_at >= CLEAN_UP_EVERY:
             self._cleaned_at = now
             await self.clean_up(now)
@@ -267,3 +267,10 @@ class ProcessManager:
     async def end_all(self) -> None:
         """Kill every process that this gateway looks after."""
         await self.kill([watcher.process for watcher in self.watchers.values()], by="the gateway's stop")
+
+
+async def _run_all(work: Collection[Coroutine[Any, Any, None]]) -> None:
+    """Run all at once until each has ended, then raise the first error. If cancelled, end all of them first."""
+    for result in await asyncio.gather(*work, return_exceptions=True):
+        if isinstance(result, BaseException):  # also a CancelledError that one has raised on its own
+            raise result

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from palaver.model.process import Process, duration_text
 from palaver.model.text import as_code, as_code_block, one_line
-from palaver.processes.output import last_lines, readable
+from palaver.processes.output import last_lines, readable, whole_lines
 from palaver.store.process_notices import Notice
 
 MAX_WATCH_NOTICES = 20
@@ -15,6 +15,7 @@ _LINE_CHARACTERS = 500
 """How much of the line around a match is shown on each side."""
 _TAIL_BYTES = 16_384
 _NO_OUTPUT = " It has written nothing."
+_NO_WHOLE_LINE = " Its last line is not finished, so it is not shown yet."
 _HEAD = "background process"
 """Every notice begins with this."""
 
@@ -45,14 +46,10 @@ def _around(line: str, watched: str) -> str:
 def check_notice(process: Process, tail: bytes, now: datetime) -> Notice:
     happened = f"still runs after {duration_text(now - process.started)}."
     at = int(process.check_at.timestamp()) if process.check_at else 0
-    output = _output(_whole_words(tail)) or (" It has written no whole word yet." if tail.strip() else _NO_OUTPUT)
+    whole = whole_lines(tail)
+    output = _output(whole) or (_NO_OUTPUT if whole == tail else _NO_WHOLE_LINE)
     text = f"{_HEAD} {process.name} ({process.line}) {happened}{output}"
     return Notice(name=f"check:{at}", text=text, summary=_summary(process, happened))
-
-
-def _whole_words(output: bytes) -> bytes:
-    """Leave out the last word of output that goes on: it can be half a secret."""
-    return output[: max(output.rfind(b" "), output.rfind(b"\n")) + 1]
 
 
 def _summary(process: Process, happened: str) -> str:

@@ -10,6 +10,8 @@ from palaver.model.text import without_invisible
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)?|[PX^_][^\x1b]{0,4096}(?:\x1b\\)?|[ -/]*[0-~])"
 )
+_PROMPT = re.compile(r"[?:>\])$#] *\Z")
+"""How a line ends in which a program asks for input."""
 _BINARY_SHARE = 0.3
 _SAMPLE = 4096
 
@@ -36,6 +38,13 @@ def _as_shown(line: str) -> str:
         line = "".join(kept)
     end = "\r" if line.endswith("\r") else ""
     return line.removesuffix("\r").rpartition("\r")[2] + end
+
+
+def whole_lines(output: bytes) -> bytes:
+    """Leave out a last line that goes on, as it can end in half a secret. Keep it if it ends as a prompt does."""
+    start = max(output.rfind(b"\n"), output.rfind(b"\r")) + 1
+    line = _ESCAPES.sub("", output[start:].decode("utf-8", "replace"))
+    return output if _PROMPT.search(line) else output[:start]
 
 
 def is_binary(data: bytes) -> bool:

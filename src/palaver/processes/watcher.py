@@ -14,6 +14,7 @@ from palaver.processes import notices
 from palaver.processes.directory import BUFFER_BYTES, ProcessDirectory
 from palaver.processes.findings import look
 from palaver.processes.launcher import GRACE_SECONDS, SupervisorLink, end_orphan
+from palaver.processes.output import whole_lines
 from palaver.protocols.clock import Clock
 from palaver.store import process_notices, processes
 from palaver.store.store import Store
@@ -23,6 +24,7 @@ WATCH_INTERVAL = timedelta(seconds=30)
 _SCAN_BYTES = 1 << 20
 _LINE_BYTES = 4_096
 """How much around a match is read: more than is shown, as half a secret would not be known for one."""
+_LINE_ENDS = (b"\n", b"\r")
 _RECONNECT_SECONDS = 0.2
 _CONNECT_SECONDS = 6.0
 """How long to try to reach a supervisor. Longer than it may take for an answer."""
@@ -205,13 +207,13 @@ def _search(
 
 
 def _line_around(directory: ProcessDirectory, text: bytes, at: int, *, is_over: bool) -> bytes:
-    """Return the line of a match. If it goes on, leave out what can be half a secret: its word, and what follows."""
+    """Return the line of a match. Return only the match if what follows in its line can be half a secret."""
     pieces = directory.read(max(at - _LINE_BYTES, 0), at + _LINE_BYTES)
     data, place = b"".join(piece for _, piece in pieces), max(at - pieces[0][0], 0) if pieces else 0
-    start, end = data.rfind(b"\n", 0, place) + 1, data.find(b"\n", place)
-    if end >= 0:
-        return data[start:end]
-    if is_over or len(data) - place >= _LINE_BYTES:
-        return data[start:]
-    before, space, _ = data[start:place].rpartition(b" ")
-    return before + space + text
+    is_known = is_over or len(data) - place >= _LINE_BYTES
+    shown = data if is_known else whole_lines(data)
+    if len(shown) < place + len(text):
+        return text
+    start = max(data.rfind(end, 0, place) for end in _LINE_ENDS) + 1
+    ends = [found for end in _LINE_ENDS if (found := shown.find(end, place)) >= 0]
+    return shown[start : min(ends, default=len(shown))]

@@ -121,12 +121,13 @@ class TerminalTools:
         return mode
 
     async def use(self, use: ToolUse) -> str:
+        began = _monotonic()
         self._mode(use)  # The rules can have changed since it was approved.
-        return await (self._run(use) if use.call.name == _TERMINAL.name else self._act(use))
+        return await (self._run(use, began) if use.call.name == _TERMINAL.name else self._act(use, began))
 
     # Run
 
-    async def _run(self, use: ToolUse) -> str:
+    async def _run(self, use: ToolUse, began: float) -> str:
         arguments, command = use.arguments, use.text("command")
         backend = backend_for(self.backend, use.context)
         in_background, has_terminal = arguments.get("background") is True, arguments.get("pty") is True
@@ -153,11 +154,11 @@ class TerminalTools:
         if in_background:
             notice = " You get a notice when it ends." if new.reports_exit else ""
             return f"Started {process.name} in the background.{notice}"
-        return await self._finish(process, use)
+        return await self._finish(process, use, began)
 
-    async def _finish(self, process: Process, use: ToolUse) -> str:
+    async def _finish(self, process: Process, use: ToolUse, began: float) -> str:
         """Wait for a command in the foreground."""
-        seconds, clamped = self._seconds(use, self.timeout)
+        seconds, clamped = self._seconds(use, self.timeout, began)
         try:
             process = await self.manager.wait(process, seconds)
         except asyncio.CancelledError:
@@ -177,13 +178,13 @@ class TerminalTools:
             return f"({process.outcome} after {took})\n{text}"
         return f"({process.outcome} after {took}; its whole output is in the log of {process.name})\n{text}"
 
-    def _seconds(self, use: ToolUse, default: timedelta) -> tuple[float, str]:
-        """Return how long to wait, and words for a limit that was reached."""
+    def _seconds(self, use: ToolUse, default: timedelta, began: float) -> tuple[float, str]:
+        """Return how long a call that began then can wait, and words for a limit that was reached."""
         asked = use.arguments.get("timeout")
         wanted = asked if isinstance(asked, int) and asked > 0 else default.total_seconds()
-        longest = use.context.services.tool_limit * _SHARE_OF_TOOL_LIMIT
-        limit = min(self.wait_limit, longest).total_seconds()
-        return float(min(wanted, limit)), f" (at most {limit:.0f} seconds at a time)" if wanted > limit else ""
+        longest = use.context.services.tool_limit.total_seconds() * _SHARE_OF_TOOL_LIMIT
+        limit = min(self.wait_limit.total_seconds(), max(longest - (_monotonic() - began), 0))
+        return float(min(wanted, limit)), f" (at most {int(limit)} seconds at a time)" if wanted > limit else ""
 
     async def _output(self, process: Process, characters: int = _SHOWN_CHARACTERS) -> str:
         page = await asyncio.to_thread(read_page, self.manager.directory(process), None, BUFFER_BYTES)
@@ -192,7 +193,7 @@ class TerminalTools:
 
     # Act
 
-    async def _act(self, use: ToolUse) -> str:
+    async def _act(self, use: ToolUse, began: float) -> str:
         action = use.text("action")
         if action not in _ACTIONS:
             raise ToolFailed(f"The argument action must be one of {', '.join(_ACTIONS)}.")
@@ -202,6 +203,8 @@ class TerminalTools:
             found = await self._all(use, live_only=True)
             return f"Killed {await self.manager.kill(found, by='its agent')} processes."
         process = await self._find(use)
+        if action == "wait":
+            return await self._wait(process, use, began)
         return await getattr(self, f"_{action}")(process, use)
 
     async def _find(self, use: ToolUse) -> Process:
@@ -246,8 +249,8 @@ class TerminalTools:
         more = f" Continue at offset {page.end}." if page.end < page.size else ""
         return f"(Bytes {page.start} to {page.end} of {page.size}, {format_size(page.size)}.{more})\n{text}"
 
-    async def _wait(self, process: Process, use: ToolUse) -> str:
-        seconds, clamped = self._seconds(use, self.wait_limit)
+    async def _wait(self, process: Process, use: ToolUse, began: float) -> str:
+        seconds, clamped = self._seconds(use, self.wait_limit, began)
         services = use.context.services
         arrived = asyncio.ensure_future(services.wait_for_message())
         try:
@@ -257,7 +260,7 @@ class TerminalTools:
             arrived.cancel()
         if process.exited or process.ended:
             return await self._tell(process)
-        why = "because somebody has written to you" if is_asked else f"after {seconds:.0f} seconds{clamped}"
+        why = "because somebody has written to you" if is_asked else f"after {int(seconds)} seconds{clamped}"
         return await self._tell(process, f"The wait ended {why}. The process goes on.\n")
 
     async def _kill(self, process: Process, use: ToolUse) -> str:  # noqa: ARG002 - as the other actions
@@ -296,6 +299,11 @@ class TerminalTools:
         if not await self.manager.close_input(process):
             raise ToolFailed(f"The input of {process.name} is closed already.")
         return await self._tell(await self.manager.wait(process, _ANSWER_SECONDS * _ANSWER_TRIES))
+
+
+def _monotonic() -> float:
+    """Return the event loop's time, which the limit for tools counts."""
+    return asyncio.get_running_loop().time()
 
 
 def _watch(arguments: Mapping[str, Any]) -> str | None:
