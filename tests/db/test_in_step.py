@@ -338,6 +338,10 @@ async def test_a_batch_wakes_those_who_listen_once_it_is_committed(store: Store)
         yield from insert(name)
 
     with store.listen("a") as first, store.listen("b") as second, store.listen("c") as third:
+        with store.listen("heard") as heard:  # a connection that has just begun to listen wakes everyone
+            await store.transact(notify("heard"))
+            async with asyncio.timeout(30):
+                await heard.wait()
         for event in (first, second, third):
             event.clear()
         await asyncio.gather(*(store.transact(keyed(name, notify(name))) for name in "ab"))

@@ -13,7 +13,7 @@ import pytest
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.jobs.scripts import Scripts
 from palaver.model.access import AccessRole, Grant
-from palaver.model.errors import BadArgument
+from palaver.model.errors import BadArgument, Unreadable
 from palaver.model.key import ScopedSetting
 from palaver.model.platform import Platform
 from palaver.model.quotas import Quota, QuotaKind, QuotaRules
@@ -414,9 +414,50 @@ async def test_a_job_that_cannot_be_read_holds_up_no_other(tmp_path: Path) -> No
         assert await talk.here.rows("SELECT paused IS NOT NULL FROM schedules ORDER BY no") == [(1,), (0,)]
 
 
+async def test_each_pause_of_a_job_that_cannot_be_read_is_reported_once(tmp_path: Path) -> None:
+    async with talking(tmp_path) as talk:
+        await talk.ask("/jobs add every 1m broken")
+        for times in (1, 2):
+            await talk.here.store.transact(_break_first())
+            await talk.later(minutes=2)
+            await talk.chat.hears("I paused the job", times=times)
+            await talk.here.store.transact(_mend_first())
+            await talk.ask("/jobs resume 1")
+        await talk.ask("/jobs pause 1")
+        before = talk.texts()
+        await talk.here.store.transact(_break_first(requested=True))
+        await talk.later(minutes=2)
+        assert await talk.here.rows("SELECT requested FROM schedules") == [(None,)]
+        assert talk.texts() == before, "it was paused before"
+
+
+async def test_a_notice_that_cannot_be_stored_does_not_undo_the_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    @transaction
+    def fail(*_: object) -> Statements[None]:
+        yield "SELECT 1", ()
+        raise Unreadable("home", "1")
+
+    monkeypatch.setattr("palaver.engine.jobs.scheduler.report_paused", fail)
+    async with talking(tmp_path) as talk:
+        await talk.ask("/jobs add every 1h broken")
+        await talk.ask("/jobs add every 1h sound")
+        await talk.here.store.transact(_break_first())
+        await talk.later(hours=1, minutes=1)
+        assert talk.texts()[2:] == ["You said: sound"]
+        assert await talk.here.rows("SELECT paused IS NOT NULL FROM schedules ORDER BY no") == [(1,), (0,)]
+    assert "job.pause_not_reported" in {getattr(record, "action", "") for record in caplog.records}
+
+
 @transaction
-def _break_first() -> Statements[None]:
-    yield "UPDATE schedules SET rule = 'whenever' WHERE no = 1", ()
+def _break_first(*, requested: bool = False) -> Statements[None]:
+    yield "UPDATE schedules SET rule = 'whenever:' || rule, requested = ? WHERE no = 1", (1 if requested else None,)
+
+
+@transaction
+def _mend_first() -> Statements[None]:
+    yield "UPDATE schedules SET rule = replace(rule, 'whenever:', '') WHERE no = 1", ()
 
 
 async def test_a_gateway_that_is_killed_runs_what_fired_once(tmp_path: Path) -> None:

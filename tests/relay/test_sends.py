@@ -43,7 +43,7 @@ async def test_a_send_that_ends_before_anybody_waits_for_it_is_answered_at_once(
 async def test_a_send_that_another_worker_ends_is_answered_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def notify(_: EndedSends, number: int) -> None:
-        """Only the worker that sends a message is told."""
+        """Notify nobody: another worker sent the message."""
 
     monkeypatch.setattr(EndedSends, "notify", notify)
     async with connector(tmp_path) as there:

@@ -106,7 +106,8 @@ class Attachments:
             return True
         failing, patience = self.ctx.download_failing_since, self.ctx.options.fetch_patience
         since = failing.setdefault(received.number, now)
-        # Nobody tells us when another gateway has fetched them. What we still try is never that old.
+        # Another gateway that fetches files does not notify us, so forget what is old. If a message among it waited for
+        # its account to connect, its next failed try counts as its first.
         for number in [each for each, begun in failing.items() if now - begun > 2 * patience]:
             del failing[number]
         return now - since < patience

@@ -136,7 +136,7 @@ class RelayLink:
             async with asyncio.timeout(ctx.options.send_limit.total_seconds() / 2):
                 # Read it again: it may have ended before we waited for that.
                 while (delivery := await store.read(find) or delivery).state in {OutboxState.DUE, OutboxState.CLAIMED}:
-                    # Of a send by another worker that serves the account, nobody tells us.
+                    # Another worker that serves the account does not notify us.
                     await wait_any(ended, timeout=_LOOK_SECONDS)
                     ended.clear()
         is_gone = await store.read(store.relayed.is_gone(delivery.number))

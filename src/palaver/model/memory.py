@@ -94,12 +94,13 @@ def clean_note(text: str) -> str:
 def check_room(notes: Sequence[Note], text: str, limits: MemoryLimits, *, replaces: int | None = None) -> None:
     """Raise BadArgument if a note does not fit beside the others.
 
-    The notes of two people who became one can exceed the limits. None is lost, and one can still be made shorter.
+    The notes of two people who became one can exceed the limits. None is lost, and each can still be replaced by one
+    that is not longer.
     """
     others = [note for note in notes if note.number != replaces]
-    used, replaced = sum(len(note.text) for note in others), sum(len(note.text) for note in notes if note not in others)
+    used, before = sum(len(note.text) for note in others), sum(len(note.text) for note in notes)
     has_room = len(others) < max(limits.notes, len(notes))
-    if has_room and used + len(text) <= max(limits.characters, used + replaced):
+    if has_room and used + len(text) <= max(limits.characters, before):
         return
     raise BadArgument(
         f"The memory is full: {len(others)} of {limits.notes} notes, {used} of {limits.characters} characters.",

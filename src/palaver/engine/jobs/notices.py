@@ -9,9 +9,9 @@ from palaver.engine.delivery.outcomes import Reporting, notify_owner
 from palaver.model.job import FiredJob, Job
 from palaver.model.source import Source
 from palaver.model.turn import Inbound, outbound_to
-from palaver.store.jobs import jobs
 from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
+from palaver.store.records import micros
 
 
 def job_cause(job: int, detail: str) -> SendCause:
@@ -42,13 +42,10 @@ def report_unreachable(
 
 
 @transaction
-def pause_and_report(number: int, reporting: Reporting, now: datetime) -> Statements[None]:
-    """Pause a job that cannot fire, and tell its owner."""
-    found = yield from jobs.set_aside(number, now)
-    if found is not None:
-        name, origin = found
-        cause = job_cause(number, f"paused {now:%Y-%m-%dT%H}")
-        yield from notify_job_owner(origin, texts.job_paused(name, number), cause, reporting, now)
+def report_paused(number: int, name: str, origin: Source, reporting: Reporting, now: datetime) -> Statements[None]:
+    """Tell the owner of a job that it was paused now, because it cannot fire."""
+    cause = job_cause(number, f"paused {micros(now)}")
+    yield from notify_job_owner(origin, texts.job_paused(name, number), cause, reporting, now)
 
 
 @transaction

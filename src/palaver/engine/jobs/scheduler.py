@@ -13,8 +13,8 @@ from palaver.engine.delivery.targets import TargetRules, reachable_places
 from palaver.engine.intake.admission import CurrentRights
 from palaver.engine.intake.receiver import Intake
 from palaver.engine.jobs.creation import check_rights, target_rules
-from palaver.engine.jobs.notices import job_cause, notify_job_owner, pause_and_report, report_unreachable
-from palaver.engine.retry import log_error, retry_outage, wait_any
+from palaver.engine.jobs.notices import job_cause, notify_job_owner, report_paused, report_unreachable
+from palaver.engine.retry import log_error, retry_outage, retry_until_stored, wait_any
 from palaver.model.access import AccessRole
 from palaver.model.errors import InvalidInput, NotAllowed, PalaverError, StoreUnavailable
 from palaver.model.job import Job, firing_id
@@ -74,7 +74,19 @@ class Scheduler:
             raise
         except PalaverError as error:
             log_error(log, "a job cannot fire and was paused", error, {"action": "job.paused", "job": number})
-            await store.transact(pause_and_report(number, self._reporting(), now))
+            await self._pause(number, now)
+
+    async def _pause(self, number: int, now: datetime) -> None:
+        """Pause a job that cannot fire, then tell its owner: an error of the notice must not undo the pause."""
+        store = self.ctx.store
+        paused = await store.transact(store.jobs.set_aside(number, now))
+        if paused is None:
+            return
+        try:
+            await retry_until_stored(store, report_paused(number, *paused, self._reporting(), now))
+        except PalaverError as error:
+            extra = {"action": "job.pause_not_reported", "job": number}
+            log_error(log, "the owner of a job gets no notice that it was paused", error, extra)
 
     async def _fire_job(self, job: Job, now: datetime) -> None:
         occurrence = await self._occurrence(job, now)

@@ -198,7 +198,7 @@ class Connection:
         return lower(who) == lower(self.nick)
 
     def _rejoin(self, channel: str) -> None:
-        """Join a channel of ours after a while: each time later, so that who removed us is not annoyed."""
+        """Join a channel of ours after a pause, longer each time: not everybody there wants us back."""
         name = lower(channel)
         if name not in self._channels:
             return

@@ -16,6 +16,7 @@ from palaver.model.text import one_line
 from palaver.store.conversations.visibility import Filter
 from palaver.store.queue import inbox
 from palaver.store.records import (
+    UNREADABLE,
     from_json,
     instant,
     instant_or_none,
@@ -176,16 +177,19 @@ def pause(name: str, principal: Principal, now: datetime) -> Statements[Job]:
 
 @transaction
 def set_aside(number: int, now: datetime) -> Statements[tuple[str, Source] | None]:
-    """Pause a job, even one that cannot be read. Return its name and where it was made, if those can be read."""
+    """Pause a job, even one that cannot be read.
+
+    Return its name and where it was made; None if it was paused before, or if those cannot be read.
+    """
+    yield "UPDATE schedules SET requested = NULL WHERE no = ?", (number,)
     rows = yield (
-        "UPDATE schedules SET paused = coalesce(paused, ?), requested = NULL WHERE no = ? RETURNING no, name, origin",
+        "UPDATE schedules SET paused = ? WHERE no = ? AND paused IS NULL RETURNING name, origin",
         (micros(now), number),
     )
-    return next(readable(_maker_of, rows), None)
-
-
-def _maker_of(row: Row) -> tuple[str, Source]:
-    return row[1], source_of(row[2])
+    try:
+        return (rows[0][0], source_of(rows[0][1])) if rows else None
+    except UNREADABLE:
+        return None
 
 
 @transaction

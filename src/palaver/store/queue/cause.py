@@ -46,7 +46,8 @@ class CauseKind(StrEnum):
     PROBLEM = "problem"
     """The agent of a profile fails, or an account has no connection. The id names it; the detail says which time."""
     JOB = "job"
-    """A job could not run, or failed. The detail is the hour: one notice is enough for all of it."""
+    """A job could not run, or failed. The detail is the hour: one notice is enough for all of it. Of a job that was
+    paused, it is the time of the pause."""
 
 
 K = CauseKind
