@@ -9,14 +9,7 @@ from typing import Any, TypeVar, cast
 import asyncpg
 
 from palaver.db.in_step import LOCK, Batch, BatchUndone, Members, Text
-from palaver.db.postgres_statements import (
-    LOST,
-    TRY_LOCK,
-    is_of_server,
-    of_rows,
-    to_postgres,
-    with_caller,
-)
+from palaver.db.postgres_statements import LOST, TRY_LOCK, is_of_server, of_rows, to_postgres, with_caller
 from palaver.db.transaction import KeyedTransaction, Lock, Member, Row, RunAlone, TryLock, Value, storable
 
 T = TypeVar("T")
