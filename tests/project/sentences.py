@@ -1,17 +1,14 @@
-"""Every sentence the program can say to a person, by file. `python -m tests.project.sentences` writes the list anew."""
+"""Every sentence the program can say to a person, by file."""
 
 import ast
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from tests.source import SOURCE, modules, nodes
 
-__all__ = ["FIXTURE", "collect"]
+__all__ = ["collect"]
 
-ROOT = Path(__file__).parents[2]
-FIXTURE = Path(__file__).parent / "sentences.txt"
 SQL_WORDS = "SELECT|INSERT|UPDATE|DELETE|CREATE|FROM|WHERE|JOIN|AND|ORDER BY|VALUES|SET|PRAGMA|SAVEPOINT|coalesce"
 SQL = re.compile(rf"\b({SQL_WORDS})\b|= \?|^[a-z_., ]*, [a-z_., ]*$")
 SQL_ROOMS = ("store", "db")
@@ -19,14 +16,12 @@ LOG_METHODS = {"debug", "info", "warning", "error", "exception", "log_broken"}
 TAG = re.compile(r"<(script|style).*?</\1>|\{[%#].*?[%#]\}|\{\{.*?\}\}|<[^>]*>", re.DOTALL)
 
 
-def collect() -> str:
-    """Return the sentences of every module and page, each under the file that says it."""
-    parts: list[str] = []
+def collect() -> Iterator[tuple[str, str]]:
+    """Yield the sentences of every module and page, each with the file that says it."""
     for path in sorted([*modules(), *SOURCE.rglob("*.html")]):
         found = _of_page(path.read_text()) if path.suffix == ".html" else _of_module(path)
-        if sentences := sorted(set(found)):
-            parts.append("\n".join([f"# {path.relative_to(SOURCE)}", *sentences]))
-    return "\n\n".join(parts) + "\n"
+        for sentence in sorted(set(found)):
+            yield str(path.relative_to(SOURCE)), sentence
 
 
 def _of_page(text: str) -> Iterator[str]:
@@ -68,8 +63,3 @@ def _text(node: ast.Constant | ast.JoinedStr) -> str:
 
 def _is_sentence(text: str) -> bool:
     return len(text.split()) > 2 and bool(re.search(r"[a-z]{2}", text))
-
-
-if __name__ == "__main__":
-    FIXTURE.write_text(collect())
-    sys.stdout.write(f"{FIXTURE.relative_to(ROOT)}: {len(FIXTURE.read_text().splitlines())} lines\n")

@@ -182,7 +182,7 @@ WorkingDirectory={_plain(str(place.folder))}
 {"".join(f"Environment={_quote([each])}{chr(10)}" for each in environment)}\
 Restart=always
 RestartSec=2
-# A wrong configuration does not get better by itself.
+# A wrong configuration stays wrong: do not restart for it.
 RestartPreventExitStatus={_WRONG_CONFIGURATION}
 WatchdogSec=60
 TimeoutStartSec=infinity
