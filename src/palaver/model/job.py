@@ -27,7 +27,10 @@ _SILENT_FORMS = (SILENT, marker("SILENT"))
 """Small models copy the brackets of the note that tells them."""
 _SCHEDULE_WORDS = 12
 """The longest schedule that can stand before a prompt without quotes, in words."""
-_LIKE_SCHEDULE = re.compile(r"at\s+(?=\d)(?P<time>\d+:\d+(?!\S))?\S*|in\s+(?:UTC\b|[A-Za-z_]+/\S+)", re.IGNORECASE)
+_LIKE_SCHEDULE = re.compile(
+    r"at\s+(?=\d|noon\b|midnight\b)(?P<time>\d+:\d+(?!\S))?\S*|in\s+(?:UTC\b|[A-Za-z_]+/\S+)", re.IGNORECASE
+)
+_LIKE_TIME = re.compile(r"\d+:\d+(?!\S)")
 _QUOTED = re.compile(r"\s*[\"“„](?P<schedule>[^\"“”]*)[\"“”]\s+(?P<prompt>\S.*)", re.DOTALL)
 
 
@@ -231,6 +234,8 @@ def _longest_schedule(text: str, zone: ZoneInfo, now: datetime) -> ScheduledText
 
 def _certain(found: ScheduledText) -> ScheduledText:
     """Refuse a prompt that begins like the rest of a schedule: it would run at another time than was meant."""
+    if time := _LIKE_TIME.match(found.prompt):
+        parse_time_of_day(time[0])  # A wrong one, after a day, is not taken for the prompt.
     if rest := _LIKE_SCHEDULE.match(found.prompt):
         if rest["time"]:
             parse_time_of_day(rest["time"])  # It says which part is wrong.
