@@ -64,7 +64,6 @@ class ToolRules:
     platforms: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     """The only tools on a platform. A platform that is not listed has all tools of the role."""
     allowed: Mapping[str, ApprovalMode] = field(default_factory=dict[str, ApprovalMode])
-
     private: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     """Tools, as patterns, that only owners have, and only on these platforms."""
 
