@@ -30,7 +30,7 @@ _SCHEDULE_WORDS = 12
 _LIKE_SCHEDULE = re.compile(
     r"at\s+(?=\d|noon\b|midnight\b)(?P<time>\d+:\d+(?!\S))?\S*|in\s+(?:UTC\b|[A-Za-z_]+/\S+)", re.IGNORECASE
 )
-_MAX_SAID_WORDS = 60
+_MAX_SAID_WORDS = 40
 _SCHEDULE_START = re.compile(
     r"in|at|on|every|daily|hourly|weekly|today|tomorrow|next|this|noon|midnight|@|mon|tue|wed|thu|fri|sat|sun"
     r"|[0-9]+:[0-9]|[0-9]+ ?[ap]\.?m",
