@@ -112,7 +112,7 @@ async def called(text: str) -> tuple[str, dict[str, Any]]:
     [
         ("remind me in 1 minute to stretch", "in 1 minute", "stretch"),
         ("Remind me to stretch in 1 minute.", "in 1 minute", "stretch"),
-        ("hello, can you please remind me in an hour to call Bob?", "in an hour", "call Bob?"),
+        ("hello, can you please remind me in an hour to call Bob?", "in an hour", "call Bob"),
         ("remind me tomorrow at 9am that the milk is out", "tomorrow at 9am", "the milk is out"),
         ("Every day at 9am remind me to plan the day", "Every day at 9am", "plan the day"),
         ("set a reminder for 9am to water the plants", "9am", "water the plants"),

@@ -36,6 +36,7 @@ _SCHEDULE_START = re.compile(
     r"|[0-9]+:[0-9]|[0-9]+ ?[ap]\.?m",
     re.IGNORECASE,
 )
+_IN_NO_ZONE = re.compile(r"\S in (?!UTC$|[A-Z][A-Za-z_]+/[A-Z]\S*$)")
 _JOINS = re.compile(r"^(?:(?:for|to|that|about|of|and|please|me)\b|[\s,:;-])+", re.IGNORECASE)
 _LAST_JOINS = re.compile(r"(?:\b(?:for|to|please|and|at|on)\b|[\s,:;.!?-])+$", re.IGNORECASE)
 _LIKE_TIME = re.compile(r"\d+:\d+(?!\S)")
@@ -251,6 +252,8 @@ def find_schedule(text: str, zone: ZoneInfo, now: datetime) -> ScheduledText | N
             schedule = " ".join(words[start : start + length]).strip(",.!?;:")
             if start and words[start - 1].lower() != "for" and not _SCHEDULE_START.match(schedule):
                 continue  # A length alone is none, as in `walk 5 m`.
+            if _IN_NO_ZONE.search(schedule):
+                continue
             with suppress(InvalidInput):
                 parse_schedule(schedule, zone, now)
                 rest = " ".join([*words[:start], *words[start + length :]])
