@@ -54,6 +54,15 @@ def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
         assert not script or (page.parent / script[1]).resolve().is_file()
 
 
+def test_every_platform_page_says_what_its_tests_run_against() -> None:
+    table = (ROOT / "docs/platforms.md").read_text().partition("\n\n")[2].partition("\n## ")[0]
+    pages = set(re.findall(r"\(([\w-]+\.md)\)", table)) - {"terminal.md", "web.md", "api.md", "relay.md", "adapters.md"}
+    assert len(pages) > 20
+    for page in pages:
+        text = " ".join((ROOT / "docs" / page).read_text().split())
+        assert "The tests run against" in text or "## How it is tested" in text, page
+
+
 def test_every_page_is_in_the_navigation_or_left_out_on_purpose() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2]
     for page in ROOT.glob("docs/*.md"):
