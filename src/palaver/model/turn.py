@@ -1,6 +1,6 @@
 """Turns: inbound messages, the turn that answers them, the messages it owes, and the steps of their life cycles."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from enum import Enum, StrEnum
@@ -285,6 +285,11 @@ class Received:
     """The basis of the grant that admitted the sender; None if it was accepted before this was recorded."""
     place: SessionKey | None = None
     """The key of the chat it came from, if that chat is attached to this conversation."""
+
+
+def last_spoken(messages: Iterable[Received]) -> datetime | None:
+    """Return when the last message of people to the agent was received, however long it waited since."""
+    return max((each.received for each in messages if each.inbound.counts_as_activity), default=None)
 
 
 @value
