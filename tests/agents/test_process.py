@@ -125,6 +125,19 @@ async def test_what_a_turn_is_given() -> None:
     }
 
 
+async def test_halves_of_a_character_in_two_pieces_are_kept() -> None:
+    said = """
+name = hear()["id"]
+say(type="delta", id=name, text="\\ud83d")
+say(type="delta", id=name, text="\\ude00")
+say(type="final", id=name, text="\\ud83d" + "\\ude00 \\ud83d")
+"""
+    agent = ExternalAgent(program(said))
+    told = await events(agent, asked("hi"))
+    await agent.close()
+    assert told == [TextDelta("\ud83d"), TextDelta("\ude00"), Final(text="\N{GRINNING FACE} \ufffd")]
+
+
 async def test_everything_it_can_say_becomes_an_event() -> None:
     agent = ExternalAgent(
         program("""

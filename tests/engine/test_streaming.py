@@ -36,6 +36,27 @@ async def test_an_answer_grows_and_ends_as_one_message_with_exactly_its_text(sto
         assert shown.reply_to == chat.said[0].id
 
 
+async def test_a_character_that_comes_in_two_halves_is_whole_in_the_chat_and_in_the_store(tmp_path: Path) -> None:
+    async def halves(_: Request) -> AsyncGenerator[Event]:
+        pieces = ("four \ud83d", "\ude00", " five \ude00\ud83d", " six")
+        for piece in pieces:
+            yield TextDelta(piece)
+            await asyncio.sleep(0.05)
+        yield ToolCalled(calls=(ToolCall(id="c", name="look"),), text=pieces[0] + pieces[1], reasoning="".join(pieces))
+        yield ToolReturned(call="c", text="".join(pieces))
+        yield Final(text="".join(pieces))
+
+    async with running(tmp_path / "p.db", agent=Scripted(halves), limits=QUICK) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "how many?")
+        await here.settled()
+        whole = "four \N{GRINNING FACE} five \ufffd\ufffd six"
+        assert [shown.text for shown in chat.shown] == [whole]
+        assert all(whole.startswith(earlier) for earlier in chat.shown[0].earlier)
+        assert [entry.text for entry in await here.entries()][-3:] == ["four \N{GRINNING FACE}", whole, whole]
+
+
 async def test_drafts_are_shown_at_a_bounded_rate(tmp_path: Path) -> None:
     async with running(tmp_path / "p.db", agent=STREAM, limits=Limits(draft_interval=10.0)) as here:
         alice = here.world.person("alice")

@@ -207,6 +207,7 @@ async def test_what_is_streamed_is_the_answer(tmp_path: Path, monkeypatch: pytes
                 ([checks, Says(text=json)], True, json),
                 ([checks, Says(text="Three days.", waits_for=heard)], False, "Let me check.\n\nThree days."),
                 ([breaks_off, Says(text="Hello there.", waits_for=heard)], False, "Hello there."),
+                ([Says(text="four\ud83d\ude00 done")], False, "four\N{GRINNING FACE} done"),
             ):
                 heard.clear()
                 provider.then(*script)

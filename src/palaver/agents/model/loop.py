@@ -31,7 +31,6 @@ from palaver.agents.model.messages import (
     ShownFiles,
     blob_of,
     calls_of,
-    encodable,
     history,
     reasoning_of,
     repair_response,
@@ -39,6 +38,7 @@ from palaver.agents.model.messages import (
 )
 from palaver.agents.model.providers import ModelClient
 from palaver.model.redact import redact
+from palaver.model.text import whole_characters
 from palaver.model.tools import NOT_APPROVED
 from palaver.model.transcript import Role, ToolCall
 from palaver.model.turn import ANY_FORM, AnswerForm
@@ -153,7 +153,7 @@ def _refusal(response: ModelResponse) -> Final | Failure | None:
     """Return why a response has no text, if its provider says so; a model that declines does it in its own words."""
     details = response.provider_details or {}
     if declined := details.get("refusal"):
-        return Final(text=encodable(str(declined)))
+        return Final(text=whole_characters(str(declined)))
     if details.get("finish_reason") == _CONTEXT_FULL:
         return _FULL
     return _FILTERED if response.finish_reason == "content_filter" else None
