@@ -147,7 +147,8 @@ say(type="delta", id=name, text="Hel", unknown=1)
 say(type="tool_called", id=name, calls=[call], text="t", reasoning="r", blob="AP8=")
 say(type="tool_returned", id=name, call="c", text="done")
 say(type="usage", id=name, model="m", input_tokens=1, output_tokens=2, cost_micros=3)
-say(type="final", id=name, text="Hello", files=[{"name": "a.txt", "content": "aGk=", "media_type": "text/plain"}])
+say(type="final", id=name, text="Hello", cut=True,
+    files=[{"name": "a.txt", "content": "aGk=", "media_type": "text/plain"}])
 hear()
 """)
     )
@@ -161,6 +162,7 @@ hear()
     ]
     last = happened[4]
     assert isinstance(last, Final)
+    assert last.cut
     assert [(file.name, file.content, file.media_type) for file in last.files] == [("a.txt", b"hi", "text/plain")]
 
 

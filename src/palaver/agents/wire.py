@@ -116,6 +116,7 @@ class WireFinal(_Line, frozen=True, tag="final"):
     reasoning: str = ""
     blob: bytes = b""
     files: tuple[WireFile, ...] = ()
+    cut: bool = False
 
 
 class WireFailure(_Line, frozen=True, tag="failure"):

@@ -159,6 +159,12 @@ def _refusal(response: ModelResponse) -> Final | Failure | None:
     return _FILTERED if response.finish_reason == "content_filter" else None
 
 
+def _is_cut(response: ModelResponse) -> bool:
+    """Return whether the answer ended because the model can say no more, not because it was done."""
+    details = response.provider_details or {}
+    return response.finish_reason == "length" or details.get("finish_reason") == _CONTEXT_FULL
+
+
 @dataclass(kw_only=True)
 class AnswerLoop:
     """One model answering one turn. The next turn shows it everything in the same bytes."""
@@ -259,7 +265,7 @@ class AnswerLoop:
             return refused
         if not last.text.strip() and not (before and before[0].role is Role.TOOL):
             return _EMPTY if response.finish_reason == "stop" else _NO_ANSWER
-        return Final(text=last.text, reasoning=last.reasoning, blob=b"".join(last.blobs))
+        return Final(text=last.text, reasoning=last.reasoning, blob=b"".join(last.blobs), cut=_is_cut(response))
 
     async def _run_tools(self, calls: Sequence[ToolCall]) -> AsyncGenerator[Event]:
         """Run the calls that need no approval or have one, side by side; then ask for the first missing approval."""

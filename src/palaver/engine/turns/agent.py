@@ -546,5 +546,5 @@ def _finish(outcome: Outcome, form: AnswerForm) -> Outcome:
         return outcome
     whole = whole_characters(outcome.text)
     if (text := form.cut(whole)) != whole:
-        return replace(outcome, text=text, blob=b"")  # the provider's blob has the rest of it too
+        return replace(outcome, text=text, blob=b"", cut=False)  # the provider's blob has the rest of it too
     return outcome if whole == outcome.text else replace(outcome, text=whole)
