@@ -297,7 +297,7 @@ class Gateway:
             address=web_address(config.web),
             limits=web_limits(config.web),
             messages=RateLimiter(per_caller=config.web.messages_per_minute, total=None),
-            auth=Authenticator(store=store, clock=parts.clock),
+            auth=Authenticator(store=store, clock=parts.clock, rules=engine.load_access),
             hub=parts.hub,
             webchat=parts.webchat,
             waiting=parts.reply_waiter,
