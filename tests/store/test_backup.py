@@ -2,8 +2,8 @@
 
 import asyncio
 import errno
-import io
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -262,8 +262,12 @@ async def test_nothing_is_written_that_the_manifest_does_not_announce(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tar file can unpack to any size: by sparse parts, or by parts that nobody asked for."""
-    written: list[object] = []
-    monkeypatch.setattr("palaver.store.backup.restore.copy_hashed", lambda *args: written.append(args))
+    written: list[tuple[object, ...]] = []
+
+    def copy_hashed(*args: object) -> None:
+        written.append(args)
+
+    monkeypatch.setattr("palaver.store.backup.restore.copy_hashed", copy_hashed)
     archive, empty = tmp_path / "evil.tar", Manifest(made=NOW, palaver="1", schema=1, members={}, files={})
     with archive.open("wb") as stream:
         writer = ArchiveWriter(stream)
@@ -279,7 +283,7 @@ async def test_nothing_is_written_that_the_manifest_does_not_announce(
         content = empty.encode()
         info.size = len(content)
         tar.addfile(info, io.BytesIO(content))
-    with pytest.raises(BadBackup, match="a sparse part: 'palaver.db'"):
+    with pytest.raises(BadBackup, match="a sparse part"):
         restore(archive, tmp_path / "place")
     assert written == []
 
