@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 
+from palaver.db.transaction import Transaction
 from palaver.engine.accounts import AccountHealth, AccountRunner
 from palaver.engine.attachments import Attachments
 from palaver.engine.commands import Commands
@@ -47,6 +48,7 @@ from palaver.protocols.tools import Toolset
 from palaver.protocols.voice import Voice
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.conversations.sessions import open_by_key
+from palaver.store.people.access_rules import AccessRules
 from palaver.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -114,6 +116,11 @@ class Engine:
         self._maintenance = Maintenance(
             ctx=ctx, dispatcher=self._dispatcher, runner=self._runner, deliveries=self._deliveries
         )
+
+    @property
+    def load_access(self) -> Callable[[], Transaction[AccessRules]]:
+        """Loads the grants of now, the configured ones included."""
+        return self._commands.rights.rules
 
     # Run
 

@@ -139,6 +139,8 @@ class Final:
     blob: bytes = b""
     files: tuple[NewFile, ...] = ()
     """Files to send after the text."""
+    cut: bool = False
+    """The model reached its limit of tokens, so the text ends in the middle. The gateway says so to the person."""
 
 
 class FailureKind(StrEnum):
@@ -160,6 +162,8 @@ class FailureKind(StrEnum):
     """The account at the provider has no credit or quota left."""
     UNKNOWN_MODEL = "unknown_model"
     """The provider does not have the model."""
+    EMPTY = "empty"
+    """The agent has nothing to say to a person who waits for an answer."""
     FATAL = "fatal"
 
 
