@@ -84,6 +84,20 @@ async def test_a_chat_that_is_back_is_reported_again_when_it_goes_again(store_ur
         await home.hears("gone", times=2)
 
 
+async def test_an_owner_who_only_gives_commands_learns_that_the_home_is_gone(store_url: str) -> None:
+    clock, grants = MovableClock(), (Grant(platform="fake", user_id="p1", role=AccessRole.OWNER),)
+    async with running(store_url, clock=clock, grants=grants) as here:
+        owner = here.world.person("owner")
+        chat, home = here.world.dm(owner), here.world.group("home", owner)
+        await set_home(here, home, clock)
+        await chat.say(owner, "/whoami")
+        await here.settled()
+        home.gone = True
+        notice = Outbound(platform="fake", account="bot", chat_id=home.id, text="news")
+        await here.store.transact(here.store.outbox.enqueue(notice, cause("n"), clock.now()))
+        await chat.hears(f"fake:{home.id} can no longer be delivered")
+
+
 async def test_a_home_that_is_gone_itself_is_not_told(tmp_path: Path) -> None:
     clock = MovableClock()
     async with running(tmp_path / "p.db", clock=clock) as here:

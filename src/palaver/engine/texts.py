@@ -155,6 +155,13 @@ def unclear_notice(message: str) -> str:
     )
 
 
+def refused_notice(message: str) -> str:
+    return (
+        f"The platform did not take my message {message}. On the gateway's machine, `palaver trace {message}` says"
+        " why; `palaver doctor` lists others."
+    )
+
+
 def agent_problem(problem: str, turn: int) -> str:
     return f"{problem} palaver trace turn:{turn} shows what happened."
 
@@ -180,6 +187,13 @@ def job_paused(name: str, number: int) -> str:
     return (
         f"I paused the job “{as_said(name)}” because it could not start. `palaver doctor` and the log on the gateway's "
         f"machine say why. Once that is fixed, /jobs resume {number} lets it run again."
+    )
+
+
+def job_target_dead(name: str, number: int, firings: int) -> str:
+    return (
+        f"I paused the job “{as_said(name)}” because its last {firings} answers reached no chat. /jobs show {number} "
+        f"shows where it sends. Once that works again, /jobs resume {number} lets it run."
     )
 
 

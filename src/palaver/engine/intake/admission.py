@@ -9,7 +9,7 @@ from datetime import datetime
 from palaver.db.transaction import Lock, Statements, Transaction, keyed, transaction
 from palaver.engine import texts
 from palaver.engine.context import EngineContext
-from palaver.engine.delivery.outcomes import Reporting, notify_owner
+from palaver.engine.delivery.owner import Reporting, notify_owner
 from palaver.engine.intake.revisions import Revisions
 from palaver.engine.options import ChatMoves, Options, follow_move
 from palaver.model.access import PAIRING_OFF, Access, AccessRole, Verdict, decide_access, possible_trust
@@ -343,7 +343,6 @@ class Admission:
                 SendCause(CauseKind.ACCESS_ASKED, requested.number),
                 Reporting(self._ctx.replies.routes, self._ctx.options.grants),
                 now,
-                never_there=True,
             )
         return requested.number, requested.reason
 

@@ -8,12 +8,12 @@ from datetime import datetime
 from palaver.db.transaction import JOBS, Statements, transaction
 from palaver.engine import texts
 from palaver.engine.context import EngineContext
-from palaver.engine.delivery.outcomes import Reporting
+from palaver.engine.delivery.owner import Reporting, notify_job_owner
 from palaver.engine.delivery.targets import TargetRules, reachable_places
 from palaver.engine.intake.admission import CurrentRights
 from palaver.engine.intake.receiver import Intake
 from palaver.engine.jobs.creation import check_rights, target_rules
-from palaver.engine.jobs.notices import job_cause, notify_job_owner, report_paused, report_unreachable
+from palaver.engine.jobs.notices import job_cause, pause_dead_job, report_paused, report_unreachable
 from palaver.engine.retry import log_error, retry_outage, retry_until_stored, wait_any
 from palaver.model.access import AccessRole
 from palaver.model.errors import InvalidInput, NotAllowed, PalaverError, StoreUnavailable
@@ -24,7 +24,7 @@ from palaver.model.schedule import Once, due_occurrence
 from palaver.model.source import STANDARD_KINDS, Source
 from palaver.model.target import parse_targets
 from palaver.model.turn import BusyMode, Cause, Destination, Inbound, InboxState, Received, outbound_to
-from palaver.store.jobs.firings import Fired, Occurrence, fire
+from palaver.store.jobs.firings import CANNOT_SEND, Fired, Occurrence, fire
 from palaver.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -129,7 +129,7 @@ class Scheduler:
             destinations, problems = await self._destinations(job, inbound, now)
             inbound = replace(inbound, destinations=tuple(destinations))
             problem = texts.unreachable_targets(problems) or None
-            skipped = None if destinations else f"it cannot send to {problem}"
+            skipped = None if destinations else f"{CANNOT_SEND} {problem}"
         # A missed occurrence is recorded under the time at which it was due.
         at = at or job.next_due or now
         return Occurrence(at=at, following=following, key=key, inbound=inbound, skipped=skipped, problem=problem)
@@ -208,6 +208,8 @@ def _fire_and_tell(job: Job, occurrence: Occurrence, now: datetime, reporting: R
     if occurrence.problem:
         runs = occurrence.skipped is None
         yield from report_unreachable(job, job.origin, occurrence.problem, reporting, now, runs=runs)
+        if not runs:
+            yield from pause_dead_job(job.number, reporting, now)
     elif occurrence.skipped and isinstance(job.schedule, Once):
         notice = texts.job_missed(job.name, job.prompt)
         yield from notify_job_owner(job.origin, notice, job_cause(job.number, "missed"), reporting, now)

@@ -41,6 +41,8 @@ class CauseKind(StrEnum):
     UNCLEAR = "unclear"
     """Nobody knows whether a message was delivered. The id is the hour: one notice is enough for all of them."""
 
+    REFUSED = "refused"
+    """A platform does not take a message. The id is the hour, as of `UNCLEAR`."""
     RELAY = "relay"
     """A gateway behind this connector sends something. The id is the tenant, the detail its idempotency key."""
     PROBLEM = "problem"
