@@ -34,7 +34,7 @@ from palaver.protocols.adapter import (
 )
 from palaver.protocols.hooks import EventKind, EventSubscription, GatewayEvent
 from palaver.store import accounts
-from palaver.store.conversations import attach, transcript
+from palaver.store.conversations import mirrors
 from palaver.store.queue.outbox import enqueue_events
 
 log = logging.getLogger(__name__)
@@ -389,8 +389,7 @@ def _record_delivered(
         yield from accounts.mark_chat_reachable(outbound)
     if outbound.mirror is not None:
         entry = Entry(seq=0, role=Role.ASSISTANT, at=now, text=outbound.text, message_id=receipt)
-        conversation = yield from attach.conversation_of(SessionKey.parse(outbound.mirror))
-        yield from transcript.append_outside_turn(conversation, entry)
+        yield from mirrors.note_delivered(SessionKey.parse(outbound.mirror), entry)
     if arrival is not None:
         yield from arrival
     if subscriptions and not outbound.is_news:

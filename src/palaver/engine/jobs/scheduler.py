@@ -18,14 +18,13 @@ from palaver.engine.retry import log_error, retry_outage, retry_until_stored, wa
 from palaver.model.access import AccessRole
 from palaver.model.errors import InvalidInput, NotAllowed, PalaverError, StoreUnavailable
 from palaver.model.job import Job, firing_id
-from palaver.model.key import SessionKey
 from palaver.model.platform import Platform
 from palaver.model.schedule import Once, due_occurrence
-from palaver.model.source import STANDARD_KINDS, Source
+from palaver.model.source import Source
 from palaver.model.target import parse_targets
 from palaver.model.turn import BusyMode, Cause, Destination, Inbound, InboxState, Received, outbound_to
+from palaver.store.conversations import mirrors
 from palaver.store.jobs.firings import CANNOT_SEND, Fired, Occurrence, fire
-from palaver.store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -166,13 +165,8 @@ class Scheduler:
         is_its_own = job.attached and place.address == job.origin.address
         if not job.mirrors or is_its_own:
             return None
-        platform = self.ctx.replies.platforms.get(place.platform)
-        kinds = (place.chat_kind, *STANDARD_KINDS, *(platform.extra_kinds if platform else ()))
-        for kind in dict.fromkeys(kinds):  # Of a chat that was named by its id, the kind is not known.
-            key = await self.intake.place_of(replace(place, chat_kind=kind))
-            if await self.ctx.store.read(_open_conversation(self.ctx.store, key)):
-                return key.text
-        return None
+        chat = await self.ctx.store.read(mirrors.find_chat(self.ctx.current_source(place)))
+        return chat and chat.text
 
 
 def _reach(
@@ -191,12 +185,6 @@ def _reach(
         return reachable_places(targets, rules), problem
     except InvalidInput as error:
         return [], problem or texts.refusal(error)
-
-
-@transaction
-def _open_conversation(store: Store, place: SessionKey) -> Statements[bool]:
-    key = yield from store.attach.conversation_of(place)
-    return (yield from store.sessions.open_by_key(key)) is not None
 
 
 @transaction
