@@ -241,10 +241,12 @@ class TurnCompletion:
         self.ctx.meter.count("turns_failed")
         self.tell_hooks(lambda: events)
 
-    async def end_without_access(self, turn: Turn, reason: str) -> None:
-        """End an interrupted turn for whose senders nothing is done any more. The chat gets no notice."""
+    async def end_without_access(self, turn: Turn, last: Received, reason: str) -> None:
+        """End an interrupted turn for whose senders nothing is done any more, and tell the person who asked."""
+        routes, is_told = self.ctx.replies.routes, last.inbound.counts_as_activity
+        told = routes.notices(last.inbound.origin, texts.access_lost(reason), draft=turn.draft) if is_told else []
         events = (turn_event(turn, self.ctx.clock.now(), EventKind.TURN_FAILED, reason="no access"),)
-        settle = self.ctx.store.turns.settle(turn, [], [], self.ctx.clock.now(), error=f"not resumed: {reason}")
+        settle = self.ctx.store.turns.settle(turn, [], told, self.ctx.clock.now(), error=f"not resumed: {reason}")
         await self.end(turn, with_events(settle, self.ctx.subscriptions, events), TurnState.FAILED)
         self.ctx.meter.count("turns_failed")
         self.tell_hooks(lambda: events)

@@ -24,6 +24,8 @@ class CauseKind(StrEnum):
     REVISION = "revision"
     PAIRING_CODE = "pair"
     PAIRED = "paired"
+    ACCESS_LOST = "lost"
+    """Somebody lost access while a message of theirs waited."""
     ACCESS_ASKED = "asked"
     """The owner learns that a stranger asks for access."""
     PROCESS = "process"
@@ -55,7 +57,7 @@ class CauseKind(StrEnum):
 K = CauseKind
 # What the id of a cause refers to: a row of `turns`, `inbox`, `sessions` (by its public id), `operations`, `schedules`.
 OF_TURN = frozenset({K.BUSY, K.PARKED, K.WITHDRAWN, K.HALT, K.TOOL, K.DELIVERED, K.PROCESS})
-OF_MESSAGE = frozenset({K.COMMAND, K.REVISION, K.PAIRING_CODE, K.PAIRED, K.ACCESS_ASKED})
+OF_MESSAGE = frozenset({K.COMMAND, K.REVISION, K.PAIRING_CODE, K.PAIRED, K.ACCESS_ASKED, K.ACCESS_LOST})
 OF_SESSION = frozenset({K.WELCOME, K.EVENT})
 OF_JOB = frozenset({K.JOB})
 OF_OPERATION = frozenset({K.HANDOFF, K.HANDOFF_RECALLED, K.HANDOFF_DONE, K.HANDOFF_FAILED, K.UNDONE})
