@@ -327,6 +327,7 @@ class Gateway:
             find_deferred=self.find_deferred,
             ask_agent=find_agent_problem,
             ask_account=ask_account,
+            install=install,
         )
 
     def _terminal_adapter(self, terminals: TerminalService, clock: Clock) -> Adapter:
