@@ -28,6 +28,7 @@ from palaver.engine.retry import close_all
 from palaver.gateway.agents import AgentPool
 from palaver.gateway.backups import find_backups, make_backup, serve_backups
 from palaver.gateway.erasures import with_outside
+from palaver.gateway.installer import install
 from palaver.gateway.log_file import read_log
 from palaver.gateway.owner import link_owner
 from palaver.gateway.probe import ask_account

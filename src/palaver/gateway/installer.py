@@ -41,7 +41,9 @@ class NotInstalled(PalaverError):
     """The packages could not be installed; says why, and the command to run."""
 
     def __init__(self, missing: MissingPackages, why: str) -> None:
-        super().__init__(f"{', '.join(missing.packages)} could not be installed: {why}. Run it yourself: {missing.line}")
+        super().__init__(
+            f"{', '.join(missing.packages)} could not be installed: {why}. Run it yourself: {missing.line}"
+        )
         self.why = why
 
 
@@ -111,10 +113,15 @@ async def _run(command: Sequence[str], lock: int, show: Callable[[str], None]) -
 
 
 def installer_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    kept = {
-        name: text for name, text in environ.items() if name.upper() in _VARIABLES or name.startswith(_PREFIXES)
+    kept = {name: text for name, text in environ.items() if name.upper() in _VARIABLES or name.startswith(_PREFIXES)}
+    return {
+        "PIP_RETRIES": "2",
+        **kept,
+        "PIP_NO_INPUT": "1",
+        "NO_COLOR": "1",
+        "UV_NO_PROGRESS": "1",
+        "PYTHONUNBUFFERED": "1",
     }
-    return {"PIP_RETRIES": "2", **kept, "PIP_NO_INPUT": "1", "NO_COLOR": "1", "UV_NO_PROGRESS": "1", "PYTHONUNBUFFERED": "1"}
 
 
 def explain_failure(lines: Sequence[str]) -> str:

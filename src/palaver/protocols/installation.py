@@ -19,7 +19,7 @@ from typing import Any
 from palaver.model.errors import BadArgument
 from palaver.model.value import value
 
-__all__ = ["Installation", "InstallKind", "MissingPackages", "find_installation", "install_line", "needs_of"]
+__all__ = ["InstallKind", "Installation", "MissingPackages", "find_installation", "install_line", "needs_of"]
 
 _OURS = "palaver"
 _EXTRAS_OF_IMAGE = "container-extras"
@@ -56,7 +56,13 @@ class Installation:
         """Return the command that adds what an extra needs."""
         if self.kind is InstallKind.CONTAINER:
             built = ",".join(dict.fromkeys((*self.extras, extra)))
-            return ["docker", "build", "--build-arg", f"EXTRAS={built}", *"-t palaver -f deploy/Containerfile .".split()]
+            return [
+                "docker",
+                "build",
+                "--build-arg",
+                f"EXTRAS={built}",
+                *["-t", "palaver", "-f", "deploy/Containerfile", "."],
+            ]
         if self.kind is InstallKind.PIPX:
             return ["pipx", "inject", self.prefix.name, *needs]
         if self.kind is InstallKind.UV_TOOL and self.source:
@@ -76,7 +82,9 @@ class MissingPackages(BadArgument):
         self.user = who_needs.rpartition(" ")[0]
         self.extra = extra
         self.needs = needs_of(distribution_name, extra)
-        self.packages = missing_packages(self.needs) or ([missing] if missing else [_name_of(each) for each in self.needs])
+        self.packages = missing_packages(self.needs) or (
+            [missing] if missing else [_name_of(each) for each in self.needs]
+        )
         self.line = shlex.join(find_installation().command(extra, self.needs))
         plural = len(self.packages) > 1
         listed = f"{', '.join(self.packages[:-1])} and {self.packages[-1]}" if plural else "".join(self.packages)

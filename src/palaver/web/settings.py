@@ -14,7 +14,6 @@ from palaver.config.writer import line_of
 from palaver.model.errors import PalaverError
 from palaver.protocols.installation import MissingPackages
 
-
 _INSTALL_WAIT_S = 20.0
 """How long a request waits for an installation. The page follows a longer one."""
 
