@@ -88,6 +88,7 @@ class Provider:
     requests: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     bodies: list[bytes] = field(default_factory=list[bytes])
     keys: list[str] = field(default_factory=list[str])
+    heads: list[str] = field(default_factory=list[str])
     port: int = 0
     _over: asyncio.Event = field(default_factory=asyncio.Event)
     _open: set[asyncio.StreamWriter] = field(default_factory=set[asyncio.StreamWriter])
@@ -119,10 +120,11 @@ class Provider:
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         head = (await reader.readuntil(b"\r\n\r\n")).decode().splitlines()
+        self.heads.append("\n".join(head))
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:])}
         body = await reader.readexactly(int(headers.get("content-length", "0")))
         self.bodies.append(body)
-        self.requests.append(json.loads(body))
+        self.requests.append(json.loads(body or b"{}"))
         self.keys.append(headers.get("authorization") or headers.get("x-api-key", ""))
         step = self.script.pop(0) if self.script else Says(text=f"answer {len(self.requests)}")
         return await self._do(step, writer, "/messages" in head[0])

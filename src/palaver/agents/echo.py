@@ -94,6 +94,10 @@ class EchoAgent:
     def models(self) -> Sequence[ModelOverride]:
         return (_QUIET, _LOUD)
 
+    def unpriced_models(self) -> Sequence[str]:
+        """Return nothing: it is free."""
+        return ()
+
     def context_window(self, override: ModelOverride | None) -> int | None:  # noqa: ARG002
         """Return None: nothing is too long for it."""
         return None
