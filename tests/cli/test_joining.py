@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from palaver.cli import account_wizard, setup
+from palaver.cli import prompts
 from palaver.cli.main import main
 from palaver.config.writer import replace_value
 from palaver.model.access import AccessRole
@@ -45,8 +45,7 @@ def typing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[str], Sequence
     """Somebody types these lines, and those where nothing is shown."""
 
     def types(lines: Sequence[str], unseen: Sequence[str]) -> None:
-        for module in (setup, account_wizard):
-            monkeypatch.setattr(module, "is_interactive", lambda: True)
+        monkeypatch.setattr(prompts, "is_interactive", lambda: True)
         monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
         typed = iter(unseen)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from palaver.config.account_draft import VARIABLE
 from palaver.config.secrets import read_secret
 from palaver.model.errors import BadArgument
+from palaver.model.providers import parse_model
 from palaver.model.value import value
 
 GUIDE, LOCAL, MODEL = "guide", "local", "model"
@@ -44,6 +45,7 @@ def parse_agent(said: str) -> AgentPlan:
     name, _, address = said.strip().partition(" ")
     if name in {GUIDE, LOCAL} and not address:
         return AgentPlan(agent=name)
+    name = parse_model(name)
     if _MODEL_NAME.fullmatch(name) and (not address or address.startswith(("http://", "https://"))):
         return AgentPlan(agent=MODEL, model=name, base_url=address.strip())
     raise BadArgument("Unknown agent or model", found=said, allowed=AGENT_FORMS, example="openai:gpt-5-mini")
@@ -77,8 +79,3 @@ def with_key(plan: AgentPlan, variable: str, file: str) -> AgentPlan:
         place = Path(file).expanduser().absolute()
         return replace(plan, key_file=str(place), key=read_secret(place))
     return plan
-
-
-def usual_variables(provider: str) -> tuple[str, ...]:
-    names = {"google": ("GOOGLE_API_KEY", "GEMINI_API_KEY")}
-    return names.get(provider, (f"{provider.upper().replace('-', '_')}_API_KEY",))

@@ -26,8 +26,10 @@ _CAUSES = (
     (r"No space left on device|disk quota", "the disk is full"),
     (r"Permission denied|Read-only file system|Operation not permitted", "the environment cannot be written"),
     (
-        r"NewConnectionError|Name or service not known|Temporary failure in name resolution|Network is unreachable|"
-        r"Connection refused|ConnectTimeout|ReadTimeout|dns error|error sending request|ProxyError|client error \(Connect\)",
+        (
+            r"NewConnectionError|Name or service not known|name resolution|Network is unreachable|Connection refused|"
+            r"ConnectTimeout|ReadTimeout|ProxyError|dns error|error sending request|client error \(Connect\)"
+        ),
         "the package index cannot be reached. Check the network",
     ),
     (

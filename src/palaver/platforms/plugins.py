@@ -1,6 +1,6 @@
 """Adapter plugins: found by entry point, imported only when needed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from importlib.metadata import EntryPoint
@@ -42,6 +42,18 @@ class AdapterFactory(Protocol):
 def installed_platforms() -> list[str]:
     """Return the installed platforms without importing them."""
     return sorted(_installed())
+
+
+def offered_platforms() -> list[tuple[str, str]]:
+    """Return the installed platforms with their titles: ours in the order of the catalogue, programs last."""
+    found = {name: PLATFORMS.get(name, each) for name, each in _installed().items()}
+    order = list(PLATFORMS)
+    ranked = sorted(found, key=lambda name: (not found[name].for_people, name not in PLATFORMS, *_rank(name, order)))
+    return [(name, found[name].title) for name in ranked]
+
+
+def _rank(name: str, order: Sequence[str]) -> tuple[int, str]:
+    return (order.index(name) if name in order else 0), name
 
 
 def known_platforms() -> Mapping[str, Platform]:

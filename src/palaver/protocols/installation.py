@@ -154,7 +154,7 @@ def recognize(
     has_pip: bool,
     find_program: Callable[[str], str | None] = which,
 ) -> Installation:
-    """Recognise an environment. `root` is two folders above our package, `library` the system's, if it is no virtual one."""
+    """Recognise an environment. `root` is two folders above our package; `library` is None in a virtual one."""
     kind, source, extras = InstallKind.PIP, "", ()
     if (prefix / _EXTRAS_OF_IMAGE).is_file():
         kind, extras = InstallKind.CONTAINER, tuple((prefix / _EXTRAS_OF_IMAGE).read_text().strip().split(","))

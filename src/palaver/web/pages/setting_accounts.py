@@ -9,7 +9,7 @@ from palaver.config.account_draft import AccountDraft, check_owner, start_draft,
 from palaver.config.editor import Edit
 from palaver.model.access import AccessRole, Grant
 from palaver.model.errors import BadArgument, InvalidInput
-from palaver.platforms.plugins import installed_platforms, load_factory
+from palaver.platforms.plugins import load_factory, offered_platforms
 from palaver.protocols.installation import MissingPackages, find_installation
 from palaver.web.pages.common import answer_action, query_value, read_stripped_form
 from palaver.web.pages.settings import SECTIONS, require_settings, save_edits, show_settings
@@ -22,7 +22,6 @@ _BACK = "/settings/accounts"
 @page("/settings/accounts", owner_only=True)
 async def accounts(request: WebRequest) -> Response:
     health = await request.store.read(request.store.accounts.list_health(request.now))
-    known = request.services.platforms
     return await show_settings(
         request,
         SECTIONS["accounts"],
@@ -30,7 +29,7 @@ async def accounts(request: WebRequest) -> Response:
         health={(each.platform, each.account): each for each in health},
         added=_added(query_value(request, "added")),
         has_owner=bool(query_value(request, "owner")),
-        installed=[(name, known[name].title if name in known else name) for name in installed_platforms()],
+        installed=offered_platforms(),
     )
 
 

@@ -1,0 +1,144 @@
+"""Ask which agent answers: a provider from a list, its key, and a model that it offers."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from palaver.agents.model_list import ListedModel, ModelsNotListed, list_models
+from palaver.cli.account_wizard import install_missing
+from palaver.cli.loop import run
+from palaver.cli.prompts import Choice, ask_for, choose, say
+from palaver.config.agent_plan import GUIDE, LOCAL, MODEL, AgentPlan, parse_agent, take_key
+from palaver.model.errors import BadArgument, InvalidInput
+from palaver.model.local_time import parse_zone
+from palaver.model.providers import COMPATIBLE, LOCAL_SERVERS, PROVIDERS, chat_models, parse_model, pick_model
+from palaver.protocols.agent import FailureKind
+from palaver.protocols.installation import MissingPackages
+
+_SERVER = "server"
+_MOST_SHOWN = 20
+_AGENTS = (
+    *(Choice(each.name, each.title) for each in PROVIDERS.values()),
+    Choice(_SERVER, "A server on this machine or of your own, with OpenAI's API"),
+    Choice(LOCAL, "The small model on this machine, which is a toy"),
+    Choice(GUIDE, "The guide, which needs no model"),
+)
+
+
+def ask_agent_plan(*, installs: bool) -> AgentPlan:
+    """Ask for an agent; write nothing."""
+    chosen = choose(
+        "Which model answers?",
+        _AGENTS,
+        next(iter(PROVIDERS)),
+        help="Choose who runs the model. You need a key of that provider; a server on this machine needs none.",
+        other="a model such as gpt-5-mini, with the address of your server if it is not the provider's",
+    )
+    if chosen in {GUIDE, LOCAL}:
+        plan = AgentPlan(agent=chosen)
+    elif chosen == _SERVER:
+        plan = _ask_server(installs=installs)
+    elif chosen in PROVIDERS:
+        plan = _ask_provider(AgentPlan(agent=MODEL, model=f"{chosen}:"), installs=installs)
+    else:
+        plan = _ask_key(parse_agent(chosen))
+    zone = ask_for(
+        "Your time zone?",
+        zone_here(),
+        lambda said: parse_zone(said).key,
+        help="Dates and schedules use it. Name it by continent and city, for example Europe/Berlin.",
+    )
+    return replace(plan, timezone=zone)
+
+
+def _ask_server(*, installs: bool) -> AgentPlan:
+    servers = [Choice(each.base_url, f"{each.title}, {each.base_url}") for each in LOCAL_SERVERS]
+    url = choose(
+        "Where is the server?",
+        servers,
+        servers[0].name,
+        help="These are the usual addresses of programs on this machine. The server must run now.",
+        other="another address, for example https://models.example.org/v1",
+    )
+    return _ask_provider(AgentPlan(agent=MODEL, model=f"{COMPATIBLE}:", base_url=url), installs=installs)
+
+
+def _ask_provider(plan: AgentPlan, *, installs: bool) -> AgentPlan:
+    """Ask for the key until the provider accepts it, then for one of its models."""
+    listed: list[str] = []
+    while True:
+        plan = _ask_key(plan) if not _is_local(plan) else plan
+        try:
+            listed = chat_models([each.name for each in _list(plan, installs=installs)])
+            break
+        except ModelsNotListed as problem:
+            say(f"{_title(plan)}: {problem}.")
+            if problem.kind is not FailureKind.UNAUTHORIZED:
+                break
+            plan = _ask_key(replace(plan, key="", key_file="", key_variable=""))
+    return replace(plan, model=_ask_model(plan, listed))
+
+
+def _list(plan: AgentPlan, *, installs: bool) -> list[ListedModel]:
+    try:
+        return run(list_models(plan.provider, key=plan.key, base_url=plan.base_url))
+    except MissingPackages as missing:
+        install_missing(missing, installs=installs)
+    return run(list_models(plan.provider, key=plan.key, base_url=plan.base_url))
+
+
+def _is_local(plan: AgentPlan) -> bool:
+    return plan.base_url in {each.base_url for each in LOCAL_SERVERS}
+
+
+def _title(plan: AgentPlan) -> str:
+    return plan.base_url or (PROVIDERS[plan.provider].title if plan.provider in PROVIDERS else plan.provider)
+
+
+def _ask_key(plan: AgentPlan) -> AgentPlan:
+    known = PROVIDERS.get(plan.provider)
+    names = known.key_variables if known and not plan.base_url else ()
+    usual = next((name for name in names if os.environ.get(name)), "")
+    where = f"Create a key at {known.key_page}." if known and not plan.base_url else "Leave it empty if it needs none."
+    return ask_for(
+        f"Your key for {_title(plan)} (hidden while you type), or the variable that holds it:",
+        usual,
+        lambda said: take_key(plan, said),
+        help=f"{where} It goes into a file that only you can read.",
+        secret=True,
+    )
+
+
+def _ask_model(plan: AgentPlan, listed: list[str]) -> str:
+    """Ask for a model of the plan's provider, and return it as `provider:model`."""
+    known = PROVIDERS.get(plan.provider)
+    usual = pick_model(listed, known.default_model if known and not plan.base_url else "")
+    usual = usual or (known.default_model if known and not plan.base_url else "")
+    if not listed:
+        return ask_for("Name of the model:", usual, lambda said: _spell(plan, said), help="As the provider writes it.")
+    shown = [usual, *(name for name in listed if name != usual)][:_MOST_SHOWN]
+    more = f" ({len(listed) - len(shown)} more can be named)" if len(listed) > len(shown) else ""
+    said = choose(
+        f"Which model?{more}",
+        [Choice(name, name) for name in shown],
+        usual,
+        help=f"{_title(plan)} offers these to your key.",
+        other="another name",
+    )
+    return _spell(plan, said)
+
+
+def _spell(plan: AgentPlan, said: str) -> str:
+    if not said or " " in said:
+        raise BadArgument("This is not the name of a model:", found=said, allowed="one word", example="gpt-5-mini")
+    named = parse_model(said)
+    return named if named.startswith(f"{plan.provider}:") else f"{plan.provider}:{said}"
+
+
+def zone_here(link: Path = Path("/etc/localtime")) -> str:
+    """Return the time zone of this machine, or UTC."""
+    named = os.environ.get("TZ") or str(link.resolve()).rpartition("zoneinfo/")[2]
+    try:
+        return parse_zone(named).key
+    except InvalidInput:
+        return "UTC"
