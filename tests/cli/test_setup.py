@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import signal
 import stat
 import threading
 import time
@@ -320,13 +321,15 @@ def test_a_model_is_picked_from_lists_and_its_key_is_seen_by_nobody(own: Path, t
     )
 
 
-@pytest.mark.parametrize(("leaves", "words"), [("\x04", "The input ended before the questions did."), ("\x03", "")])
-def test_someone_who_leaves_in_the_middle_changes_nothing(
-    own: Path, terminal: Terminal, leaves: str, words: str
-) -> None:
+@pytest.mark.parametrize("interrupts", [False, True])
+def test_someone_who_leaves_in_the_middle_changes_nothing(own: Path, terminal: Terminal, *, interrupts: bool) -> None:
     terminal.shows("Number or name [openai]")
-    terminal.types(leaves)
-    terminal.shows(f"palaver: {words}".rstrip())
+    if interrupts:
+        terminal.process.send_signal(signal.SIGINT)
+        terminal.shows("palaver: ")
+    else:
+        terminal.types("\x04")
+        terminal.shows("palaver: The input ended before the questions did. ")
     terminal.shows("Nothing was changed")
     assert terminal.process.wait(PATIENCE) == 1
     assert not own.exists()
@@ -370,6 +373,6 @@ def test_questions_are_wrapped_between_words(
     monkeypatch.setenv("COLUMNS", "50")
     typing(["?"], [])
     assert main(["setup"]) == 1
-    said = capsys.readouterr().err
+    said = capsys.readouterr().err.replace("[openai] ", "[openai]\n")  # as a terminal shows what is typed
     assert "You need a key of that" in said.replace("\n", " ")
     assert all(len(line) <= 50 for line in said.splitlines() if not line.startswith("palaver:")), said

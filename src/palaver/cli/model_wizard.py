@@ -19,8 +19,8 @@ _SERVER = "server"
 _MOST_SHOWN = 20
 _AGENTS = (
     *(Choice(each.name, each.title) for each in PROVIDERS.values()),
-    Choice(_SERVER, "A server on this machine or of your own, with OpenAI's API"),
-    Choice(LOCAL, "The small model on this machine, which is a toy"),
+    Choice(_SERVER, "A server of yours, with OpenAI's API"),
+    Choice(LOCAL, "A small model on this machine (a toy)"),
     Choice(GUIDE, "The guide, which needs no model"),
 )
 
@@ -33,6 +33,7 @@ def ask_agent_plan(*, installs: bool) -> AgentPlan:
         next(iter(PROVIDERS)),
         help="Choose who runs the model. You need a key of that provider; a server on this machine needs none.",
         other="a model such as gpt-5-mini, with the address of your server if it is not the provider's",
+        accepts=_is_model,
     )
     if chosen in {GUIDE, LOCAL}:
         plan = AgentPlan(agent=chosen)
@@ -51,6 +52,13 @@ def ask_agent_plan(*, installs: bool) -> AgentPlan:
     return replace(plan, timezone=zone)
 
 
+def _is_model(said: str) -> bool:
+    try:
+        return parse_agent(said).agent == MODEL
+    except InvalidInput:
+        return False
+
+
 def _ask_server(*, installs: bool) -> AgentPlan:
     servers = [Choice(each.base_url, f"{each.title}, {each.base_url}") for each in LOCAL_SERVERS]
     url = choose(
@@ -59,6 +67,7 @@ def _ask_server(*, installs: bool) -> AgentPlan:
         servers[0].name,
         help="These are the usual addresses of programs on this machine. The server must run now.",
         other="another address, for example https://models.example.org/v1",
+        accepts=lambda said: said.startswith(("http://", "https://")),
     )
     return _ask_provider(AgentPlan(agent=MODEL, model=f"{COMPATIBLE}:", base_url=url), installs=installs)
 
@@ -124,6 +133,7 @@ def _ask_model(plan: AgentPlan, listed: list[str]) -> str:
         usual,
         help=f"{_title(plan)} offers these to your key.",
         other="another name",
+        accepts=lambda said: bool(said) and not said.isdecimal(),
     )
     return _spell(plan, said)
 

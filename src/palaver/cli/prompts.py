@@ -87,8 +87,16 @@ def ask_for(question: str, usual: str, read: Callable[[str], T], *, help: str = 
             say(str(refusal))
 
 
-def choose(question: str, choices: Sequence[Choice], usual: str, *, help: str, other: str = "") -> str:  # noqa: A002
-    """Show a numbered list and return the name of the choice, or another answer if `other` says which there can be."""
+def choose(
+    question: str,
+    choices: Sequence[Choice],
+    usual: str,
+    *,
+    help: str,  # noqa: A002
+    other: str = "",
+    accepts: Callable[[str], bool] = lambda _: False,
+) -> str:
+    """Show a numbered list, and return the name of the choice or another answer: `other` says which it accepts."""
     say(question)
     _show(choices)
     allowed = f"a number from 1 to {len(choices)}, or a name{f', or {other}' if other else ''}"
@@ -96,7 +104,7 @@ def choose(question: str, choices: Sequence[Choice], usual: str, *, help: str, o
     def read(said: str) -> str:
         if found := _find(said, choices):
             return found.name
-        if other and said and not said.isdecimal():
+        if accepts(said):
             return said
         close = get_close_matches(said.lower(), [each.name.lower() for each in choices], n=1)
         fix = f"Did you mean {close[0]}?" if close else None

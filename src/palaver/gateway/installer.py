@@ -111,6 +111,7 @@ async def _run(command: Sequence[str], lock: int, show: Callable[[str], None]) -
         if process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
     return (lines or [f"it ended with code {code}"]) if code else []
 
 
