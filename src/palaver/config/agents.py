@@ -5,9 +5,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import AfterValidator, ConfigDict, Discriminator, Field, SecretStr, Tag, model_validator
+from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from palaver.config.types import Duration, Headers, MaybeKey, Section, Syntax, Tokens, reveal
+from palaver.config.types import Duration, Headers, MaybeKey, Secret, Section, Syntax, Tokens, reveal
 from palaver.model.errors import InvalidInput
 from palaver.protocols.entry_points import find_plugins
 
@@ -29,7 +29,7 @@ def web_address(text: str) -> str:
 
 
 Environment = Annotated[
-    Mapping[str, SecretStr], Syntax("a section of variables and values", "{OPENAI_API_KEY: '${OPENAI_API_KEY}'}")
+    Mapping[str, Secret], Syntax("a section of variables and values", "{OPENAI_API_KEY: '${OPENAI_API_KEY}'}")
 ]
 BaseUrl = Annotated[
     str | None,

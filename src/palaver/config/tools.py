@@ -9,7 +9,6 @@ from pydantic import (
     AfterValidator,
     Field,
     PlainSerializer,
-    SecretStr,
     field_validator,
     model_validator,
 )
@@ -20,6 +19,7 @@ from palaver.config.types import (
     Duration,
     Headers,
     MaybeName,
+    Secret,
     Section,
     Syntax,
     Variables,
@@ -66,7 +66,7 @@ class McpServerConfig(Section):
     )
     headers: Headers = Field(default={}, repr=False, description="Send these headers with every request.")
     client_id: MaybeName = Field(default=None, description="Log in as this registered OAuth client.")
-    client_secret: Annotated[SecretStr | None, Syntax("the secret, from a variable", "${AGENT_TOKEN}")] = Field(
+    client_secret: Annotated[Secret | None, Syntax("the secret, from a variable", "${AGENT_TOKEN}")] = Field(
         default=None, repr=False, description="The secret of that client."
     )
     timeout: Duration = Field(

@@ -199,6 +199,7 @@ class Gateway:
 
     def reload(self, config: Config) -> None:
         """Use another configuration as far as a running gateway can."""
+        config.check_variables()
         config.check_instructions()
         for name in self.find_deferred(config):
             log.warning("a change of %s waits for a restart", name, extra={"action": "reload.deferred"})
@@ -225,6 +226,7 @@ class Gateway:
     def _load(self) -> _Loaded:
         """Load everything that others wrote, so that a mistake in it is reported before anything starts."""
         config = self._config
+        config.check_variables()
         adapters = [make_adapter(*account) for account in config.accounts]
         self._callbacks = find_callbacks(adapters)
         if not self._show_login:
