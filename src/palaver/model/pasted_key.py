@@ -13,7 +13,7 @@ _MAX_WORDS_AROUND = 200
 _MAX_LINES = 6
 _MAX_AROUND_A_PART = 40
 _VARIABLES = {variable: each.name for each in PROVIDERS.values() for variable in each.key_variables}
-_PREFIXES = tuple({each.key_prefix for each in KEYED_PROVIDERS})
+_PREFIXES = tuple(sorted({each.key_prefix for each in KEYED_PROVIDERS}))
 
 
 class Pasted(Enum):
@@ -79,6 +79,13 @@ def hide_keys(text: str) -> str:
     for each in list(_find(text)):
         text = text[: each.start] + "•" * (each.end - each.start) + text[each.end :]
     return text
+
+
+@cache
+def browser_pattern() -> str:
+    """Return a pattern for what can be a key or a part of one, in JavaScript's words too."""
+    starts, names = "|".join(map(re.escape, _PREFIXES)), "|".join(_VARIABLES)
+    return rf"(?:{starts})[\w\-]{{8,}}|(?:{names})[ \t]*[=:][ \t]*[\"'`]?[\w\-]{{8,}}"
 
 
 def _find(text: str) -> Iterator[_Found]:
