@@ -105,6 +105,7 @@ def test_the_error_names_what_is_missing_and_the_command(tmp_path: Path, monkeyp
 @pytest.mark.parametrize(
     ("line", "need"),
     [
+        ("brought[inner]; extra == 'loft'", "b>=2"),
         ('a>=1 ; extra == "loft"', "a>=1"),
         ("a[x,y]>=1; extra == 'loft'", "a[x,y]>=1"),
         ("a; sys_platform != 'win32' and extra == 'loft'", "a; sys_platform != 'win32'"),
@@ -114,5 +115,5 @@ def test_the_error_names_what_is_missing_and_the_command(tmp_path: Path, monkeyp
 def test_the_requirements_of_an_extra_are_read_from_the_metadata(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, need: str
 ) -> None:
-    bring(tmp_path, monkeypatch, {}, extras=["loft"], requires=[line])
+    bring(tmp_path, monkeypatch, {}, extras=["loft"], requires=[line, "b>=2; extra == 'inner'"])
     assert needs_of("brought", "loft") == [need]

@@ -140,14 +140,12 @@ class LocalServer:
     port: int
     owner: str
     """What `owned_by` says in its list of models."""
-
-    @property
-    def base_url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/v1"
+    address_variable: str = ""
+    """Where the environment can have another address for it."""
 
 
 LOCAL_SERVERS = (
-    LocalServer(title="Ollama", port=11434, owner="library"),
+    LocalServer(title="Ollama", port=11434, owner="library", address_variable="OLLAMA_HOST"),
     LocalServer(title="LM Studio", port=1234, owner="organization_owner"),
     LocalServer(title="llama.cpp", port=8080, owner="llamacpp"),
     LocalServer(title="vLLM", port=8000, owner="vllm"),
@@ -167,20 +165,22 @@ _NO_CHAT = re.compile(
 
 def parse_model(said: str) -> str:
     """Return `provider:model` for `provider/model` of a known provider, and for a model that only one provider has."""
-    name = said.strip()
-    head, slash, rest = name.partition("/")
-    if slash and ":" not in head and (head in PROVIDERS or head in _INTERFACES):
-        return f"{head}:{rest}"
-    if ":" in name or slash:
+    name = _with_colon(said.strip())
+    if ":" in name or "/" in name:
         return name
     known = [each.name for each in PROVIDERS.values() if each.model_prefixes and name.startswith(each.model_prefixes)]
     return f"{known[0]}:{name}" if known else name
 
 
 def spell_model(name: str) -> str:
-    """Return the name of a model as people see it, the same for every way to write or to reach it."""
-    provider, separator, model = parse_model(name).partition(":")
+    """Return the name of a model as people see it, the same for every interface of its provider."""
+    provider, separator, model = _with_colon(name).partition(":")
     return f"{_INTERFACES.get(provider, provider)}{separator}{model}"
+
+
+def _with_colon(name: str) -> str:
+    head, _, rest = name.partition("/")
+    return f"{head}:{rest}" if rest and (head in PROVIDERS or head in _INTERFACES) else name
 
 
 def chat_models(listed: Sequence[str]) -> list[str]:

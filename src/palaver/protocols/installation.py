@@ -112,8 +112,16 @@ def needs_of(distribution_name: str, extra: str) -> list[str]:
     for requirement, _, marker in (line.partition(";") for line in lines):
         if asks.search(marker):
             rest = re.sub(rf"\s*(\band\b)?\s*{asks.pattern}\s*(\band\b)?\s*", "", marker).strip()
-            needs.append(f"{requirement.strip()}; {rest}" if rest else requirement.strip())
-    return needs or [f"{distribution_name}[{extra}]"]
+            needs += _expanded(requirement.strip(), rest, distribution_name)
+    return list(dict.fromkeys(needs)) or [f"{distribution_name}[{extra}]"]
+
+
+def _expanded(requirement: str, marker: str, distribution_name: str) -> list[str]:
+    """Return a requirement; for extras of the same distribution, what those need."""
+    own = re.fullmatch(rf"{re.escape(distribution_name)}\[([^\]]*)\]", requirement)
+    if own:
+        return [need for extra in own[1].split(",") for need in needs_of(distribution_name, extra.strip())]
+    return [f"{requirement}; {marker}" if marker else requirement]
 
 
 def missing_packages(needs: Sequence[str]) -> list[str]:

@@ -16,6 +16,7 @@ from palaver.agents.model.options import ModelOptions, model_extra
 from palaver.model.errors import InvalidInput
 from palaver.model.session import ModelOverride
 from palaver.model.value import value
+from palaver.protocols.installation import MissingPackages
 from palaver.protocols.rest import tls_context
 
 _COMPATIBLE = ("openai", "openai-chat")
@@ -137,7 +138,10 @@ def _inferred(name: str, factory: Callable[[str], Provider[Any]]) -> Model:
             example="openai:gpt-5-mini",
         ) from error
     except ImportError as missing:
-        command = f"pip install '{_package(name, missing)}'"
+        cause = missing.__cause__ if isinstance(missing.__cause__, ImportError) else missing
+        if (cause.name or "").partition(".")[0] in _PACKAGES:
+            raise MissingPackages(f"The model {name} needs", model_extra(name), missing=cause.name or "") from missing
+        command = f"pip install 'pydantic-ai-slim[{name.partition(':')[0]}]'"
         raise InvalidInput(
             "The model {found} needs a package that is not installed",
             found=name,
@@ -145,13 +149,6 @@ def _inferred(name: str, factory: Callable[[str], Provider[Any]]) -> Model:
             fix=f"Run {command}",
             example=command,
         ) from missing
-
-
-def _package(name: str, missing: ImportError) -> str:
-    """Return what to install: an extra of ours, or what pydantic-ai names for a provider that has none."""
-    cause = missing.__cause__ if isinstance(missing.__cause__, ImportError) else missing
-    is_ours = (cause.name or "").partition(".")[0] in _PACKAGES
-    return f"palaver[{model_extra(name)}]" if is_ours else f"pydantic-ai-slim[{name.partition(':')[0]}]"
 
 
 def _provider(name: str, options: ModelOptions, client: httpx2.AsyncClient) -> Provider[Any]:
