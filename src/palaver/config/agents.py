@@ -5,9 +5,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import AfterValidator, ConfigDict, Discriminator, Field, SecretStr, Tag, model_validator
+from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from palaver.config.types import Duration, Headers, MaybeKey, Section, Syntax, Tokens, reveal
+from palaver.config.types import Duration, Headers, MaybeKey, Secret, Section, Syntax, Tokens, reveal
 from palaver.model.errors import InvalidInput
 from palaver.model.providers import parse_model
 from palaver.protocols.entry_points import find_plugins
@@ -30,7 +30,7 @@ def web_address(text: str) -> str:
 
 
 Environment = Annotated[
-    Mapping[str, SecretStr], Syntax("a section of variables and values", "{OPENAI_API_KEY: '${OPENAI_API_KEY}'}")
+    Mapping[str, Secret], Syntax("a section of variables and values", "{OPENAI_API_KEY: '${OPENAI_API_KEY}'}")
 ]
 BaseUrl = Annotated[
     str | None,
@@ -253,6 +253,14 @@ class ModelAgentConfig(Section):
             if name not in {"name", "key_file", "instructions_file", "fallback"}
         }
         return {**plain, "fallback": tuple(each.options(plain) for each in self.fallback)}
+
+
+BUILT_IN_AGENTS: Mapping[str, type[GuideAgentConfig | EchoAgentConfig | LocalAgentConfig]] = {
+    _GUIDE: GuideAgentConfig,
+    _ECHO: EchoAgentConfig,
+    _LOCAL: LocalAgentConfig,
+}
+"""Agents that need no settings."""
 
 
 def _read(file: Path | None) -> bytes:

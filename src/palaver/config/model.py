@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field, PrivateAttr
 from palaver.config.accounts import Accounts, Hooks
 from palaver.config.agents import AgentConfig, GuideAgentConfig, MaybeFile, MaybeText, web_address
 from palaver.config.encryption import EncryptionConfig
+from palaver.config.errors import MalformedConfig, Mistake
 from palaver.config.instructions import PlaceInstructions
 from palaver.config.limits import LimitsConfig
 from palaver.config.nodes import Node, Positions
@@ -294,6 +295,15 @@ class Config(ChatConfig):
         """Keep the positions where the settings were written, and return this configuration."""
         self._positions = Positions(sources)
         return self
+
+    def check_variables(self) -> None:
+        """Raise MalformedConfig if a value refers to an environment variable that is not set."""
+        if mistakes := list(self.find_unset()):
+            raise MalformedConfig(mistakes)
+
+    def find_unset(self) -> Iterator[Mistake]:
+        """Yield the secrets whose environment variables are not set."""
+        yield from (unset.mistake for unset in self._positions.find_unset())
 
     def _scope(self) -> Scope:
         return Scope(**dict(self.scope))
