@@ -255,6 +255,14 @@ class ModelAgentConfig(Section):
         return {**plain, "fallback": tuple(each.options(plain) for each in self.fallback)}
 
 
+BUILT_IN_AGENTS: Mapping[str, type[GuideAgentConfig | EchoAgentConfig | LocalAgentConfig]] = {
+    _GUIDE: GuideAgentConfig,
+    _ECHO: EchoAgentConfig,
+    _LOCAL: LocalAgentConfig,
+}
+"""Agents that need no settings."""
+
+
 def _read(file: Path | None) -> bytes:
     try:
         return file.read_bytes() if file else b""

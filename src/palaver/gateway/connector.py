@@ -32,7 +32,7 @@ _ASK = {
     Pasted.SEVERAL: "Your message has several keys, so none was used or stored. Send the one to use, alone.",
     Pasted.PART: "This looks like a part of a key of {title}, so it was not used or stored. Send the whole key.",
     Pasted.INSIDE: "Your message has a key of {title} inside a longer text, so it was not used or stored. To use"
-    + " it, send it alone.",
+    " it, send it alone.",
 }
 _LOST = "The key is gone: Palaver keeps none before it has worked. Send it again."
 

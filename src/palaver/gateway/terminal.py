@@ -44,10 +44,13 @@ class TerminalService:
         commands: Registry,
         key_of: Callable[[Source], Awaitable[SessionKey]],
         model_of: Callable[[Source], Awaitable[str | None]],
+        suggestions_for: Callable[[Source], Awaitable[Sequence[str]]],
+        *,
         connector: Connector,
     ) -> None:
         self._store = store
         self._model_of = model_of
+        self._suggestions_for = suggestions_for
         self._connector = connector
         self._commands = commands
         self._key_of = key_of
@@ -79,6 +82,11 @@ class TerminalService:
                 RecapLine(by_person=entry.role is Role.USER, text=entry.text) for entry in entries if entry.text.strip()
             ]
         return []
+
+    async def suggestions(self, source: Source) -> Sequence[str]:
+        with suppress(StoreUnavailable):
+            return await self._suggestions_for(source)
+        return ()
 
     async def model(self, source: Source) -> str | None:
         with suppress(StoreUnavailable):

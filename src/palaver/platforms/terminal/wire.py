@@ -65,6 +65,8 @@ class Welcome(msgspec.Struct, frozen=True, tag_field="do", tag="welcome"):
     commands: tuple[MenuEntry, ...] = ()
     recap: tuple[RecapLine, ...] = ()
     offer: Offer | None = None
+    suggestions: tuple[str, ...] = ()
+    """What a person can say, for a chat in which nothing was said."""
 
 
 class File(msgspec.Struct, frozen=True):

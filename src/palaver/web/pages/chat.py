@@ -18,7 +18,7 @@ from palaver.model.text import escape_invisible, one_line
 from palaver.protocols.agent import Choosing
 from palaver.store.people.api_tokens import Right
 from palaver.web.auth_middleware import CSRF_HEADER
-from palaver.web.caller import OWNER, principal_of
+from palaver.web.caller import OWNER, person_of, principal_of
 from palaver.web.chat_rooms import (
     MAIN_CHAT,
     Room,
@@ -83,6 +83,7 @@ async def _show(request: WebRequest, room: Room) -> Response:
         "models": _models(request, room),
         "model": _model(room),
         "offers": await request.services.find_offers() if request.caller.is_owner else (),
+        "suggestions": () if window.items else await request.services.engine.suggestions(room.source),
     }
     if fragment:
         return show_page(request, "parts/messages.html" if before else "parts/conversation.html", **context)
@@ -210,7 +211,7 @@ async def show_entry_file(request: WebRequest) -> Response:
 
     @transaction
     def find() -> Statements[Attachment]:
-        principal = yield from store.people.principal_of(request.caller.identity)
+        principal = yield from person_of(request.caller, store)
         if request.caller.has(Right.READ):
             principal = yield from principal_of(request.caller, store)
         return (yield from store.attachments.find(request.path["id"], principal))

@@ -118,6 +118,13 @@ const composer = new Composer(form, chat.dataset.chat, {
 });
 for (const change of ["input", "palaver:changed"]) form.elements.text.addEventListener(change, () => messages.readHead());
 
+document.querySelector(".talk").addEventListener("click", ({ target }) => {
+  const chip = target.closest("[data-say]");
+  if (!chip) return;
+  composer.say(chip.dataset.say);
+  chip.closest("#offers")?.replaceChildren();
+});
+
 // Actions on messages
 
 const acting = new Set();
@@ -237,7 +244,6 @@ document.querySelector(".talk").addEventListener("click", (event) => {
   else if ("branch" in dataset) act("branch", { entry: item.dataset.seq });
   else if ("rate" in dataset) act("feedback", { turn: item.dataset.turn, rating: dataset.rate });
   else if ("version" in dataset) act("version", { version: dataset.version });
-  else if ("say" in dataset) { document.getElementById("offers").replaceChildren(); composer.say(dataset.say); composer.text.focus(); }
   else if ("command" in dataset) { button.disabled = true; act("command", { text: dataset.command }).then(() => { button.disabled = false; }); }
   else if (dataset.pending === "retry") outbox.retry(item.dataset.pendingId);
   else if (dataset.pending === "edit") takeBack(item.dataset.pendingId);

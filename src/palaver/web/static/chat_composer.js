@@ -125,8 +125,8 @@ export class Composer {
     this.hooks.send({ id: newId(), text, files });
   }
 
-  // Say something for a button.
-  say(text) { this.hooks.send({ id: newId(), text, files: [] }); }
+  // Send a text of ours. What is being written stays.
+  say(text) { this.hooks.send({ id: newId(), text, files: [] }); this.text.focus(); }
 
   // Take a message back, before what was written since.
   takeBack({ text, files }, problem = "") {
