@@ -92,14 +92,14 @@ from palaver.config.agent_trial import trial_agent
 from palaver.gateway.agents import build_agent
 
 for name in sys.argv[1:]:
-    build_agent(trial_agent(AgentPlan(agent="model", model=f"{name}:some", key="k")))
+    build_agent(trial_agent(AgentPlan(agent="model", model=name, key="k")))
 build_agent(trial_agent(AgentPlan(agent="model", model="openai:some", base_url="http://127.0.0.1:9/v1")))
 """
 
 
 def test_the_client_of_every_provider_is_there(python: Path, tmp_path: Path) -> None:
     done = subprocess.run(
-        [str(python), "-c", BUILDING, *PROVIDERS],
+        [str(python), "-c", BUILDING, *(f"{name}:{each.default_model}" for name, each in PROVIDERS.items())],
         cwd=tmp_path,
         env=clean_environment(PALAVER_HOME=str(tmp_path)),
         capture_output=True,
