@@ -9,9 +9,10 @@ from palaver.cli.account_wizard import install_missing
 from palaver.cli.loop import run
 from palaver.cli.prompts import Choice, ask_for, choose, say
 from palaver.config.agent_plan import GUIDE, LOCAL, MODEL, AgentPlan, parse_agent, take_key
+from palaver.config.offers import find_servers
 from palaver.model.errors import BadArgument, InvalidInput
 from palaver.model.local_time import parse_zone
-from palaver.model.providers import COMPATIBLE, LOCAL_SERVERS, PROVIDERS, chat_models, parse_model, pick_model
+from palaver.model.providers import COMPATIBLE, PROVIDERS, chat_models, parse_model, pick_model
 from palaver.protocols.agent import FailureKind
 from palaver.protocols.installation import MissingPackages
 
@@ -60,23 +61,25 @@ def _is_model(said: str) -> bool:
 
 
 def _ask_server(*, installs: bool) -> AgentPlan:
-    servers = [Choice(each.base_url, f"{each.title}, {each.base_url}") for each in LOCAL_SERVERS]
+    found = [Choice(each.base_url, f"{each.name}, {each.base_url}") for each in run(find_servers(os.environ))]
+    question = "Where is the server?" if found else "No server answers on this machine. What is the address of yours?"
     url = choose(
-        "Where is the server?",
-        servers,
-        servers[0].name,
-        help="These are the usual addresses of programs on this machine. The server must run now.",
-        other="another address, for example https://models.example.org/v1",
+        question,
+        found,
+        found[0].name if found else "",
+        help="These answer on this machine now." if found else "Start it first, for example with ollama serve.",
+        other="an address such as http://127.0.0.1:11434/v1",
         accepts=lambda said: said.startswith(("http://", "https://")),
     )
-    return _ask_provider(AgentPlan(agent=MODEL, model=f"{COMPATIBLE}:", base_url=url), installs=installs)
+    plan = AgentPlan(agent=MODEL, model=f"{COMPATIBLE}:", base_url=url)
+    return _ask_provider(plan, installs=installs, keyed=url not in {each.name for each in found})
 
 
-def _ask_provider(plan: AgentPlan, *, installs: bool) -> AgentPlan:
+def _ask_provider(plan: AgentPlan, *, installs: bool, keyed: bool = True) -> AgentPlan:
     """Ask for the key until the provider accepts it, then for one of its models."""
     listed: list[str] = []
     while True:
-        plan = _ask_key(plan) if not _is_local(plan) else plan
+        plan = _ask_key(plan) if keyed and not plan.key else plan
         try:
             listed = chat_models([each.name for each in _list(plan, installs=installs)])
             break
@@ -84,7 +87,7 @@ def _ask_provider(plan: AgentPlan, *, installs: bool) -> AgentPlan:
             say(f"{_title(plan)}: {problem}.")
             if problem.kind is not FailureKind.UNAUTHORIZED:
                 break
-            plan = _ask_key(replace(plan, key="", key_file="", key_variable=""))
+            plan, keyed = replace(plan, key="", key_file="", key_variable=""), True
     return replace(plan, model=_ask_model(plan, listed))
 
 
@@ -94,10 +97,6 @@ def _list(plan: AgentPlan, *, installs: bool) -> list[ListedModel]:
     except MissingPackages as missing:
         install_missing(missing, installs=installs)
     return run(list_models(plan.provider, key=plan.key, base_url=plan.base_url))
-
-
-def _is_local(plan: AgentPlan) -> bool:
-    return plan.base_url in {each.base_url for each in LOCAL_SERVERS}
 
 
 def _title(plan: AgentPlan) -> str:

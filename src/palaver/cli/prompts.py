@@ -99,18 +99,20 @@ def choose(
     """Show a numbered list, and return the name of the choice or another answer: `other` says which it accepts."""
     say(question)
     _show(choices)
-    allowed = f"a number from 1 to {len(choices)}, or a name{f', or {other}' if other else ''}"
+    numbers = f"a number from 1 to {len(choices)}, or a name" if choices else ""
+    allowed = ", or ".join(filter(None, (numbers, other)))
 
     def read(said: str) -> str:
         if found := _find(said, choices):
             return found.name
         if accepts(said):
             return said
-        close = get_close_matches(said.lower(), [each.name.lower() for each in choices], n=1)
+        close = get_close_matches(said.lower(), [each.name.lower() for each in choices], n=1) if said else []
         fix = f"Did you mean {close[0]}?" if close else None
-        raise BadArgument("There is no choice", found=said, allowed=allowed, example=choices[0].name, fix=fix)
+        example = choices[0].name if choices else ""
+        raise BadArgument("There is no choice", found=said, allowed=allowed, example=example, fix=fix)
 
-    return ask_for("Number or name", usual, read, help=f"{help} Enter {allowed}.".strip())
+    return ask_for("Number or name" if choices else ">", usual, read, help=f"{help} Enter {allowed}.".strip())
 
 
 def agrees(question: str, *, usual: bool) -> bool:
@@ -137,6 +139,8 @@ def _find(said: str, choices: Sequence[Choice]) -> Choice | None:
 
 
 def _show(choices: Sequence[Choice]) -> None:
+    if not choices:
+        return
     lines = [f"{number:>3}  {escape_invisible(each.title)}" for number, each in enumerate(choices, 1)]
     wide = max(_MIN_COLUMN, max(map(len, lines)) + 3)
     columns = max(1, _width() // wide) if len(choices) > _MANY else 1
