@@ -136,6 +136,9 @@ async def test_what_a_platform_needs_is_installed_from_its_page(python: Path, tm
         page = (await client.get("/settings/accounts/loft")).text
         assert "Install and continue" not in page
         assert 'name="ring"' in page
+        assert "Installed." not in page
+        live = await client.get("/settings/accounts/loft", headers={"x-fragment": "installing"})
+        assert 'Installed. <a href="/settings/accounts/loft">Continue</a>' in live.text
         without = {"x-csrf-token": ""}
         assert (await client.post("/settings/accounts/loft/install", headers=without)).status_code == 403
 

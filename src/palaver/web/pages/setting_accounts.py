@@ -50,6 +50,8 @@ async def new_account(request: WebRequest) -> Response:
         defaults={each.option: draft.default_answer(each, folder) for each in draft.guide.questions} if folder else {},
         title=draft.adapter.platform.title,
         label=_label,
+        # The page of an installation that is over by now fetches its live part.
+        is_fragment="x-fragment" in request.http.headers,
     )
 
 
