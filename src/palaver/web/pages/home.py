@@ -11,7 +11,8 @@ from palaver.engine.jobs.describe import schedule_text
 from palaver.model import problem
 from palaver.model.job import Job
 from palaver.model.problem import ProblemArea
-from palaver.model.session import Principal, UsageTotal, readable_model
+from palaver.model.providers import spell_model
+from palaver.model.session import Principal, UsageTotal
 from palaver.model.turn import OutboxState
 from palaver.model.value import value
 from palaver.platforms.plugins import BUILT_IN
@@ -156,7 +157,7 @@ def _delivery_problem(item: DeliveryTrace) -> Problem:
 def _agent_name(agent: AgentConfig) -> str:
     match agent:
         case ModelAgentConfig():
-            return readable_model(agent.model)
+            return spell_model(agent.model)
         case GuideAgentConfig():
             return "The guide"
         case _:
