@@ -113,8 +113,9 @@ def test_a_refusal_of_the_hub_is_explained(hub: FakeHub, status: int, words: str
 
 
 def test_a_server_that_is_no_hub_is_named(hub: FakeHub) -> None:
-    strange: object
-    for strange in ([], {}, {"siblings": [{"rfilename": FILE}], "sha": "1"}, {"siblings": 7}, {"siblings": [7]}):
+    half = [{"rfilename": FILE}]
+    cases: tuple[object, ...] = ([], {}, {"siblings": half, "sha": "1"}, {"siblings": 7}, {"siblings": [7]})
+    for strange in cases:
         hub.description = strange
         with pytest.raises(NotDownloaded, match="in a form that Palaver does not know"):
             find_model("qwen3-4b", hub.url)
