@@ -185,6 +185,7 @@ class Gateway:
                         await parts.processes.end_all()
             finally:
                 serving.cancel()
+                parts.connector.close()
                 for closing in ([serving], [self._agent_pool.close(), loaded.tools.close()]):
                     extra = {"action": "gateway.close_error"}
                     await close_all("the gateway", closing, extra, within=CLOSE_TIMEOUT_SECONDS)

@@ -14,6 +14,7 @@ from pydantic_ai.settings import ModelSettings
 
 from palaver.agents.model.options import ModelOptions, model_extra
 from palaver.model.errors import InvalidInput
+from palaver.model.providers import COMPATIBLE, PROVIDERS
 from palaver.model.session import ModelOverride
 from palaver.model.value import value
 from palaver.protocols.rest import tls_context
@@ -115,10 +116,19 @@ def _model(name: str, options: ModelOptions, client: httpx2.AsyncClient) -> Mode
             allowed=f"models of {options.model.partition(':')[0]}, or add a profile with its own agent",
             example=options.model,
         )
-    if _is_compatible(name, options):
-        given = {"base_url": options.base_url, "api_key": options.key or _NO_KEY, "http_client": client}
+    if _is_compatible(name, options) or (options.key and _has_no_client(provider)):
+        address = options.base_url or PROVIDERS[provider].base_url
+        given = {"base_url": address, "api_key": options.key or _NO_KEY, "http_client": client}
         return _inferred(f"{_CHAT}:{name.partition(':')[2]}", lambda _: _openai_client().compatible_provider(**given))
     return _inferred(name, lambda provider: _provider(provider, options, client))
+
+
+def _has_no_client(provider: str) -> bool:
+    """Return whether the own client of a known provider is not installed: all of them have OpenAI's API, too."""
+    try:
+        return provider in PROVIDERS and not infer_provider_class(provider)
+    except ImportError:
+        return model_extra(provider) == COMPATIBLE
 
 
 def _openai_client() -> Any:  # noqa: ANN401 - a module
