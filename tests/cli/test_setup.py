@@ -63,11 +63,11 @@ def model(served: Provider, *more: str) -> list[str]:
     return ["setup", "--agent", "model", "--model", "openai:small", "--base-url", f"{served.url}/v1", *more]
 
 
-def test_echo_needs_no_test_and_the_file_is_made(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["setup", "--agent", "echo", "--timezone", "Europe/Berlin"]) == 0
-    assert own.read_text() == "agent:\n  name: echo\ntimezone: Europe/Berlin\n"
+def test_the_guide_needs_no_test_and_the_file_is_made(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["setup", "--agent", "guide", "--timezone", "Europe/Berlin"]) == 0
+    assert own.read_text() == "agent:\n  name: guide\ntimezone: Europe/Berlin\n"
     assert stat.S_IMODE(own.stat().st_mode) == 0o600
-    assert "echo answers from now on" in capsys.readouterr().out
+    assert "guide answers from now on" in capsys.readouterr().out
     assert main(["config", "check"]) == 0
 
 
@@ -120,17 +120,17 @@ def test_where_it_does_not_answer_nothing_is_written(
 def test_what_is_there_is_not_replaced_silently(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own.parent.mkdir()
     own.write_text("agent: {name: echo, streams: true}\n")
-    assert main(["setup", "--agent", "echo"]) == 2
+    assert main(["setup", "--agent", "guide"]) == 2
     assert "already sets the agent" in capsys.readouterr().err
     assert own.read_text() == "agent: {name: echo, streams: true}\n"
-    assert main(["setup", "--agent", "echo", "--yes"]) == 0
-    assert own.read_text() == "agent:\n  name: echo\n"
+    assert main(["setup", "--agent", "guide", "--yes"]) == 0
+    assert own.read_text() == "agent:\n  name: guide\n"
 
 
 def test_a_file_with_mistakes_is_left_to_its_author(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own.parent.mkdir()
     own.write_text("bussy: queue\n")
-    assert main(["setup", "--agent", "echo"]) == 2
+    assert main(["setup", "--agent", "guide"]) == 2
     assert "Unknown field 'bussy'" in capsys.readouterr().err
     assert own.read_text() == "bussy: queue\n"
 
@@ -147,7 +147,7 @@ def test_a_file_with_mistakes_is_left_to_its_author(own: Path, capsys: pytest.Ca
         (("--model", "openai:x", "--base-url", "ftp://x"), "Unknown agent or model"),
         (("--model", "openai:x", "--key-env", "NOT_SET"), "There is no environment variable 'NOT_SET'"),
         (("--model", "openai:x", "--key-file", "nowhere"), "nowhere: it is missing."),
-        (("--agent", "echo", "--timezone", "Europe/Atlantis"), "Unknown time zone"),
+        (("--agent", "guide", "--timezone", "Europe/Atlantis"), "Unknown time zone"),
     ],
 )
 def test_mistakes_are_reported_and_nothing_is_written(
@@ -216,7 +216,7 @@ def test_a_refused_configuration_leaves_the_key_that_was_there(own: Path, typing
 def test_a_file_that_cannot_be_added_to_is_left_alone(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own.parent.mkdir()
     own.write_text("busy: queue\n...\n")
-    assert main(["setup", "--agent", "echo", "--timezone", "Europe/Berlin"]) == 2
+    assert main(["setup", "--agent", "guide", "--timezone", "Europe/Berlin"]) == 2
     assert "Palaver cannot edit" in capsys.readouterr().err
     assert own.read_text() == "busy: queue\n...\n"
 
