@@ -289,12 +289,12 @@ def test_three_questions_and_a_key_that_nobody_sees(own: Path, terminal: Termina
         assert served.keys == [f"Bearer {KEY}"]
     assert KEY not in terminal.shown
     assert "Asking openai:small" in terminal.shown
-    keys = own.parent / "keys/openai"
+    keys = own.parent / "keys/server"
     assert keys.read_text() == f"{KEY}\n"
     assert stat.S_IMODE(keys.stat().st_mode) == 0o600
     assert own.read_text() == (
         f'agent:\n  name: model\n  model: "openai:small"\n  base_url: "{served.url}/v1"\n'
-        "  key_file: keys/openai\ntimezone: Europe/Berlin\n"
+        "  key_file: keys/server\ntimezone: Europe/Berlin\n"
     )
 
 
