@@ -93,7 +93,7 @@ def test_the_configuration_names_it_and_imports_nothing() -> None:
     [
         (
             "agent: {name: gull}",
-            "own.yaml:1: agent.name cannot be 'gull'. Use guide, model, local, program, acp, http, echo",
+            "own.yaml:1: agent.name cannot be 'gull'. Use guide, model, local, program, acp, http",
         ),
         ("agent:\n  name: parrot\n  tims: 3", "own.yaml:3: agent has an unknown option 'tims'. Did you mean times?"),
         ("agent:\n  name: parrot\n  times: 11", "own.yaml:3: agent.times cannot be '11'. Use less than"),

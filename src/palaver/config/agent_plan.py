@@ -8,7 +8,7 @@ from pathlib import Path
 from palaver.config.account_draft import VARIABLE
 from palaver.config.secrets import read_secret
 from palaver.model.errors import BadArgument
-from palaver.model.providers import PROVIDERS, parse_model, spell_model
+from palaver.model.providers import parse_model, spell_model
 from palaver.model.value import value
 
 GUIDE, LOCAL, MODEL = "guide", "local", "model"
@@ -84,8 +84,3 @@ def with_key(plan: AgentPlan, variable: str, file: str) -> AgentPlan:
         place = Path(file).expanduser().absolute()
         return replace(plan, key_file=str(place), key=read_secret(place))
     return plan
-
-
-def usual_variables(provider: str) -> tuple[str, ...]:
-    known = PROVIDERS.get(provider)
-    return known.key_variables if known else (f"{provider.upper().replace('-', '_')}_API_KEY",)

@@ -29,6 +29,7 @@ from palaver.gateway.agents import AgentPool
 from palaver.gateway.backups import find_backups, make_backup, serve_backups
 from palaver.gateway.connector import Connector
 from palaver.gateway.erasures import with_outside
+from palaver.gateway.installer import install
 from palaver.gateway.log_file import read_log
 from palaver.gateway.owner import link_owner
 from palaver.gateway.probe import ask_account
@@ -340,6 +341,7 @@ class Gateway:
             find_deferred=self.find_deferred,
             ask_agent=find_agent_problem,
             ask_account=ask_account,
+            install=install,
         )
 
     def _terminal_adapter(self, terminals: TerminalService, clock: Clock) -> Adapter:

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from starlette.responses import RedirectResponse, Response
 
-from palaver.config.agents import AgentConfig, GuideAgentConfig, ModelAgentConfig
+from palaver.config.agents import AgentConfig, EchoAgentConfig, GuideAgentConfig, ModelAgentConfig
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.jobs.describe import schedule_text
 from palaver.model import problem
@@ -75,7 +75,7 @@ async def home(request: WebRequest) -> Response:
         found=found,
         problems=list_problems(request, found),
         agent=_agent_name(config.agent),
-        is_guide=isinstance(config.agent, GuideAgentConfig),
+        has_no_model=isinstance(config.agent, GuideAgentConfig | EchoAgentConfig),
         schedule_text=schedule_text,
         people=await list_names(request),
         you=YOU,
