@@ -7,8 +7,8 @@ from palaver.model.access import BLOCKED, AccessRole
 from palaver.model.attachment import Attachment, format_size
 from palaver.model.command import as_said
 from palaver.model.errors import InvalidInput, NotFound, PalaverError
+from palaver.model.providers import spell_model
 from palaver.model.quotas import QuotaKind, QuotaReached
-from palaver.model.session import readable_model
 from palaver.model.text import one_line, quoted
 from palaver.model.tools import Question
 from palaver.model.turn import BusyMode, Choice
@@ -174,7 +174,7 @@ def agent_problem(problem: str, turn: int) -> str:
 
 
 def answers_instead(problem: str, model: str, turn: int) -> str:
-    return f"{agent_problem(problem, turn)} Until then {readable_model(model)} answers instead."
+    return f"{agent_problem(problem, turn)} Until then {spell_model(model)} answers instead."
 
 
 def not_answered(problem: str, turn: int) -> str:
