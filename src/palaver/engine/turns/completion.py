@@ -75,7 +75,7 @@ class TurnCompletion:
 
     async def _answer(self, running: RunningTurn, answer: Final) -> None:
         files = await Attachments(self.ctx).store_all(answer.files) if answer.files else ()
-        shown = texts.shown_answer(answer.text, cut=answer.cut)
+        shown = texts.cut_answer(answer.text) if answer.cut else answer.text
         whole = await self._store_long_answer(running.destinations, shown)
         text, is_cut = answer.text, len(answer.text) > LONGEST_ANSWER
         if is_cut:
