@@ -161,7 +161,7 @@ async def test_a_model_is_connected_in_the_browser_with_the_keyboard_alone(
     await key.focus()
     await tab.keyboard.type(KEY)
     await tab.keyboard.press("Enter")
-    await expect(tab.locator("#notice")).to_contain_text("small answers from now on. Saved in palaver.yaml")
+    await expect(tab.locator("#notice")).to_contain_text("openai:small answers from now on. Saved in palaver.yaml")
     await expect(tab.locator("#now")).to_contain_text("palaver.yaml, line")
     await expect(tab.locator("#key-set")).to_contain_text("A key is set.")
     await expect(key).to_have_value("")
