@@ -24,7 +24,7 @@ def _normal(name: str) -> str:
 def requirements() -> list[str]:
     """The package with all extras, and what tests need beside it, of which only our pins are tried."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]
+    extras = {name: texts for name, texts in project["optional-dependencies"].items() if name != "testkit"}
     ours = {_normal(Requirement(text).name) for texts in (project["dependencies"], *extras.values()) for text in texts}
     return [f"palaver[{','.join(extras)}] @ {ROOT.as_uri()}", *_tools(ours)]
 
