@@ -59,7 +59,7 @@ sbom: $(VENV)/.dev ## the bill of materials, as sbom.json
 audit: $(VENV)/.dev ## ask the package index: each pin exists, none is yanked, how far behind each is
 	@$(BIN)/python -m tests.project.audit
 
-floors: $(VENV)/.dev ## tests of platforms and web with the lowest versions that pyproject.toml accepts
+floors: $(VENV)/.dev $(VENV)/.node ## tests of platforms and web with the lowest versions that pyproject.toml accepts
 	@$(BIN)/python -m tests.project.floors $(ARGS)
 
 fmt: $(VENV)/.dev ## format and mend what can be mended by itself

@@ -41,7 +41,8 @@ def main(arguments: Sequence[str]) -> int:
     with TemporaryDirectory(prefix="palaver-floors-") as folder:
         python = Path(folder) / "venv/bin/python"
         uv = [sys.executable, "-m", "uv", "--quiet"]
-        subprocess.run([*uv, "venv", "--python", sys.executable, python.parents[1]], check=True)
+        subprocess.run([*uv, "venv", "--seed", "--python", sys.executable, python.parents[1]], check=True)
+        (python.parents[1] / "node").symlink_to(Path(sys.prefix) / "node")
         install = [*uv, "pip", "install", "--python", python, "--resolution", "lowest-direct", *requirements()]
         subprocess.run(install, check=True)
         return subprocess.run([python, "-m", "pytest", *(arguments or TESTS)], cwd=ROOT, check=False).returncode
