@@ -17,7 +17,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1) + 1)
 SCRATCH ?= $(shell df -k /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 8000000 {print "/dev/shm"}')
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check site crash signal soak debian demo bench sbom audit fmt clean
+.PHONY: help run test check site crash signal soak debian demo bench sbom audit floors fmt clean
 
 help: ## show what can be done
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
@@ -59,8 +59,11 @@ bench: $(VENV)/.dev $(VENV)/.node ## measure, side by side with the bare operati
 sbom: $(VENV)/.dev ## the bill of materials, as sbom.json
 	@$(BIN)/python -m tests.project.supply_chain sbom.json
 
-audit: ## known vulnerabilities of the pinned packages, with pip-audit
-	@.ci/audit
+audit: $(VENV)/.dev ## ask the package index: each pin exists, none is yanked, how far behind each is
+	@$(BIN)/python -m tests.project.audit
+
+floors: $(VENV)/.dev $(VENV)/.node ## tests of platforms and web with the lowest versions that pyproject.toml accepts
+	@$(BIN)/python -m tests.project.floors $(ARGS)
 
 fmt: $(VENV)/.dev ## format and mend what can be mended by itself
 	$(BIN)/ruff format .

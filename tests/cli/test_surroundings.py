@@ -369,3 +369,22 @@ def test_what_a_gateway_is_writing_can_be_looked_at(frozen: Path, capsys: pytest
             assert main(["sessions", "list"]) == 0, capsys.readouterr().err
         assert "Wadden Sea" in capsys.readouterr().out
         process.communicate(b"")
+
+
+def test_the_shell_completes_commands_once_completion_is_installed(tmp_path: Path) -> None:
+    """As bash does it: the function that .bashrc brings fills COMPREPLY."""
+
+    def bash(script: str) -> str:
+        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+        environment = {"HOME": str(tmp_path), "PATH": path}
+        done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=True)
+        return done.stdout
+
+    def completed(*words: str) -> list[str]:
+        line = f"COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}"
+        return bash(f'source ~/.bashrc; {line}; _palaver_completion palaver; echo "${{COMPREPLY[*]}}"').split()
+
+    assert "bash completion installed" in bash("palaver --install-completion && true")
+    assert completed("palaver", "ses") == ["sessions"]
+    assert completed("palaver", "sessions", "li") == ["list"]
+    assert completed("palaver", "sessions", "list", "--pl") == ["--platform"]
