@@ -22,6 +22,7 @@ run: $(VENV)/.run ## the gateway with its web window, and a conversation in the 
 	@$(BIN)/palaver chat --window
 
 test: $(VENV)/.dev $(VENV)/.node ## all tests; ARGS="tests/store -x" for some
+	@$(PYTHON) -IS tests/programs.py
 	@$(if $(SCRATCH),TMPDIR=$(SCRATCH)) $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 check: $(VENV)/.dev ## format, lint, types, imports, docs

@@ -506,7 +506,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="no other system can do that")
+@pytest.mark.linux
 async def test_it_does_not_outlive_a_gateway_that_was_killed() -> None:
     pipe = asyncio.subprocess.PIPE
     gateway = await asyncio.create_subprocess_exec(sys.executable, "-c", GATEWAY, stdout=pipe)

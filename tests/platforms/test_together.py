@@ -7,13 +7,15 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from palaver.model.access import AccessRole, Grant
 from palaver.platforms.plugins import make_adapter
 from palaver.protocols.clock import SystemClock
 from palaver.store.status.invariants import violations
 from tests.crash.gateway import ACCOUNT
 from tests.crash.square import Square
-from tests.crash.squares import LOOPBACK
+from tests.crash.squares import LOOPBACK, NEEDS
 from tests.engine.gateway import Bench, NoPauses, running, until
 from tests.platforms.matrix.conftest import home
 from tests.platforms.matrix.fakes import FakeMatrix, fake_matrix
@@ -100,6 +102,7 @@ async def _has_answered(square: Square, words: Sequence[str]) -> bool:
     return all(word in answers for word in words)
 
 
+@pytest.mark.needs(*NEEDS.values())
 async def test_every_platform_answers_beside_one_that_is_dead(tmp_path: Path) -> None:
     """Each loses connections and asks to wait now and then."""
     chance = random.Random(1)  # noqa: S311 - a simulation

@@ -4,6 +4,8 @@ import os
 import pwd
 from pathlib import Path
 
+import pytest
+
 from palaver.processes.backends.base import Order
 from palaver.processes.backends.ssh import SshBackend
 from palaver.processes.directory import is_running
@@ -25,6 +27,7 @@ def backend(server: Sshd, folder: Path, **changed: object) -> SshBackend:
     return SshBackend(**given)  # pyright: ignore[reportArgumentType]
 
 
+@pytest.mark.needs("ssh", "sshd")
 async def test_commands_run_there_with_their_streams_and_codes(tmp_path: Path) -> None:
     there = tmp_path / "there is a 'place'"
     (there / "src").mkdir(parents=True)
@@ -43,6 +46,7 @@ async def test_commands_run_there_with_their_streams_and_codes(tmp_path: Path) -
             await shop.writes(shell, b"got it")
 
 
+@pytest.mark.needs("ssh", "sshd")
 async def test_a_command_is_killed_there_even_if_it_forks_away(tmp_path: Path) -> None:
     async with (
         sshd(tmp_path / "sshd") as server,
@@ -61,6 +65,7 @@ async def test_a_command_is_killed_there_even_if_it_forks_away(tmp_path: Path) -
             await until(lambda pid=pid, born=born: not is_running(pid, born))
 
 
+@pytest.mark.needs("ssh", "sshd")
 async def test_nothing_runs_here_if_there_is_nobody_there(tmp_path: Path) -> None:
     async with sshd(tmp_path / "sshd") as server:
         wrong = {"port": 1}, {"known_hosts": Path("/dev/null")}, {"key": tmp_path / "sshd/host"}

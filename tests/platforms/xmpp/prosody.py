@@ -9,6 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.needs import program
 from tests.ports import free_port
 
 __all__ = ["DOMAIN", "ROOMS", "Prosody", "prosody"]
@@ -74,9 +75,7 @@ class Prosody:
         (accounts / f"{name}.dat").write_text(f'return {{ ["password"] = "{password}"; }};\n')
 
     def start(self) -> None:
-        program = shutil.which("prosody")
-        assert program, "install the package prosody"
-        command = [program, "--config", str(self.folder / "prosody.cfg.lua"), "-F"]
+        command = [program("prosody"), "--config", str(self.folder / "prosody.cfg.lua"), "-F"]
         with (self.folder / "out").open("ab") as out:
             self._process = subprocess.Popen(command, stdout=out, stderr=out, cwd=self.folder)
         until = time.monotonic() + _PATIENCE
