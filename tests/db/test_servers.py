@@ -45,7 +45,7 @@ async def check_a_gateway(url: str) -> None:
         with other.listen("inbox") as heard:
             heard.clear()
             await talk(store, all_at_once)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 await heard.wait()
         assert await other.read(violations()) == []
 
@@ -89,7 +89,7 @@ async def pgbouncer(url: str) -> AsyncGenerator[str]:
         command = _pgbouncer_command(Path(folder), url, port)
         process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while not await _answers(port):
                     assert process.returncode is None, "pgbouncer has ended"
                     await asyncio.sleep(0.02)
