@@ -33,6 +33,9 @@ def config(tmp_path: Path, store_url: str) -> Config:
     return Config(data_dir=tmp_path, store=store_url)
 
 
+PATIENCE = 180.0
+
+
 @asynccontextmanager
 async def serving(config: Config) -> AsyncGenerator[Gateway]:
     """It ends in good order."""
@@ -42,7 +45,7 @@ async def serving(config: Config) -> AsyncGenerator[Gateway]:
         yield gateway
     finally:
         gateway.stop()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             assert await serving
 
 
@@ -191,10 +194,15 @@ async def test_the_service_manager_hears_that_it_is_ready_alive_and_stopping(
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as manager:
         manager.bind(str(address))
         loop = asyncio.get_running_loop()
+
+        async def hear_the_end() -> None:
+            while await loop.sock_recv(manager, 99) != b"STOPPING=1":
+                pass
+
         async with serving(config):
             heard = [await loop.sock_recv(manager, 99) for _ in range(4)]
+            ending = asyncio.create_task(hear_the_end())  # what nobody reads is soon dropped
         assert heard == [b"READY=1", *[b"WATCHDOG=1"] * 3]
-        while await loop.sock_recv(manager, 99) != b"STOPPING=1":
-            pass
+        await asyncio.wait_for(ending, 60)
     async with serving(config):
         """A manager that does not listen changes nothing."""

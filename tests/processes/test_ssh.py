@@ -35,7 +35,8 @@ async def test_commands_run_there_with_their_streams_and_codes(tmp_path: Path) -
         over_there = backend(server, there, environment={"CI": "it's 1"})
         async with workshop(tmp_path / "p.db", tmp_path, backend=over_there) as shop:
             told = await shop.runs('pwd; echo "$CI $HOME"; test -n "$SSH_CONNECTION"; echo $?; exit 3', folder="src")
-            assert told == f"(exit code 3 after 0 s)\n{there}/src\nit's 1 {pwd.getpwuid(os.getuid()).pw_dir}\n0"
+            assert told.startswith("(exit code 3 after 0 s)\n")  # then sshd may complain that there is no such home
+            assert told.endswith(f"{there}/src\nit's 1 {pwd.getpwuid(os.getuid()).pw_dir}\n0")
             process = await shop.starts("cat; echo over")
             await shop.does("submit", process=process.name, data="hello")
             await shop.does("close", process=process.name)
