@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 PIP ?= $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Many processes run the same source: it is compiled once, whatever the environment prefers.
 unexport PYTHONDONTWRITEBYTECODE
+# Each browser that tests start has a driver of its own: what Node has compiled of it is kept.
+export NODE_COMPILE_CACHE ?= $(abspath $(VENV))/node-compiled
 # Tests wait for disks, servers and processes more than they compute.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1) + 1)')
 

@@ -196,18 +196,30 @@ def make_unreadable(path: Path) -> None:
     path.chmod(0)
 
 
+def content_of(path: Path) -> bytes:
+    """What is in a file, though nobody can read it."""
+    if not path.is_file():
+        return b""
+    mode = path.stat().st_mode
+    path.chmod(0o600)
+    try:
+        return path.read_bytes()
+    finally:
+        path.chmod(mode)
+
+
 @pytest.mark.parametrize("make", [make_folder, make_garbage, make_half, make_somebody_elses, make_unreadable])
 async def test_what_is_no_store_is_refused_with_a_sentence_and_left_alone(
     folder: Path, make: Callable[[Path], None]
 ) -> None:
     path = folder / "palaver.db"
     make(path)
-    before = path.read_bytes() if path.is_file() else b""
+    before = content_of(path)
     nobody = without_rights() if make is make_unreadable else nullcontext()
     with no_thread_left(), nobody, pytest.raises(StoreError, match=re.escape(str(path))) as refused:
         await open_store(str(path))
     assert "\n" not in str(refused.value)
-    assert (path.read_bytes() if path.is_file() else b"") == before
+    assert content_of(path) == before
 
 
 @pytest.mark.parametrize("exclusive", [False, True])
