@@ -16,7 +16,7 @@ from palaver.model.turn import Delivery, OutboxState
 from palaver.store.opening import open_store
 from palaver.store.queue import outbox
 from palaver.store.store import Store
-from tests.store.world import LEASE, NOON, World
+from tests.store.world import NOON, World, begin_sends
 
 SECRET = "xylophone"  # noqa: S105 - what somebody said
 
@@ -47,7 +47,7 @@ async def _fill(url: str) -> None:
 
 
 async def _claimed(store: Store) -> list[Delivery]:
-    return await store.transact(outbox.claim("w1", NOON, LEASE))
+    return await store.transact(begin_sends("w1", NOON))
 
 
 def test_the_whole_story_without_its_words(trace: Trace) -> None:
@@ -119,4 +119,4 @@ async def test_it_reads_and_settles_beside_a_gateway(tmp_path: Path) -> None:
             assert await asyncio.to_thread(main, ["trace", "in:1", "--store", url]) == 0
             assert not owed.is_set()
         assert await asyncio.to_thread(main, ["trace", "out:1024", "--again", "--store", url]) == 0
-        assert len(await gateway.transact(outbox.claim("w1", shared_options.now(), LEASE))) == 1
+        assert len(await gateway.transact(begin_sends("w1", shared_options.now()))) == 1

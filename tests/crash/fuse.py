@@ -29,7 +29,7 @@ ASKED, ENDED = "asked", "ended"
 """What an agent writes down about a turn."""
 _WORKS = (
     *("count_start", "acquire", "reclaim", "reclaim_sends", "extend_leases", "save_position"),
-    *("accept", "begin", "append_to_turn", "settle", "claim", "settle_send"),
+    *("accept", "begin", "append_to_turn", "settle", "claim", "begin_send", "settle_send"),
 )
 _OF_PROCESSES = ("add", "hold", "record")
 BACKGROUND = ("fire", *_OF_PROCESSES, "report_exit", "start")

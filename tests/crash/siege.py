@@ -129,7 +129,8 @@ class Town:
 @transaction
 def _signs() -> Statements[list[Row]]:
     """How much was taken in, and how much was settled."""
-    return (yield "SELECT (SELECT count(*) FROM inbox), count(*) FROM outbox WHERE state NOT IN ('due', 'claimed')", ())
+    settled = "state NOT IN ('due', 'claimed', 'sending')"
+    return (yield f"SELECT (SELECT count(*) FROM inbox), count(*) FROM outbox WHERE {settled}", ())  # noqa: S608
 
 
 @asynccontextmanager

@@ -147,7 +147,7 @@ class _Story:
         return f"inbox {inbox} heard {self.heard} turn {self.turn} reply {self.reply} seen {seen}"
 
 
-_SENDS = "SELECT id, state, attempts, error, may_be_duplicate, worker, created, due, cause_kind, cause_id FROM outbox"
+_SENDS = "SELECT id, state, attempts, error, times_unclear, worker, created, due, cause_kind, cause_id FROM outbox"
 _INBOX = f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no ORDER BY i.no"  # noqa: S608
 
 
@@ -172,7 +172,7 @@ def quiet() -> Statements[bool]:
 def _unfinished() -> Statements[list[str]]:
     waiting = yield "SELECT no, key, state FROM inbox WHERE state = 'waiting'", ()
     running = yield "SELECT no, key, state, attempt, worker, lease_until FROM turns WHERE ended IS NULL", ()
-    owed = yield f"{_SENDS} WHERE state IN ('due', 'claimed')", ()
+    owed = yield f"{_SENDS} WHERE state IN ('due', 'claimed', 'sending')", ()
     return [str(tuple(row)) for row in (*waiting, *running, *owed)]
 
 
@@ -283,10 +283,17 @@ def _cut_off(connections: Sequence[Sequence[str]], stored: AbstractSet[str]) -> 
 
 
 def _marked_falsely(requests: Sequence[tuple[str, bool]]) -> list[str]:
-    """Return the keys of sends whose first request that arrived was marked already."""
-    first = dict[str, bool]()
+    """Return the keys of sends whose first request that arrived was marked already.
+
+    A draft is a request of the answer that should have replaced it.
+    """
+    drafted, first = set[int](), dict[str, bool]()
     for key, is_marked in requests:
-        first.setdefault(key, is_marked)
+        kind, name, _ = key.split(":")
+        if kind == "draft":
+            drafted.add(int(name.partition("-")[0]) * REPLIES)
+        else:
+            first.setdefault(key, is_marked and int(name) not in drafted)
     return [key for key, is_marked in first.items() if is_marked]
 
 

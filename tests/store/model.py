@@ -128,7 +128,7 @@ class Send:
     attempts: int = 0
     worker: str | None = None
     claim_until: datetime | None = None
-    may_be_duplicate: bool = False
+    times_unclear: int = 0
 
 
 @dataclass
@@ -473,7 +473,11 @@ class Model:
         for each in claimed:
             send = self.outbox[each.number]
             send.state, send.worker, send.claim_until = OutboxState.CLAIMED, worker, until
-            send.attempts += 1
+
+    def begin_send(self, delivery: Delivery, until: datetime) -> None:
+        send = self.outbox[delivery.number]
+        send.state, send.claim_until = OutboxState.SENDING, until
+        send.attempts += 1
 
     def owe(self, number: int, text: str) -> None:
         """Everything goes to one chat here: behind what is owed there already."""
@@ -481,26 +485,27 @@ class Model:
         self.outbox[number] = Send(number, text, self.now, max(self.now, latest + _MOMENT))
 
     def owed(self) -> list[Send]:
-        return [send for send in self.outbox.values() if send.state in {OutboxState.DUE, OutboxState.CLAIMED}]
+        return [send for send in self.outbox.values() if send.state.is_open]
 
     def due(self) -> list[Send]:
         """What is owed longest, if its time has come and nobody is at it."""
         first = min(self.owed(), key=lambda send: (send.created, send.number), default=None)
         return [first] if first and first.state is OutboxState.DUE and first.due <= self.now else []
 
-    def lose(self, send: Send) -> None:
+    def lose(self, send: Send, *, repeats: int) -> None:
         """Nobody knows whether it arrived."""
-        send.state = OutboxState.UNCLEAR if send.may_be_duplicate else OutboxState.DUE
-        send.due, send.worker, send.may_be_duplicate = self.now, None, True
+        send.times_unclear += 1
+        send.state = OutboxState.UNCLEAR if send.times_unclear > repeats else OutboxState.DUE
+        send.due, send.worker = self.now, None
 
     def holds_send(self, delivery: Delivery, worker: str) -> bool:
         send = self.outbox[delivery.number]
-        return (send.state, send.worker, send.attempts) == (OutboxState.CLAIMED, worker, delivery.attempts)
+        return (send.state, send.worker, send.attempts) == (delivery.state, worker, delivery.attempts)
 
     def lapsed_sends(self, worker: str, *, alone: bool) -> list[Send]:
         return [
             send
             for send in self.outbox.values()
-            if send.state is OutboxState.CLAIMED
+            if send.state in {OutboxState.CLAIMED, OutboxState.SENDING}
             and ((send.claim_until or self.now) < self.now or (alone and send.worker != worker))
         ]

@@ -94,10 +94,10 @@ def settle_gone(
 def reclaim(
     worker: str, now: datetime, safe: RepeatSafety, reporting: Reporting, *, alone: bool
 ) -> Statements[list[Delivery]]:
-    """Release sends whose owner is gone. It is unclear whether they arrived."""
+    """Release sends whose owner is gone. Return those of which it is unclear whether they arrived."""
     lost = yield from outbox.reclaim_sends(worker, now, safe=safe, alone=alone)
     for delivery in lost:
-        state, _ = resolve_unclear(delivery, safe=safe.covers(delivery.outbound))
+        state, _ = resolve_unclear(delivery, safe=safe.covers(delivery.outbound), crashed=True)
         yield from _follow_up(delivery, state, reporting, now)
     return lost
 

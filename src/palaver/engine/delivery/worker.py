@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
@@ -34,7 +34,8 @@ from palaver.protocols.adapter import (
 from palaver.protocols.hooks import EventKind, EventSubscription, GatewayEvent
 from palaver.store import accounts
 from palaver.store.conversations import attach, transcript
-from palaver.store.queue.outbox import enqueue_events
+from palaver.store.queue.outbox import Chat, enqueue_events
+from palaver.store.records import chat_columns
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +59,8 @@ class DeliveryWorker:
     _claiming: asyncio.Lock = field(default_factory=asyncio.Lock)
     _retry_times: list[datetime] = field(default_factory=list[datetime])
     """A heap of the times at which to try sends again."""
+    _owed: Collection[Chat] = ()
+    """Chats in which a message is due that are not free yet."""
 
     def __post_init__(self) -> None:
         ctx = self.ctx
@@ -70,15 +73,23 @@ class DeliveryWorker:
                 owed.clear()
                 self._send_ended.clear()
                 self.accounts.account_taken.clear()
+                self.ctx.budget.freed.clear()
                 await retry_outage(self._claim)
-                await wait_any(owed, self._send_ended, self.accounts.account_taken, timeout=self._poll_seconds())
+                signals = owed, self._send_ended, self.accounts.account_taken, self.ctx.budget.freed
+                await wait_any(*signals, timeout=self._poll_seconds())
 
     async def drain(self) -> None:
         """Send everything that is due now, and wait until no send runs."""
         await retry_outage(self._claim)
-        while self._sending:
-            await asyncio.wait(self._sending)
+        while self._sending or self._waits_shortly:
+            await asyncio.wait([*self._sending, asyncio.create_task(asyncio.sleep(self._poll_seconds()))])
             await retry_outage(self._claim)
+
+    @property
+    def _waits_shortly(self) -> bool:
+        """Whether a message is due in a chat that is free again soon, and not only after a long pause."""
+        soon = self.ctx.options.lease.total_seconds()
+        return any(self.ctx.budget.wait_seconds(chat) <= soon for chat in self._owed)
 
     def abandon(self) -> None:
         """Cancel everything as a crash would; the claims are in the store."""
@@ -86,7 +97,7 @@ class DeliveryWorker:
             task.cancel()
 
     async def reclaim(self) -> list[Delivery]:
-        """Release sends whose owner is gone. It is unclear whether they arrived."""
+        """Release sends whose owner is gone. Return those of which it is unclear whether they arrived."""
         ctx = self.ctx
         safe, now = self._sender.repeat_safety(), ctx.clock.now()
         return await ctx.store.transact(outcomes.reclaim(ctx.worker, now, safe, self._reporting, alone=ctx.alone))
@@ -98,7 +109,10 @@ class DeliveryWorker:
     # Claim
 
     async def _claim(self) -> None:
-        """Claim as much as each account has room for. Draining waits for the lock, so it sees every claimed send."""
+        """Claim what each account has room for, in chats that are free.
+
+        Draining waits for the lock, so it sees every claimed send.
+        """
         async with self._claiming:
             while self._retry_times and self._retry_times[0] <= self.ctx.clock.now():
                 heappop(self._retry_times)
@@ -108,13 +122,24 @@ class DeliveryWorker:
                 for room, accounts in by_room.items():
                     if await self._start_sends(accounts, room) == room:
                         unfinished.update(accounts)
+            await self._find_owed()
+
+    async def _find_owed(self) -> None:
+        """Find the chats that are not free and are owed a message: they come next, before any draft."""
+        served, budget, outbox = set(self.accounts.served()), self.ctx.budget, self.ctx.store.outbox
+        busy = [chat for chat in budget.busy() if chat[0] in served]
+        self._owed = await self.ctx.store.read(outbox.list_owed(busy, self.ctx.clock.now())) if busy else ()
+        budget.owe(self._owed)
 
     async def _start_sends(self, accounts: Collection[str], limit: int) -> int:
         now = self.ctx.clock.now()
-        claim = self.ctx.store.outbox.claim(self.ctx.worker, now, self._lease, accounts=accounts, limit=limit)
+        busy = self.ctx.budget.busy()
+        claim = self.ctx.store.outbox.claim(
+            self.ctx.worker, now, self._lease, accounts=accounts, limit=limit, besides=busy
+        )
         claimed = await self.ctx.store.transact(claim)
         for delivery in claimed:
-            task = asyncio.create_task(self._deliver(delivery, now + self._lease))
+            task = asyncio.create_task(self._deliver(delivery))
             self._sending[task] = account_text(delivery.outbound.platform, delivery.outbound.account)
             task.add_done_callback(self._end_send)
         return len(claimed)
@@ -142,26 +167,27 @@ class DeliveryWorker:
         poll = self.ctx.options.poll
         if self._retry_times:
             poll = min(poll, self._retry_times[0] - self.ctx.clock.now())
-        return max(poll.total_seconds(), 0.001)
+        free = (wait for chat in self._owed if (wait := self.ctx.budget.wait_seconds(chat)))
+        return max(min(poll.total_seconds(), *free, poll.total_seconds()), 0.001)
 
     # Send
 
-    async def _deliver(self, delivery: Delivery, claimed_until: datetime) -> None:
-        outbound = delivery.outbound
+    async def _deliver(self, delivery: Delivery) -> None:
+        outbound, options = delivery.outbound, self.ctx.options
         adapter = self.ctx.replies.adapter_for(outbound.platform, outbound.account)
         if adapter is None:
             raise LookupError(outbound.platform)  # only sends to served accounts are claimed
-        chat = outbound.chat
+        limit = options.upload_limit if outbound.file else options.send_limit
         try:
-            if not await self._acquire(chat, adapter.limits.interval, claimed_until):
-                due = self._schedule_retry(self.ctx.budget.wait_seconds(chat))
-                await self._settle(delivery, OutboxState.DUE, due=due, rate_limited=True)
+            # A draft can have been faster since the chat was seen to be free.
+            await self.ctx.budget.acquire(chat_columns(outbound), adapter.limits.interval)
+            if not await self._is_reachable(adapter, delivery):
                 return
-            if outbound.file is not None:
-                until = self.ctx.clock.now() + self.ctx.options.lease + self.ctx.options.upload_limit
-                await self._retry_until_settled(self.ctx.store.outbox.extend_claim(delivery, self.ctx.worker, until))
+            until = self.ctx.clock.now() + options.lease + limit
+            begin = self.ctx.store.outbox.begin_send(delivery, self.ctx.worker, until)
+            delivery = await self._retry_until_settled(begin)
             with self.ctx.meter.step("send", delivery.turn or 0):
-                await self._attempt(adapter, delivery, chat)
+                await self._attempt(adapter, delivery, limit.total_seconds())
         except StaleFence:
             self.ctx.meter.count("sends_lost")
             log.warning(
@@ -170,21 +196,20 @@ class DeliveryWorker:
         finally:
             self.ctx.ended_sends.notify(delivery.number)
 
-    async def _acquire(self, chat: Hashable, interval: float, claimed_until: datetime) -> bool:
-        """Wait for the chat's budget. Return False if the claim would end before the send does."""
-        wait = self.ctx.budget.wait_seconds(chat)
-        if not self._has_time(claimed_until, wait):
+    async def _is_reachable(self, adapter: Adapter, delivery: Delivery) -> bool:
+        """Settle a possible duplicate for a retry during an outage: nothing has left."""
+        try:
+            await self._sender.check(adapter, delivery, self.ctx.options.send_limit.total_seconds() / 2)
+        except Exception as error:  # noqa: BLE001 - no adapter error may end more than one send
+            if not isinstance(error, PlatformDown):
+                log_error(log, "an adapter failed", error, {"action": "adapter.error", "delivery": delivery.number})
+            words = str(error) if isinstance(error, PlatformDown) else f"the adapter broke: {type(error).__name__}"
+            await self._settle_for_retry(delivery, words, DOWN_PAUSE_SECONDS)
             return False
-        await self.ctx.budget.acquire(chat, interval)
-        return not wait or self._has_time(claimed_until)
+        return True
 
-    def _has_time(self, claimed_until: datetime, wait: float = 0.0) -> bool:
-        left = claimed_until - self.ctx.clock.now() - self.ctx.options.send_limit
-        return left.total_seconds() >= wait
-
-    async def _attempt(self, adapter: Adapter, delivery: Delivery, chat: Hashable) -> None:
-        returns, options = self.accounts.returns, self.ctx.options
-        limit = (options.upload_limit if delivery.outbound.file else options.send_limit).total_seconds()
+    async def _attempt(self, adapter: Adapter, delivery: Delivery, limit: float) -> None:
+        returns, chat = self.accounts.returns, chat_columns(delivery.outbound)
         try:
             receipt = await self._sender.send(adapter, delivery, limit)
         except SendRefused as error:
