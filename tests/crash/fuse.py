@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -233,4 +234,4 @@ class FusedAgent:
 
     def _write(self, what: str, turn: int) -> None:
         with self.record.open("a") as record:
-            record.write(f"{what} {turn}\n")
+            record.write(f"{what} {turn} {time.time():.3f}\n")

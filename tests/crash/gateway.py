@@ -90,6 +90,8 @@ def _options(order: Order) -> Options:
         repeat_after=lease,
         poll=lease,
         attempts=20 if order.is_paced else 5,
+        unclear_notice_every=timedelta(seconds=1),
+        sweep_every=timedelta(seconds=1) if order.is_paced else Options().sweep_every,
         # Here nobody starts a gateway that crashes by itself.
         crash_limit=1_000_000,
     )

@@ -18,7 +18,7 @@ from tests.crash.fuse import BACKGROUND, STEPS
 from tests.crash.gateway import Gateway, Order, Slot, open_keyed, slots
 from tests.crash.square import FakeSquare, Forgetful, Square, fake_square
 from tests.crash.trouble import Trouble
-from tests.crash.verdict import Verdict, judge, quiet
+from tests.crash.verdict import Verdict, all_told, judge, quiet
 
 __all__ = ["Siege", "Town", "town_of"]
 
@@ -123,7 +123,7 @@ class Town:
     async def _is_quiet(self, store: Store) -> bool:
         if await self.square.waiting(store) or (self.background and await self.background.left(store)):
             return False
-        return await store.read(quiet())
+        return await store.read(quiet()) and (not self.is_paced or await store.read(all_told()))
 
 
 @transaction

@@ -177,6 +177,11 @@ def _unfinished() -> Statements[list[str]]:
 
 
 @transaction
+def all_told() -> Statements[bool]:
+    return not (yield from _untold())
+
+
+@transaction
 def _untold() -> Statements[list[str]]:
     told = "SELECT 1 FROM outbox n WHERE n.cause_kind = 'unclear' AND n.created >= o.due"
     rows = yield f"SELECT id FROM outbox o WHERE state = 'unclear' AND NOT EXISTS ({told})", ()  # noqa: S608
@@ -306,7 +311,7 @@ def _never_requested(rows: Sequence[Row], requests: Sequence[tuple[str, bool]]) 
 def _computed_again(agents: Sequence[str]) -> list[str]:
     """Return the turns that agents wrote down as asked after they had written them down as ended."""
     ended, again = set[str](), dict[str, None]()
-    for what, turn in (written.split() for written in agents):
+    for what, turn, _ in (written.split() for written in agents):
         if what == ENDED:
             ended.add(turn)
         elif turn in ended:

@@ -134,7 +134,7 @@ def look() -> Statements[Seen]:
     for message in map(received_of, (yield query, ())):
         seen[f"message {message.number}"] = (message.key, message.inbound.text, message.state, message.turn)
     for send in map(delivery_of, (yield f"SELECT {DELIVERY_COLUMNS} FROM outbox", ())):  # noqa: S608
-        seen[f"send {send.number}"] = (send.outbound.text, send.state, send.attempts, send.may_be_duplicate)
+        seen[f"send {send.number}"] = (send.outbound.text, send.state, send.attempts, send.times_unclear)
     return seen
 
 
@@ -172,7 +172,7 @@ def imagine(model: Model) -> Seen:
         state = model.state_of(message)
         seen[f"message {message.number}"] = (message.key, message.text, state, message.turn)
     for send in model.outbox.values():
-        seen[f"send {send.number}"] = (send.text, send.state, send.attempts, send.may_be_duplicate)
+        seen[f"send {send.number}"] = (send.text, send.state, send.attempts, send.times_unclear)
     return seen
 
 

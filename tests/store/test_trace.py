@@ -237,7 +237,7 @@ async def test_a_claim_says_by_whom(store: Store) -> None:
     await world.exchange("one")
     await store.transact(begin_sends("w3", world.now))
     (sending,) = (await told(store, "out:1024")).deliveries
-    assert (sending.delivery.state, sending.worker, sending.claim_until) == (OutboxState.CLAIMED, "w3", NOON + LEASE)
+    assert (sending.delivery.state, sending.worker, sending.claim_until) == (OutboxState.SENDING, "w3", NOON + LEASE)
 
 
 async def test_what_was_deleted_is_reported_without_its_words_and_to_the_operator_only(store: Store) -> None:

@@ -65,6 +65,7 @@ _NEXT: Mapping[Enum, frozenset[Enum]] = {
     OutboxState.CLAIMED: frozenset({OutboxState.SENDING, OutboxState.DUE, OutboxState.DEAD, OutboxState.UNCLEAR}),
     OutboxState.SENDING: frozenset({OutboxState.DELIVERED, OutboxState.DUE, OutboxState.DEAD, OutboxState.UNCLEAR}),
     OutboxState.UNCLEAR: frozenset({OutboxState.DELIVERED, OutboxState.DUE}),
+    OutboxState.DEAD: frozenset({OutboxState.DUE}),
 }
 
 

@@ -1,7 +1,7 @@
 """What follows from a send: a handoff takes place or is undone, and the owner gets a notice at home."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
@@ -18,6 +18,8 @@ from palaver.store.people import access_rules
 from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.results import RepeatSafety
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # Handoffs
 
@@ -60,6 +62,8 @@ class Reporting:
     routes: ReplyRoutes
     grants: Sequence[Grant]
     """The configured ones."""
+    unclear_every: timedelta = timedelta(hours=1)
+    """How often at most to report sends that stay unclear."""
 
 
 @transaction
@@ -106,12 +110,21 @@ def _follow_up(delivery: Delivery, state: OutboxState, reporting: Reporting, now
     if state in {OutboxState.DEAD, OutboxState.UNCLEAR}:
         yield from _cancel_handoff(delivery.outbound, reporting.routes, now)
     if state is OutboxState.UNCLEAR:
-        # Report at most once an hour: one outage makes many sends unclear, and lost reports make no further ones.
-        notice, cause = (
-            texts.unclear_notice(f"out:{delivery.number}"),
-            SendCause(CauseKind.UNCLEAR, f"{now:%Y-%m-%dT%H}"),
-        )
-        yield from notify_owner(delivery.outbound, notice, cause, reporting, now)
+        yield from _report_unclear(delivery, reporting, now)
+
+
+def _report_unclear(delivery: Delivery, reporting: Reporting, now: datetime) -> Statements[None]:
+    """Report seldom: one outage makes many sends unclear, and lost reports make no further ones."""
+    slot = now - (now - _EPOCH) % reporting.unclear_every
+    notice, cause = texts.unclear_notice(f"out:{delivery.number}"), SendCause(CauseKind.UNCLEAR, f"{slot:%Y-%m-%dT%T}")
+    yield from notify_owner(delivery.outbound, notice, cause, reporting, now)
+
+
+@transaction
+def report_unclear(reporting: Reporting, now: datetime) -> Statements[None]:
+    """Report sends that have become unclear since the last report."""
+    for delivery in (yield from outbox.list_unreported(now)):
+        yield from _report_unclear(delivery, reporting, now)
 
 
 @transaction

@@ -20,7 +20,7 @@ from palaver.model.errors import StaleFence, StoreError
 from palaver.model.key import SessionKey
 from palaver.model.source import Source, account_text
 from palaver.model.transcript import Entry, Role
-from palaver.model.turn import Delivery, Outbound, OutboxState
+from palaver.model.turn import Delivery, Outbound, OutboxState, resolve_unclear
 from palaver.protocols.adapter import (
     Adapter,
     ChatMoved,
@@ -57,6 +57,7 @@ class DeliveryWorker:
     """Running sends, each with its account."""
     _send_ended: asyncio.Event = field(default_factory=asyncio.Event)
     _claiming: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _leaving: asyncio.Lock = field(default_factory=asyncio.Lock)
     _retry_times: list[datetime] = field(default_factory=list[datetime])
     """A heap of the times at which to try sends again."""
     _owed: Collection[Chat] = ()
@@ -104,7 +105,12 @@ class DeliveryWorker:
 
     @property
     def _reporting(self) -> outcomes.Reporting:
-        return outcomes.Reporting(self.ctx.replies.routes, self.ctx.options.grants)
+        options = self.ctx.options
+        return outcomes.Reporting(self.ctx.replies.routes, options.grants, options.unclear_notice_every)
+
+    async def report_unclear(self) -> None:
+        """Tell the owner of sends that have stayed unclear since the last notice."""
+        await self.ctx.store.transact(outcomes.report_unclear(self._reporting, self.ctx.clock.now()))
 
     # Claim
 
@@ -184,8 +190,7 @@ class DeliveryWorker:
             if not await self._is_reachable(adapter, delivery):
                 return
             until = self.ctx.clock.now() + options.lease + limit
-            begin = self.ctx.store.outbox.begin_send(delivery, self.ctx.worker, until)
-            delivery = await self._retry_until_settled(begin)
+            delivery = await self._begin(delivery, until, at_once=not adapter.limits.interval)
             with self.ctx.meter.step("send", delivery.turn or 0):
                 await self._attempt(adapter, delivery, limit.total_seconds())
         except StaleFence:
@@ -195,6 +200,18 @@ class DeliveryWorker:
             )
         finally:
             self.ctx.ended_sends.notify(delivery.number)
+
+    async def _begin(self, delivery: Delivery, until: datetime, *, at_once: bool) -> Delivery:
+        """Record that the request leaves now. Where there is time, one after the other, so that it does at once."""
+        begin = self.ctx.store.outbox.begin_send(delivery, self.ctx.worker, until)
+        if at_once:
+            return await self._retry_until_settled(begin)
+        await self._leaving.acquire()
+        try:
+            return await self._retry_until_settled(begin)
+        finally:
+            # The next one begins when this one waits for its platform.
+            asyncio.get_running_loop().call_soon(self._leaving.release)
 
     async def _is_reachable(self, adapter: Adapter, delivery: Delivery) -> bool:
         """Settle a possible duplicate for a retry during an outage: nothing has left."""
@@ -259,7 +276,7 @@ class DeliveryWorker:
         """Try again later, or give up."""
         if not self._may_retry(delivery):
             end = OutboxState.UNCLEAR if delivery.may_be_duplicate else OutboxState.DEAD
-            await self._settle(delivery, end, error=f"given up: {error}")
+            await self._settle(delivery, end, error=f"given up: {error}", due=self.ctx.clock.now())
             return
         self.ctx.meter.count("send_retries")
         due = self._schedule_retry(self._pause_seconds(delivery, at_least))
@@ -284,12 +301,13 @@ class DeliveryWorker:
             await self._retry_until_settled(detach)
 
     async def _settle_unclear(self, delivery: Delivery, error: str) -> None:
-        outbox, safe = self.ctx.store.outbox, self._sender.is_repeat_safe(delivery.outbound)
+        outbox, safe, due = self.ctx.store.outbox, self._sender.is_repeat_safe(delivery.outbound), self.ctx.clock.now()
         if safe and not self._may_retry(delivery):
-            step = outbox.settle_send(delivery, self.ctx.worker, OutboxState.UNCLEAR, error=error)
+            step = outbox.settle_send(delivery, self.ctx.worker, OutboxState.UNCLEAR, error=error, due=due)
         else:
             at_least = 0.0 if safe else self.ctx.options.repeat_after.total_seconds()
-            due = self._schedule_retry(self._pause_seconds(delivery, at_least))
+            if resolve_unclear(delivery, safe=safe)[0] is OutboxState.DUE:
+                due = self._schedule_retry(self._pause_seconds(delivery, at_least))
             step = outbox.mark_unclear(delivery, self.ctx.worker, due, safe=safe, error=error)
         await self._settle_failed(delivery, step)
         self.ctx.meter.count("sends_unclear")

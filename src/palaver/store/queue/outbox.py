@@ -478,6 +478,18 @@ def reclaim_sends(worker: str, now: datetime, *, safe: RepeatSafety, alone: bool
 
 
 @transaction
+def list_unreported(now: datetime) -> Statements[list[Delivery]]:
+    """Return the first send that has stayed unclear since the last report of such sends, if there is one."""
+    reported = "SELECT 1 FROM outbox n WHERE n.cause_kind = ? AND n.created >= o.due"
+    rows = yield (
+        f"SELECT {DELIVERY_COLUMNS} FROM outbox o WHERE state = 'unclear' AND due <= ?"
+        f" AND NOT EXISTS ({reported}) ORDER BY due, id LIMIT 1",
+        (micros(now), CauseKind.UNCLEAR.value),
+    )
+    return list(readable(delivery_of, rows))
+
+
+@transaction
 def count_due() -> Statements[int]:
     rows = yield "SELECT count(*) FROM outbox WHERE state = 'due'", ()
     return rows[0][0]
@@ -492,13 +504,28 @@ def get_delivery(number: int) -> Statements[Delivery | None]:
 @transaction
 def settle_unclear(number: int, state: OutboxState, now: datetime) -> Statements[bool]:
     """Settle an unclear send after a person checked it: delivered, or to be sent again."""
-    advance(OutboxState.UNCLEAR, state)
-    rows = yield (
-        "UPDATE outbox SET state = ?, receipt = NULL, due = ?, times_unclear = 1,"
-        " chat = coalesce((SELECT m.new_chat FROM chat_moves m"
-        " WHERE m.account = outbox.account AND m.server = outbox.server AND m.chat = outbox.chat), chat)"
-        " WHERE id = ? AND state = 'unclear' RETURNING id",
-        (state.value, micros(now), number),
-    )
+    return bool((yield from settle_by_hand([number], OutboxState.UNCLEAR, state, now)))
+
+
+@transaction
+def settle_by_hand(
+    numbers: Sequence[int], before: OutboxState, state: OutboxState, now: datetime
+) -> Statements[list[int]]:
+    """Settle sends that are unclear or given up, as a person says. Return those that were in that state.
+
+    What may have arrived stays marked; crashes can make it unclear as often as before.
+    """
+    advance(before, state)
+    settled: list[int] = []
+    for number in numbers:
+        rows = yield (
+            "UPDATE outbox SET state = ?, receipt = NULL, due = ?,"
+            " times_unclear = CASE WHEN times_unclear > 0 OR state = 'unclear' THEN 1 ELSE 0 END,"
+            " chat = coalesce((SELECT m.new_chat FROM chat_moves m"
+            " WHERE m.account = outbox.account AND m.server = outbox.server AND m.chat = outbox.chat), chat)"
+            " WHERE id = ? AND state = ? RETURNING id",
+            (state.value, micros(now), number, before.value),
+        )
+        settled += [row[0] for row in rows]
     yield _SEND
-    return bool(rows)
+    return settled
