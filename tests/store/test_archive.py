@@ -19,6 +19,7 @@ from palaver.model.feedback import Rating
 from palaver.model.key import Scope, derive_key
 from palaver.model.label import Label
 from palaver.model.session import EndReason, ModelOverride, Principal
+from palaver.model.source import identity_of
 from palaver.model.transcript import Entry, Role, Sender, ToolCall
 from palaver.store.archive.collector import collect, collect_all, collect_some
 from palaver.store.archive.exporter import ExportFormat, write_archive
@@ -353,6 +354,7 @@ def entries(draw: st.DrawFn, turn_count: int, operation_count: int) -> list[Entr
             tokens=draw(st.integers(0, 2**40)),
             cost_micros=draw(st.none() | st.integers(0, 2**40)),
             observed=draw(st.booleans()),
+            cut=draw(st.booleans()),
             covers=draw(st.one_of(st.none(), st.just((1, 3)))),
             hidden_by=str(hidden) if hidden else None,
         )
@@ -390,9 +392,9 @@ def records(draw: st.DrawFn) -> SessionRecord:
     session = ArchivedSession(
         id=draw(st.text("0123456789abcdefghjkmnpqrstvwxyz", min_size=26, max_size=26)),
         key=key.text,
-        profile=draw(_plain),
+        profile=key.profile,
         platform=source.platform,
-        owner=draw(_plain),
+        owner=key.text,
         origin=source.to_json(),
         started=draw(instants),
         last_human=draw(instants),
@@ -405,7 +407,7 @@ def records(draw: st.DrawFn) -> SessionRecord:
         end_reason=None if ended is None else draw(st.sampled_from(EndReason)).value,
         turn_count=draw(st.integers(0, 2**40)),
         override=draw(st.one_of(st.none(), st.just({"model": "m", "base_url": "https://models.example.org/v1"}))),
-        participants=sorted(draw(st.sets(_plain, max_size=3))),
+        participants=[theirs] if key.user and (theirs := identity_of(source)) else [],
         turns=[all_turns[number - 1] for number in used],
         operations=operations,
     )

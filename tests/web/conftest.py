@@ -18,6 +18,7 @@ from playwright.async_api import Browser, Page, async_playwright, expect
 from palaver.agents.plugins import agent_options
 from palaver.config.editor import ConfigFile
 from palaver.config.model import Config
+from palaver.config.quotas import GrantConfig
 from palaver.config.web import WebConfig
 from palaver.engine.hooks import Meter
 from palaver.gateway.gateway import Gateway
@@ -47,6 +48,10 @@ ARGS = (
     "--disable-sync",
 )
 _CSRF = re.compile(r'name="csrf" content="([0-9a-f]+)"')
+
+
+READERS = tuple(GrantConfig(platform="telegram", user_id=user) for user in ("7", "8"))
+"""People of another platform who have keys: a key works only for those who have access."""
 
 
 @dataclass(kw_only=True)
@@ -118,7 +123,7 @@ def config_file(folder: Path, content: str = "", **environ: str) -> ConfigFile:
 
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
-    return Config(data_dir=tmp_path, store=str(tmp_path / "palaver.db"), web=WebConfig())
+    return Config(data_dir=tmp_path, store=str(tmp_path / "palaver.db"), web=WebConfig(), grants=READERS)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from palaver.config.agents import EchoAgentConfig
 from palaver.config.model import Config
 from palaver.config.quotas import GrantConfig
 from palaver.engine.attachments import Attachments
-from tests.web.conftest import Opened, opened
+from tests.web.conftest import READERS, Opened, opened
 from tests.web.demo_data import OPERATOR
 
 LINE = re.compile(
@@ -80,7 +80,7 @@ async def test_conversations_are_apart(client: httpx.AsyncClient) -> None:
 
 async def test_everybody_has_chats_of_their_own_and_no_others(config: Config) -> None:
     grants = tuple(GrantConfig(platform="web", user_id=name) for name in ("alice", "bob"))
-    async with opened(config.model_copy(update={"grants": grants})) as window:
+    async with opened(config.model_copy(update={"grants": (*grants, *READERS)})) as window:
         async with window.visit() as owner, window.visit("web:alice") as alice, window.visit("web:bob") as bob:
             await alice.post("/chat/main", data={"text": "for alice alone", "id": "1"}, files=[("files", b"")])
             await until_said(alice, 2)

@@ -19,14 +19,14 @@ from palaver.config.model import Config
 from palaver.config.quotas import CapsConfig
 from palaver.engine import reply_waiter
 from palaver.engine.reply_waiter import PendingReply, ReplyWaiter
-from palaver.model.access import Effect, Grant
+from palaver.model.access import ChatKind, Effect, Grant
 from palaver.model.session import Principal, Session
 from palaver.model.turn import QuestionMode
 from palaver.protocols.clock import SystemClock
 from palaver.store.people.api_tokens import Right
 from palaver.web.openai.conversations import conversation_name
 from tests.engine.gateway import until
-from tests.web.conftest import Opened, opened
+from tests.web.conftest import READERS, Opened, opened
 from tests.web.test_api import PEOPLE, program, say, token
 
 WEATHER: ChatCompletionToolParam = {
@@ -39,7 +39,7 @@ Messages = list[ChatCompletionMessageParam]
 
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
-    return Config(data_dir=tmp_path, store=str(tmp_path / "palaver.db"), grants=PEOPLE)
+    return Config(data_dir=tmp_path, store=str(tmp_path / "palaver.db"), grants=(*PEOPLE, *READERS))
 
 
 async def client(window: Opened, identity: str | None = None, **more: Any) -> openai.AsyncOpenAI:
@@ -378,7 +378,7 @@ async def test_a_message_that_is_refused_late_is_reported_at_once(
     window: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reply_waiter, "POLL_SECONDS", 3600.0)
-    block = Grant(platform="api", user_id="alice", effect=Effect.BLOCK)
+    block = Grant(platform="api", user_id="alice", effect=Effect.BLOCK, kind=ChatKind.DM)  # her key goes on
 
     async def runs() -> bool:
         return bool(await window.store.read(window.store.overview.list_open_turns(Principal.operator(), 1)))

@@ -20,7 +20,7 @@ from palaver.store.people.api_tokens import Right
 from palaver.web.tokens import issue_token
 from tests.engine.gateway import until as soon
 from tests.store.world import dm
-from tests.web.conftest import Opened, opened
+from tests.web.conftest import READERS, Opened, opened
 from tests.web.test_pages import say, until
 
 
@@ -28,7 +28,11 @@ from tests.web.test_pages import say, until
 def config(tmp_path: Path) -> Config:
     terminal = TerminalConfig(backend=BackendName.LOCAL, on_stop=StopMode.END)
     return Config(
-        data_dir=tmp_path, store=str(tmp_path / "palaver.db"), web=WebConfig(), tools=ToolsConfig(terminal=terminal)
+        data_dir=tmp_path,
+        store=str(tmp_path / "palaver.db"),
+        web=WebConfig(),
+        tools=ToolsConfig(terminal=terminal),
+        grants=READERS,
     )
 
 

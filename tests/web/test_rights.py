@@ -264,7 +264,7 @@ async def test_a_button_takes_the_role_that_its_command_takes(window: Opened) ->
         assert (await alice.patch(f"/sessions/{told['session']}", json={"title": "mine"})).status_code == 200
         block = Grant(platform="api", user_id="alice", effect=Effect.BLOCK)
         await window.store.transact(window.store.grants.add(block, SystemClock().now(), by="test"))
-        assert await refused(alice, told["session"], told["turn"]) == [403] * 7
+        assert (await alice.get("/turns")).status_code == 403, "who is blocked does nothing at all"
 
 
 @transaction

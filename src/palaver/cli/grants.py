@@ -1,5 +1,6 @@
 """`palaver grants`: list and change who has access, and show the log."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated
 
@@ -7,7 +8,7 @@ import typer
 
 from palaver.cli import shared_options
 from palaver.cli.explain import explain_access
-from palaver.cli.output import confirm, print_found, print_note, print_result
+from palaver.cli.output import confirm, pick, print_found, print_note, print_result
 from palaver.cli.shared_options import OPERATOR, Json, Limit, StoreOption, Yes, ask, filled
 from palaver.commands.formatting import ago
 from palaver.config.loader import load
@@ -27,7 +28,9 @@ from palaver.model.access import (
 from palaver.model.errors import BadArgument
 from palaver.platforms.plugins import known_platforms
 from palaver.store.people import grants
+from palaver.store.people.api_tokens import Credential
 from palaver.store.people.grants import Change, ChangeKind, GrantTable
+from palaver.store.people.key_rights import end_lost_keys, ended_text
 
 EXAMPLES = {
     "list": "palaver grants list",
@@ -94,8 +97,10 @@ def add_grant(
     if describe_grantee(grant) == EVERYBODY and not block and grant.role >= AccessRole.ADMIN:
         confirm(f"Give access to {describe_grant(grant)}?", f"palaver grants add {who} --role {role}", yes=yes)
     now, by = shared_options.now(), OPERATOR.name
-    number = ask(store, lambda opened: opened.transact(grants.add(grant, now, by=by, force=force)), make=True)
-    print_result({"number": number, **grant.to_json()}, f"Grant {number}: {describe_grant(grant)}.", as_json=json)
+    added = end_lost_keys(grants.add(grant, now, by=by, force=force), load().options().grants, now, by=by)
+    number, ended = ask(store, lambda opened: opened.transact(added), make=True)
+    done = f"Grant {number}: {describe_grant(grant)}.{ended_text(ended)}"
+    print_result({"number": number, **grant.to_json(), "ended": _keys(ended)}, done, as_json=json)
 
 
 @app.command("remove", help=f"Remove a grant.\n\n{EXAMPLES['remove']}")
@@ -107,7 +112,8 @@ def remove_grant(
     json: Json = False,
 ) -> None:
     now, by = shared_options.now(), OPERATOR.name
-    grant = ask(store, lambda opened: opened.transact(grants.remove(number, now, by=by, force=force)))
+    removed = end_lost_keys(grants.remove(number, now, by=by, force=force), load().options().grants, now, by=by)
+    grant, ended = ask(store, lambda opened: opened.transact(removed))
     if grant is None:
         raise BadArgument(
             "There is no grant number",
@@ -115,9 +121,12 @@ def remove_grant(
             allowed=f"a number from {EXAMPLES['list']}",
             example=EXAMPLES["list"],
         )
-    print_result(
-        {"removed": number, **grant.to_json()}, f"Removed grant {number}: {describe_grant(grant)}.", as_json=json
-    )
+    done = f"Removed grant {number}: {describe_grant(grant)}.{ended_text(ended)}"
+    print_result({"removed": number, **grant.to_json(), "ended": _keys(ended)}, done, as_json=json)
+
+
+def _keys(ended: Sequence[Credential]) -> list[dict[str, object]]:
+    return [pick(key, "kind number name identity") for key in ended]
 
 
 app.command("explain", help=f"Show whether somebody has access somewhere, and why.\n\n{EXAMPLES['explain']}")(
@@ -147,6 +156,7 @@ _DID = {
     ChangeKind.DENIED: "denied",
     ChangeKind.WRONG_CODE: "entered a wrong code",
     ChangeKind.READ_ALL: "read all conversations",
+    ChangeKind.KEY_ENDED: "ended a login or token",
     ChangeKind.MOVED: "moved a chat to another id",
 }
 

@@ -17,6 +17,7 @@ from palaver.model.source import readable_identity
 from palaver.model.text import counted, escape_invisible
 from palaver.store.people import pairing
 from palaver.store.people.grants import Stranger
+from palaver.store.people.key_rights import end_lost_keys
 
 EXAMPLES = {
     "list": "palaver pair list",
@@ -83,7 +84,9 @@ def deny_stranger(
     json: Json = False,
 ) -> None:
     now, name = shared_options.now(), parse_code_or_identity(who)
-    stranger = ask(store, lambda opened: opened.transact(pairing.deny(name, now, by=OPERATOR.name, blocks=block)))
+    denied = pairing.deny(name, now, by=OPERATOR.name, blocks=block)
+    change = end_lost_keys(denied, load().options().grants, now, by=OPERATOR.name)
+    stranger, _ = ask(store, lambda opened: opened.transact(change))
     if stranger is None:
         raise _nobody(who)
     done = f"{'Blocked' if block else 'Denied'} {_called(stranger)}."

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 
+from palaver.db.transaction import Transaction
 from palaver.engine.accounts import AccountHealth, AccountRunner
 from palaver.engine.attachments import Attachments
 from palaver.engine.commands import Commands
@@ -17,6 +18,7 @@ from palaver.engine.explain import Explanation, explain
 from palaver.engine.hooks import Hooks, Meter, NoMeter, PartialAnswerListener
 from palaver.engine.intake.command_dispatch import CommandDispatcher
 from palaver.engine.intake.receiver import Intake
+from palaver.engine.intake.roles import role_of_source
 from palaver.engine.jobs.creation import JobRules, job_rules
 from palaver.engine.jobs.scheduler import Scheduler
 from palaver.engine.jobs.scripts import Scripts
@@ -28,6 +30,8 @@ from palaver.engine.retry import retry_outage, run_forever
 from palaver.engine.turns.agent import RequestBuilder, model_name
 from palaver.engine.turns.dispatcher import Dispatcher
 from palaver.engine.turns.runner import TurnRunner
+from palaver.engine.turns.tools import TurnTools
+from palaver.model.access import AccessRole
 from palaver.model.command import Invocation
 from palaver.model.errors import StoreError
 from palaver.model.key import SessionKey
@@ -36,7 +40,7 @@ from palaver.model.session import Principal
 from palaver.model.source import Source, Trust, account_text
 from palaver.model.turn import Inbound
 from palaver.protocols.adapter import Adapter, Receiver
-from palaver.protocols.agent import Agent
+from palaver.protocols.agent import Agent, Suggesting
 from palaver.protocols.capabilities import EventSubscriber, supports
 from palaver.protocols.clock import Clock
 from palaver.protocols.hooks import Hook
@@ -44,6 +48,7 @@ from palaver.protocols.tools import Toolset
 from palaver.protocols.voice import Voice
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.conversations.sessions import open_by_key
+from palaver.store.people.access_rules import AccessRules
 from palaver.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -111,6 +116,11 @@ class Engine:
         self._maintenance = Maintenance(
             ctx=ctx, dispatcher=self._dispatcher, runner=self._runner, deliveries=self._deliveries
         )
+
+    @property
+    def load_access(self) -> Callable[[], Transaction[AccessRules]]:
+        """Loads the grants of now, the configured ones included."""
+        return self._commands.rights.rules
 
     # Run
 
@@ -207,6 +217,14 @@ class Engine:
             return instead
         session = await self._ctx.store.read(open_by_key(key))
         return model_name(self._ctx.agents.of(key.profile), session.override if session else None)
+
+    async def suggestions(self, source: Source) -> Sequence[str]:
+        """Return what somebody can say here, if the agent knows that; the best first."""
+        agent = self._ctx.agents.of((await self.key_of(source)).profile)
+        if not supports(agent, Suggesting):
+            return ()
+        role = await self._ctx.store.read(role_of_source(source, self._ctx.options.grants))
+        return agent.suggestions(await TurnTools(self._ctx).names(role or AccessRole.GUEST, source))
 
     async def place_of(self, source: Source) -> SessionKey:
         """Return the key of the chat itself, even while it is attached to another conversation."""

@@ -5,7 +5,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field, fields, replace
-from enum import IntEnum, StrEnum
+from enum import Enum, IntEnum, StrEnum
 from functools import lru_cache
 from operator import itemgetter
 from typing import TypedDict
@@ -74,6 +74,16 @@ class ChatKind(StrEnum):
         return cls(text)
 
 
+class Standing(Enum):
+    """What the grants say about an account, in whichever chat it writes."""
+
+    STRANGER = "stranger"
+    BLOCKED = "blocked"
+    SOMEWHERE = "somewhere"
+    """Access depends on the chat, server or bot account."""
+    EVERYWHERE = "everywhere"
+
+
 class Verdict(StrEnum):
     ALLOW = "allow"
     REFUSE = "refuse"
@@ -115,6 +125,14 @@ class Grant:
     def to_json(self) -> dict[str, str]:
         selectors = {name: value for name in _SELECTORS if (value := getattr(self, name)) is not None}
         return {"effect": self.effect.value, "role": self.role.text, "basis": self.basis.value, **selectors}
+
+    @property
+    def is_placed(self) -> bool:
+        """Tell whether it holds only in some chats, servers or bot accounts."""
+        return any((self.account, self.scope_id, self.kind, self.chat_id))
+
+    def without_place(self) -> "Grant":
+        return replace(self, account=None, scope_id=None, kind=None, chat_id=None) if self.is_placed else self
 
     def matches(self, source: Source, trust: Trust, person: str | None = None) -> bool:
         return (
@@ -171,13 +189,33 @@ class GrantIndex:
 
     def __init__(self, grants: Iterable[Grant]) -> None:
         self._buckets: dict[tuple[str | None, ...], list[tuple[int, Grant]]] = {}
+        self._of_chats: list[Grant] = []
         for position, grant in enumerate(grants):
-            self._buckets.setdefault(_bucket_of(grant), []).append((position, grant))
+            bucket = _bucket_of(grant)
+            self._buckets.setdefault(bucket, []).append((position, grant))
+            if bucket[0] == "chat":
+                self._of_chats.append(grant)
 
     def candidates(self, source: Source, person: str | None = None) -> list[Grant]:
         """Return the grants that can match the sender, in order. Every grant that matches is among them."""
         found = [entry for bucket in _buckets_for(source, person) for entry in self._buckets.get(bucket, ())]
         return [grant for _, grant in sorted(found, key=itemgetter(0))]
+
+    def standing(self, source: Source, person: str | None = None) -> Standing:
+        """Return what all grants together say about the sender, in any chat and with anything an adapter can see."""
+        candidates = [*self.candidates(source, person), *self._of_chats]
+        matching = [grant for grant in candidates if _can_match(grant.without_place(), source, person)]
+        blocks = [grant for grant in matching if grant.effect is Effect.BLOCK and grant.basis is Basis.IDENTITY]
+        allows = [grant for grant in matching if grant.effect is Effect.ALLOW]
+        if not all(block.is_placed for block in blocks):
+            return Standing.BLOCKED
+        if not allows:
+            return Standing.STRANGER
+        return Standing.SOMEWHERE if blocks or all(each.is_placed for each in allows) else Standing.EVERYWHERE
+
+
+def _can_match(grant: Grant, source: Source, person: str | None) -> bool:
+    return any(grant.matches(source, trust, person) for trust in possible_trust(None))
 
 
 def _bucket_of(grant: Grant) -> tuple[str | None, ...]:

@@ -93,6 +93,15 @@ class NotAllowed(PalaverError):
         self.needs = needs
 
 
+class NoAccess(PalaverError):
+    """The person for whom a key was made has no access any more."""
+
+    def __init__(self, identity: str) -> None:
+        super().__init__(
+            f"{identity} has no access to this gateway now. The owner can give it: palaver grants add {identity}"
+        )
+
+
 class LastOwner(PalaverError):
     def __init__(self) -> None:
         super().__init__("Make somebody else owner first, or use --force: this is the last owner of the gateway.")

@@ -46,6 +46,8 @@ class Principal:
     """Limits it to the sessions of one conversation."""
     among: str | None = None
     """A session whose people all read the result: limits it to what each of them took part in as well."""
+    barred: frozenset[int] = frozenset()
+    """Sessions it cannot see although it took part: its access does not reach their chats now."""
     sees_all: bool = False
 
     @property

@@ -1,12 +1,20 @@
 """Change who can use the gateway: decide on pairing requests, add and revoke grants."""
 
+from collections.abc import Callable
+from typing import TypeVar
+
+from palaver.db.transaction import Transaction
 from palaver.engine import texts
 from palaver.model.access import AccessRole, Basis, ChatKind, Effect, Grant, parse_grantee
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.people import parse_code_or_identity
+from palaver.model.session import Principal
+from palaver.store.people.api_tokens import Credential
 from palaver.store.people.grants import Stranger
+from palaver.store.people.key_rights import end_lost_keys
 from palaver.web.routes import WebRequest
 
+T = TypeVar("T")
 _MAX_ID = (1 << 62) - 1
 
 
@@ -26,7 +34,7 @@ async def approve_stranger(request: WebRequest, text: str, role: AccessRole) -> 
 async def deny_stranger(request: WebRequest, text: str, *, blocks: bool) -> Stranger:
     """Deny by identity or code."""
     name, deny = parse_code_or_identity(text), request.store.pairing.deny
-    stranger = await request.write(lambda who: deny(name, request.now, by=who.name, blocks=blocks))
+    stranger, _ = await _change(request, lambda who: deny(name, request.now, by=who.name, blocks=blocks))
     if stranger is None:
         raise NotFound("stranger", text)
     return stranger
@@ -42,7 +50,8 @@ async def add_grant(
     chat_id: str | None = None,
     scope_id: str | None = None,
     account: str | None = None,
-) -> tuple[int, Grant]:
+) -> tuple[int, Grant, list[Credential]]:
+    """Add a grant; return its number and the logins and tokens that ended."""
     grant = Grant(
         effect=Effect.BLOCK if blocks else Effect.ALLOW,
         role=role,
@@ -53,14 +62,19 @@ async def add_grant(
         account=account,
         **parse_grantee(to, request.services.platforms),
     )
-    number = await request.write(lambda who: request.store.grants.add(grant, request.now, by=who.name))
-    return number, grant
+    number, ended = await _change(request, lambda who: request.store.grants.add(grant, request.now, by=who.name))
+    return number, grant, ended
 
 
-async def revoke_grant(request: WebRequest) -> tuple[int, Grant]:
-    """Revoke the grant whose number is in the path."""
+async def revoke_grant(request: WebRequest) -> tuple[int, Grant, list[Credential]]:
+    """Revoke the grant whose number is in the path; return the logins and tokens that ended, too."""
     number = min(request.path["number"], _MAX_ID)
-    grant = await request.write(lambda who: request.store.grants.remove(number, request.now, by=who.name))
+    grant, ended = await _change(request, lambda who: request.store.grants.remove(number, request.now, by=who.name))
     if grant is None:
         raise NotFound("grant", str(number))
-    return number, grant
+    return number, grant, ended
+
+
+async def _change(request: WebRequest, change: Callable[[Principal], Transaction[T]]) -> tuple[T, list[Credential]]:
+    configured = request.services.engine.options.grants
+    return await request.write(lambda who: end_lost_keys(change(who), configured, request.now, by=who.name))

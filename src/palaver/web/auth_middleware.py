@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from palaver.engine.retry import log_error
 from palaver.model.attachment import TooLarge
-from palaver.model.errors import StoreError
+from palaver.model.errors import NoAccess, StoreError
 from palaver.web.address import Address
 from palaver.web.bodies import STRANGER_SECONDS, BodyTooSlow, TimedBody, read_at_most, replay_body
 from palaver.web.caller import Caller
@@ -106,6 +106,8 @@ class AuthMiddleware:
     async def _answer(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
         try:
             refusal = self._check_origin(scope, headers) or await self._authenticate(scope, headers)
+        except NoAccess as error:
+            refusal = error_response(scope["path"], error)
         except StoreError:
             refusal = text_response(scope["path"], 503, STORE_AWAY)
         caller: Caller | None = scope.get(SCOPE_CALLER)

@@ -21,7 +21,7 @@ from palaver.store.people.api_tokens import Right
 from palaver.store.status.chat_list import ListedChat
 from palaver.store.status.overview import OpenTurn
 from palaver.store.status.webchat_log import WebchatMessage
-from palaver.web.caller import principal_of
+from palaver.web.caller import person_of, principal_of
 from palaver.web.conversation_view import Around, Item, arrange
 from palaver.web.routes import WebRequest
 
@@ -147,7 +147,7 @@ async def continue_here(request: WebRequest, id_: str) -> Source:
             farewell = outbound_to(source, texts.PARTED)
             yield from store.attach.attach(place, held, request.now, by=by, farewell=farewell)
             return
-        person = yield from store.people.principal_of(request.caller.identity)
+        person = yield from person_of(request.caller, store)
         if session.owner in person.identities and session.key.kind == DM:
             yield from store.sessions.switch(place, source, session.id, principal, request.now, by=by)
         else:

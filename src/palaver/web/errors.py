@@ -12,6 +12,7 @@ from palaver.model.errors import (
     InvalidInput,
     LastOwner,
     LockedOut,
+    NoAccess,
     NotAllowed,
     NotFound,
     NothingToCompact,
@@ -30,6 +31,7 @@ INTERNAL_ERROR = "Something went wrong. The gateway log has the details."
 STORE_AWAY = "The store does not answer. Try again later."
 _STATUS: Mapping[type[PalaverError], int] = {
     InvalidInput: 400,
+    NoAccess: 403,
     NotAllowed: 403,
     NotFound: 404,
     SessionBusy: 409,

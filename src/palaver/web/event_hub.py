@@ -191,6 +191,9 @@ class Hub:
         while True:
             await event.wait()
             event.clear()
+            if topic == "people":
+                for feed in self._feeds.values():
+                    feed.check_again()
             self._hint_here([topic])
 
     async def _send_drafts(self) -> None:
@@ -243,8 +246,7 @@ class Hub:
         """End every stream; clients reconnect when the server is back."""
         self._is_closed = True
         for feed in self._feeds.values():
-            for reader in feed.readers:
-                reader.end()
+            feed.end()
 
     async def events(
         self, caller: Caller, position: str | None, watch: str | None = None

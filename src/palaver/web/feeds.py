@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from palaver.db.transaction import JOURNAL, Statements, transaction
 from palaver.engine.hooks import PartialAnswer
-from palaver.model.errors import NotFound, StoreError, StoreUnavailable
+from palaver.model.errors import NoAccess, NotFound, StoreError, StoreUnavailable
 from palaver.model.value import value
 from palaver.protocols.recent import remember
 from palaver.store.status.journal_feed import JournalPage
@@ -97,8 +97,14 @@ class Feed:
             while True:
                 woken.clear()
                 before, is_complete = self.position, False
-                with suppress(StoreError):
+                try:
                     news = await self.read_journal(before)
+                except NoAccess:
+                    self.end()
+                    return
+                except StoreError:
+                    pass
+                else:
                     for event in journal_events(news):
                         self.push(event)
                     self.position = news.position
@@ -111,6 +117,16 @@ class Feed:
                 elif self.position == before:
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+    def end(self) -> None:
+        for reader in self.readers:
+            reader.end()
+
+    def check_again(self) -> None:
+        """Access has changed: forget what could be read, and let each stream check its key."""
+        self.visible_turns.clear()
+        for reader in self.readers:
+            reader.woken.set()
 
     def push(self, event: Event) -> None:
         self._push_to(event, self.readers)
@@ -154,7 +170,7 @@ class Feed:
 
         try:
             await self.store.read(find())
-        except NotFound:
+        except (NotFound, NoAccess):
             return False
         return True
 

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import secrets
+from asyncio import FIRST_COMPLETED
 from collections.abc import AsyncIterator, Sequence, Sized
 from contextlib import suppress
 from dataclasses import replace
@@ -11,7 +12,7 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive
 
-from palaver.db.transaction import Statements, transaction
+from palaver.db.transaction import PEOPLE, Statements, transaction
 from palaver.engine import texts
 from palaver.model.attachment import Attachment, NewFile, TooLarge
 from palaver.model.errors import BadArgument, NotFound, StoreUnavailable
@@ -244,15 +245,21 @@ class MessageService:
         """Treat a client whose key was revoked as disconnected."""
 
         async def receive_or_disconnect() -> Message:
-            while True:
-                try:
-                    async with asyncio.timeout(HEARTBEAT_SECONDS):
-                        return await receive()
-                except TimeoutError:
-                    try:
-                        await self.check_revoked()
-                    except HTTPException:
-                        return {"type": "http.disconnect"}
+            receiving = asyncio.ensure_future(receive())
+            try:
+                with self.request.store.listen(PEOPLE) as changed:
+                    while not receiving.done():
+                        waking = asyncio.ensure_future(changed.wait())
+                        await asyncio.wait({receiving, waking}, timeout=HEARTBEAT_SECONDS, return_when=FIRST_COMPLETED)
+                        waking.cancel()
+                        changed.clear()
+                        if not receiving.done():
+                            await self.check_revoked()
+                return receiving.result()
+            except HTTPException:
+                return {"type": "http.disconnect"}
+            finally:
+                receiving.cancel()
 
         return receive_or_disconnect
 

@@ -19,7 +19,7 @@ from palaver.store.conversations.deletion import Removed, delete
 from palaver.store.people.api_tokens import Right
 from palaver.store.search.search import Hit
 from palaver.web.auth_middleware import caller_of
-from palaver.web.caller import principal_of
+from palaver.web.caller import person_of, principal_of
 from palaver.web.services import Services
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ class WebRequest:
 
         @transaction
         def read() -> Statements[T]:
-            return (yield from query((yield from self.store.people.principal_of(self.caller.identity))))
+            return (yield from query((yield from person_of(self.caller, self.store))))
 
         return await self.store.read(read())
 

@@ -5,14 +5,18 @@ import hmac
 import secrets
 from collections.abc import Collection
 from datetime import datetime, timedelta
+from functools import partial
 
-from palaver.model.errors import BadArgument
+from palaver.db.transaction import Statements, transaction
+from palaver.model.errors import BadArgument, NoAccess
 from palaver.model.text import one_line
 from palaver.model.value import value
 from palaver.protocols.clock import Clock
+from palaver.store.people import access_rules, key_rights
 from palaver.store.people.api_tokens import ALL_RIGHTS, OF_THE_WEB, Credential, CredentialKind, Right
+from palaver.store.people.key_rights import LoadRules
 from palaver.store.store import Store
-from palaver.web.caller import Caller
+from palaver.web.caller import Caller, can_ask_for_access
 
 LINK_LIFETIME = timedelta(hours=1)
 LOGIN_LIFETIME = timedelta(days=30)
@@ -87,36 +91,62 @@ def _check_identity(identity: str | None) -> None:
 class Authenticator:
     store: Store
     clock: Clock
+    rules: LoadRules = partial(access_rules.load, ())
+    """Loads the grants of now."""
 
     async def log_in(self, code: str, name: str) -> tuple[str, Caller] | None:
         """Exchange an unused link code for a new login; return its secret. A wrong code causes no write."""
         secret, now = secrets.token_urlsafe(_SECRET_BYTES), self.clock.now()
-        if await self.store.read(self.store.api_tokens.find(hash_secret(code), CredentialKind.LINK, now)) is None:
+        if await self.store.read(self._find(code, CredentialKind.LINK, now)) is None:
             return None
         exchange = self.store.api_tokens.log_in(
             hash_secret(code), hash_secret(secret), now, name=name, expires=now + LOGIN_LIFETIME
         )
         key = await self.store.transact(exchange)
-        return None if key is None else (secret, Caller(key=key, csrf=csrf_token(secret)))
+        return None if key is None else (secret, self._caller(key, secret))
 
     async def log_out(self, caller: Caller) -> None:
         await self.store.transact(self.store.api_tokens.revoke(caller.key.number))
 
     async def by_login(self, secret: str) -> Caller | None:
         key = await self._find_key(secret, CredentialKind.LOGIN)
-        return key and Caller(key=key, csrf=csrf_token(secret))
+        return key and self._caller(key, secret)
 
     async def by_token(self, token: str) -> Caller | None:
         key = await self._find_key(token, CredentialKind.TOKEN)
-        return key and Caller(key=key)
+        return key and self._caller(key)
 
     async def is_valid(self, caller: Caller) -> bool:
-        """Return whether the caller's key has not been revoked since."""
-        return await self.store.read(self.store.api_tokens.is_valid(caller.key.number, self.clock.now()))
+        """Return whether the caller's key has not been revoked since, and their person still has access."""
+
+        @transaction
+        def check() -> Statements[bool]:
+            yield from self._check_access(caller.key)
+            return (yield from self.store.api_tokens.is_valid(caller.key.number, self.clock.now()))
+
+        try:
+            return await self.store.read(check())
+        except NoAccess:
+            return False
+
+    @transaction
+    def _find(self, secret: str, kind: CredentialKind, now: datetime) -> Statements[Credential | None]:
+        key = yield from self.store.api_tokens.find(hash_secret(secret), kind, now)
+        yield from self._check_access(key)
+        return key
+
+    def _caller(self, key: Credential, secret: str = "") -> Caller:
+        return Caller(key=key, csrf=csrf_token(secret) if secret else None, rules=self.rules)
+
+    def _check_access(self, key: Credential | None) -> Statements[None]:
+        if key is not None and key.identity is not None:
+            can_ask = can_ask_for_access(key.identity)
+            yield from key_rights.check_access(key.identity, (yield from self.rules()), can_ask=can_ask)
 
     async def _find_key(self, secret: str, kind: CredentialKind) -> Credential | None:
+        """Return the key. Raise NoAccess if the person whom it names has no access now."""
         now = self.clock.now()
-        key = await self.store.read(self.store.api_tokens.find(hash_secret(secret), kind, now))
+        key = await self.store.read(self._find(secret, kind, now))
         if key is None or (kind is CredentialKind.LOGIN and now - key.last_used > LOGIN_IDLE_TIMEOUT):
             return None
         if now - key.last_used > _TOUCH_INTERVAL:

@@ -77,9 +77,15 @@ def visible_to(principal: Principal, session: str = "s") -> Filter:
         [
             *Filter.given({f"{session}.profile = ?": principal.profile, f"{session}.key = ?": within}),
             Filter(f"EXISTS (SELECT 1 FROM participants p WHERE {took_part})", theirs.values),
+            *_outside(principal.barred, session),
             *Filter.given({_EVERYONE_THERE.format(session): principal.among}),
         ]
     )
+
+
+def _outside(barred: frozenset[int], session: str) -> list[Filter]:
+    numbers = tuple(sorted(barred))
+    return [Filter(f"{session}.no NOT IN ({placeholders(numbers)})", numbers)] if numbers else []
 
 
 def messages_visible_to(principal: Principal) -> Filter:

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from palaver.db.transaction import Statements, transaction
-from palaver.model.access import PAIRING_OFF, Access, AccessRole, Grant, decide_access
-from palaver.model.source import Source, Trust, canonical_source, identity_of
+from palaver.model.access import PAIRING_OFF, Access, AccessRole, Grant, GrantIndex, Standing, decide_access
+from palaver.model.source import Source, Trust, canonical_source, identity_of, source_of_identity
 from palaver.model.value import value
 from palaver.store.people import aliases
 from palaver.store.people.grants import GrantCache, GrantTable, load_table
@@ -23,11 +23,20 @@ class AccessRules:
 
     def decide(self, source: Source, trust: Trust) -> Access:
         """Decide about a sender whom the adapter saw so."""
+        plain, person, index = self._find(source)
+        candidates = index.candidates(plain, person)
+        return decide_access(plain, trust, candidates, person=person, no_pairing=PAIRING_OFF)
+
+    def standing(self, identity: str) -> Standing:
+        """Return what the grants say about an account, in any chat."""
+        plain, person, index = self._find(source_of_identity(identity))
+        return index.standing(plain, person)
+
+    def _find(self, source: Source) -> tuple[Source, str | None, GrantIndex]:
         known = self.aliases.get(source.platform, {})
         plain = canonical_source(source, known)
         person = self.table.people.get(identity_of(plain) or "")
-        candidates = self.cache.index(source.platform, self.configured, self.table, known).candidates(plain, person)
-        return decide_access(plain, trust, candidates, person=person, no_pairing=PAIRING_OFF)
+        return plain, person, self.cache.index(source.platform, self.configured, self.table, known)
 
     def role(self, source: Source, *possible: Trust) -> AccessRole | None:
         """Return the highest role that a sender can have if the adapter saw one of these about them."""

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from datetime import datetime
 from enum import StrEnum
 
-from palaver.db.transaction import Row, Statements, transaction
+from palaver.db.transaction import PEOPLE, Notify, Row, Statements, transaction
 from palaver.model.value import value
 from palaver.store.records import instant, instant_or_none, micros, readable
 
@@ -125,6 +125,7 @@ def list_valid(kind: CredentialKind, now: datetime) -> Statements[list[Credentia
 @transaction
 def revoke(number: int) -> Statements[Credential | None]:
     rows = yield f"DELETE FROM api_tokens WHERE no = ? RETURNING {CREDENTIAL_COLUMNS}", (number,)
+    yield Notify(PEOPLE)  # open streams end
     return credential_of(rows[0]) if rows else None
 
 

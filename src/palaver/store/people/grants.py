@@ -39,6 +39,8 @@ class ChangeKind(StrEnum):
     UNLINKED = "unlinked"
     READ_ALL = "read-all"
     """The owner listed everybody's conversations, or went on from one of them."""
+    KEY_ENDED = "key-ended"
+    """A login or token ended with the access of its person."""
     MOVED = "moved"
     """A chat has a new id, and its grants name that."""
 
@@ -118,7 +120,7 @@ class Stranger:
 
 
 GRANT_COLUMNS = "effect, role, basis, platform, kind, account, scope_id, chat_id, user_id, person"
-_GRANTS_LOCK = Lock("grants")
+GRANTS_LOCK = Lock("grants")
 """Held so that changes are numbered in the order they are committed."""
 
 
@@ -179,7 +181,7 @@ def _numbered(row: Row) -> tuple[int, Grant]:
 
 @transaction
 def add(grant: Grant, now: datetime, *, by: str, force: bool = False) -> Statements[int]:
-    yield _GRANTS_LOCK
+    yield GRANTS_LOCK
     before = yield from _grants()
     old = replaced_grants(grant, before.values())
     after = {number: each for number, each in before.items() if each not in old}
@@ -208,7 +210,7 @@ def add(grant: Grant, now: datetime, *, by: str, force: bool = False) -> Stateme
 
 @transaction
 def remove(number: int, now: datetime, *, by: str, force: bool = False) -> Statements[Grant | None]:
-    yield _GRANTS_LOCK
+    yield GRANTS_LOCK
     before = yield from _grants()
     grant = before.get(number)
     if grant is None:
@@ -232,7 +234,7 @@ def _identity_of(grant: Grant) -> str | None:
 def record(
     kind: ChangeKind, now: datetime, by: str, identity: str | None, details: Mapping[str, str] | None = None
 ) -> Statements[None]:
-    yield _GRANTS_LOCK
+    yield GRANTS_LOCK
     yield (
         "INSERT INTO access_log (at, actor, kind, identity, details) VALUES (?, ?, ?, ?, ?)",
         (micros(now), by, kind.value, identity, json_text(details or {})),

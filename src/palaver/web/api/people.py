@@ -1,13 +1,13 @@
 """API endpoints for people, pairing requests and grants."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated
 
 from msgspec import Meta
 
 from palaver.model.access import AccessRole, ChatKind
-from palaver.store.people.api_tokens import Right
+from palaver.store.people.api_tokens import Credential, Right
 from palaver.store.people.grants import GrantTable, Stranger
 from palaver.store.people.people import Person
 from palaver.web import access
@@ -120,6 +120,23 @@ class GrantSchema(Schema, frozen=True, kw_only=True):
     grant: Mapping[str, str]
 
 
+class EndedKeySchema(Schema, frozen=True, kw_only=True):
+    number: int
+    kind: str
+    """login, token or link."""
+    name: str
+    identity: str
+
+
+class ChangedGrantSchema(GrantSchema, frozen=True, kw_only=True, omit_defaults=True):
+    ended: tuple[EndedKeySchema, ...] = ()
+    """The logins and tokens that ended, since their people lost access; left out if there are none."""
+
+
+def _ended(keys: Sequence[Credential]) -> tuple[EndedKeySchema, ...]:
+    return tuple(fill(EndedKeySchema, key, kind=key.kind.value, identity=key.identity or "") for key in keys)
+
+
 class GrantsSchema(Schema, frozen=True, kw_only=True):
     grants: list[GrantSchema]
 
@@ -145,16 +162,18 @@ class NewGrantSchema(Schema, frozen=True, kw_only=True):
 @_owner_endpoint(
     "POST", "/grants", summary="Grant or block access", example={"to": "telegram:7", "role": "member"}, status=201
 )
-async def add_grant(request: WebRequest, body: NewGrantSchema) -> GrantSchema:
+async def add_grant(request: WebRequest, body: NewGrantSchema) -> ChangedGrantSchema:
     role = AccessRole.parse(body.role)
-    number, grant = await access.add_grant(request, body.to, role, blocks=body.block, kind=body.kind, chat_id=body.chat)
-    return GrantSchema(number=number, grant=grant.to_json())
+    number, grant, ended = await access.add_grant(
+        request, body.to, role, blocks=body.block, kind=body.kind, chat_id=body.chat
+    )
+    return ChangedGrantSchema(number=number, grant=grant.to_json(), ended=_ended(ended))
 
 
 @_owner_endpoint("DELETE", "/grants/{number:int}", summary="Revoke a grant")
-async def revoke_grant(request: WebRequest) -> GrantSchema:
-    number, grant = await access.revoke_grant(request)
-    return GrantSchema(number=number, grant=grant.to_json())
+async def revoke_grant(request: WebRequest) -> ChangedGrantSchema:
+    number, grant, ended = await access.revoke_grant(request)
+    return ChangedGrantSchema(number=number, grant=grant.to_json(), ended=_ended(ended))
 
 
 ENDPOINTS = (list_people, get_person, list_strangers, approve, deny, list_grants, add_grant, revoke_grant)

@@ -2,15 +2,16 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from functools import partial
 
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive
 
-from palaver.db.transaction import Statements, transaction
+from palaver.db.transaction import PEOPLE, Statements, transaction
 from palaver.engine.reply_waiter import PendingReply, disconnect
+from palaver.engine.retry import wait_any
 from palaver.model.attachment import Attachment
 from palaver.model.errors import BadArgument, PalaverError
 from palaver.model.session import Principal, Session
@@ -249,16 +250,16 @@ class _Answer:
     async def _growth(self, waiter: PendingReply, text: StreamedText) -> AsyncGenerator[str]:
         now = asyncio.get_running_loop().time
         checked = now()
-        while not waiter.is_settled:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(HEARTBEAT_SECONDS):
-                    await waiter.changed.wait()
-            waiter.changed.clear()
-            if now() - checked >= HEARTBEAT_SECONDS:
-                await self.service.check_revoked()
-                checked = now()
-            if more := text.more(self.services.waiting.partial_texts(waiter)):
-                yield more
+        with self.services.store.listen(PEOPLE) as access_changed:
+            while not waiter.is_settled:
+                await wait_any(waiter.changed, access_changed, timeout=HEARTBEAT_SECONDS)
+                waiter.changed.clear()
+                if access_changed.is_set() or now() - checked >= HEARTBEAT_SECONDS:
+                    access_changed.clear()
+                    await self.service.check_revoked()
+                    checked = now()
+                if more := text.more(self.services.waiting.partial_texts(waiter)):
+                    yield more
 
 
 async def _next_unless_disconnected(chunks: AsyncGenerator[bytes], receive: Receive) -> bytes | None:

@@ -17,7 +17,7 @@ from palaver.model.text import escape_invisible, one_line
 from palaver.protocols.agent import Choosing
 from palaver.store.people.api_tokens import Right
 from palaver.web.auth_middleware import CSRF_HEADER
-from palaver.web.caller import OWNER, principal_of
+from palaver.web.caller import OWNER, person_of, principal_of
 from palaver.web.chat_rooms import (
     MAIN_CHAT,
     Room,
@@ -81,6 +81,7 @@ async def _show(request: WebRequest, room: Room) -> Response:
         "can_read": request.caller.has(Right.READ),
         "models": _models(request, room),
         "model": _model(room),
+        "suggestions": () if window.items else await request.services.engine.suggestions(room.source),
     }
     if fragment:
         return show_page(request, "parts/messages.html" if before else "parts/conversation.html", **context)
@@ -207,7 +208,7 @@ async def show_entry_file(request: WebRequest) -> Response:
 
     @transaction
     def find() -> Statements[Attachment]:
-        principal = yield from store.people.principal_of(request.caller.identity)
+        principal = yield from person_of(request.caller, store)
         if request.caller.has(Right.READ):
             principal = yield from principal_of(request.caller, store)
         return (yield from store.attachments.find(request.path["id"], principal))

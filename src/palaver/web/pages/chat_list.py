@@ -14,6 +14,7 @@ from palaver.model.value import value
 from palaver.store.conversations.deletion import ProcessRuns
 from palaver.store.people.api_tokens import Right
 from palaver.store.status.chat_list import ListedChat
+from palaver.web.caller import person_of
 from palaver.web.chat_rooms import MAIN_CHAT, OTHER_CHATS, name_of_chat, path_of_chat, platform_title, source_of_chat
 from palaver.web.pages.common import parse_number, query_value, read_form, show_page
 from palaver.web.routes import WebRequest, action, page
@@ -67,7 +68,7 @@ async def newest_path(request: WebRequest) -> str | None:
 
 
 async def _search(request: WebRequest, query: str) -> tuple[ChatGroup, ...]:
-    principal = await request.store.read(request.store.people.principal_of(request.caller.identity))
+    principal = await request.store.read(person_of(request.caller, request.store))
     hits = await request.search_beginnings(principal, query, _MAX_HITS)
     snippets: dict[str, str] = {}
     for hit in hits:

@@ -13,6 +13,7 @@ from palaver.model.session import Principal
 from palaver.model.source import Source
 from palaver.model.text import one_line
 from palaver.store.people.grants import Change, GrantTable, Stranger
+from palaver.store.people.key_rights import ended_text
 from palaver.store.people.people import Person
 from palaver.web.access import add_grant, approve_stranger, deny_stranger, revoke_grant
 from palaver.web.caller import OWNER
@@ -113,14 +114,14 @@ async def grant(request: WebRequest) -> Response:
     place = {name: form.get(field) or None for name, field in places.items()}
     blocks = bool(form.get("block"))
     kind = ChatKind.parse(form["kind"]) if form.get("kind") else None
-    number, added = await add_grant(request, form.get("who", ""), _role(form), blocks=blocks, kind=kind, **place)
-    return _answer(request, f"Added grant {number}: {describe_grant(added)}.")
+    number, added, ended = await add_grant(request, form.get("who", ""), _role(form), blocks=blocks, kind=kind, **place)
+    return _answer(request, f"Added grant {number}: {describe_grant(added)}.{ended_text(ended)}")
 
 
 @action("/people/grants/{number:int}/remove", owner_only=True)
 async def remove(request: WebRequest) -> Response:
-    number, removed = await revoke_grant(request)
-    return _answer(request, f"Revoked grant {number}: {describe_grant(removed)}.")
+    number, removed, ended = await revoke_grant(request)
+    return _answer(request, f"Revoked grant {number}: {describe_grant(removed)}.{ended_text(ended)}")
 
 
 def _answer(request: WebRequest, notice: str) -> Response:
