@@ -51,8 +51,8 @@ __all__ = ["ACCOUNT", "Gateway", "Order", "Slot", "open_keyed", "slots"]
 
 ACCOUNT = "helper"
 """What our account is called on platforms that are no fake."""
-OWNER = "p4"
-"""Who owns the gateway on the fake platform: the first who is alone with the agent."""
+OWNER = "p1"
+"""Who owns the gateway of a paced town: somebody with a chat of their own, where notices come."""
 PACE_SECONDS = 1.0
 """Between two messages or edits in a paced chat, as on Telegram."""
 ROOT = Path(__file__).parents[2]

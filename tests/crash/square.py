@@ -146,6 +146,9 @@ async def fake_square(seed: int, *, is_paced: bool = False) -> AsyncGenerator[Fa
     world = WatchedPlatform(faults=faults, seed=seed, clock=SystemClock(), interval=pace)
     with tempfile.TemporaryDirectory(prefix="palaver-world-") as folder:
         async with serve(world, Path(folder) / "world"):
+            if is_paced:
+                owner = world.person("owner")
+                await world.dm(owner).say(owner, "Tell me what goes wrong.")
             small_talk = "and what do you think of it" if is_paced else ""
             yield FakeSquare(
                 world=world, where={"path": f"{folder}/world"}, small_talk=small_talk, requests=world.requests

@@ -100,6 +100,25 @@ async def test_the_owner_gets_one_notice_of_what_stays_unclear(store_url: str) -
         assert ["palaver trace out:-1" in message.text for message in home.shown] == [True]
 
 
+async def test_what_becomes_unclear_after_the_notice_is_told_with_the_next(tmp_path: Path) -> None:
+    world, clock = FakePlatform(), MovableClock()
+    async with running(tmp_path / "p.db", world, clock=clock, chance=NoPauses(), sweep_every=OFTEN) as here:
+        home = world.dm(world.person("owner"))
+        await set_home(here, home, clock)
+        for name in ("alice", "bob"):
+            world.injector.script.extend([SendFault.LOST_BEFORE] * 2)
+            await owe(here, world.dm(world.person(name)), f"hello {name}", clock)
+            await until(lambda: not world.injector.script)
+            await here.settled()
+            clock.later(minutes=1)
+        assert len(home.shown) == 1
+        clock.later(hours=1)
+        await home.hears("I do not know whether my message", times=2)
+        clock.later(hours=1)
+        await asyncio.sleep(5 * OFTEN.total_seconds())
+        assert len(home.shown) == 2, "each is told once"
+
+
 async def test_the_owner_gets_a_notice_in_the_chat_itself_where_there_is_no_other(tmp_path: Path) -> None:
     world, clock = FakePlatform(), MovableClock()
     async with running(tmp_path / "p.db", world, clock=clock, chance=NoPauses()) as here:

@@ -122,7 +122,7 @@ def _report_unclear(delivery: Delivery, reporting: Reporting, now: datetime) -> 
 
 @transaction
 def report_unclear(reporting: Reporting, now: datetime) -> Statements[None]:
-    """Report sends that have become unclear since the last report."""
+    """Report sends that have become unclear since the last report, with the first that can be told somewhere."""
     for delivery in (yield from outbox.list_unreported(now)):
         yield from _report_unclear(delivery, reporting, now)
 

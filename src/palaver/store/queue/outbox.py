@@ -479,11 +479,11 @@ def reclaim_sends(worker: str, now: datetime, *, safe: RepeatSafety, alone: bool
 
 @transaction
 def list_unreported(now: datetime) -> Statements[list[Delivery]]:
-    """Return the first send that has stayed unclear since the last report of such sends, if there is one."""
+    """Return the first sends that have stayed unclear since the last report of such sends."""
     reported = "SELECT 1 FROM outbox n WHERE n.cause_kind = ? AND n.created >= o.due"
     rows = yield (
         f"SELECT {DELIVERY_COLUMNS} FROM outbox o WHERE state = 'unclear' AND due <= ?"
-        f" AND NOT EXISTS ({reported}) ORDER BY due, id LIMIT 1",
+        f" AND NOT EXISTS ({reported}) ORDER BY due, id LIMIT 32",
         (micros(now), CauseKind.UNCLEAR.value),
     )
     return list(readable(delivery_of, rows))
