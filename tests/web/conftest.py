@@ -67,7 +67,8 @@ class Opened:
 
     @property
     def url(self) -> str:
-        return self.config.web.url
+        """Where it listens, whatever its public address is."""
+        return f"http://{self.config.web.host}:{self.config.web.port}"
 
     async def link(self, identity: str | None = None) -> str:
         """A login link that nobody has used."""

@@ -99,7 +99,7 @@ async def test_home_says_what_matters_and_decides_it(shared: Opened, tab: Page) 
     assert "no route to host" in doctor
     assert "Everything is fine" not in doctor
     await expect(tab.locator("#accounts")).to_contain_text("telegram:helper")
-    await expect(tab.get_by_role("heading", name="You are talking to a test agent")).to_be_visible()
+    await expect(tab.get_by_role("heading", name="No model is connected yet")).to_be_visible()
     model = tab.locator("#model")
     await expect(model).to_contain_text("The test agent")
     await expect(model).to_contain_text("$0.0")
@@ -161,7 +161,7 @@ async def test_a_model_is_connected_in_the_browser_with_the_keyboard_alone(
     await key.focus()
     await tab.keyboard.type(KEY)
     await tab.keyboard.press("Enter")
-    await expect(tab.locator("#notice")).to_contain_text("small answers from now on. Saved in palaver.yaml")
+    await expect(tab.locator("#notice")).to_contain_text("openai:small answers from now on. Saved in palaver.yaml")
     await expect(tab.locator("#now")).to_contain_text("palaver.yaml, line")
     await expect(tab.locator("#key-set")).to_contain_text("A key is set.")
     await expect(key).to_have_value("")

@@ -27,7 +27,9 @@ from palaver.engine.reply_waiter import ReplyWaiter
 from palaver.engine.retry import close_all
 from palaver.gateway.agents import AgentPool
 from palaver.gateway.backups import find_backups, make_backup, serve_backups
+from palaver.gateway.connector import Connector
 from palaver.gateway.erasures import with_outside
+from palaver.gateway.installer import install
 from palaver.gateway.log_file import read_log
 from palaver.gateway.owner import link_owner
 from palaver.gateway.probe import ask_account
@@ -124,6 +126,7 @@ class _Parts:
     hub: Hub
     webchat: WebAdapter
     reply_waiter: ReplyWaiter
+    connector: Connector
 
 
 class Gateway:
@@ -146,6 +149,7 @@ class Gateway:
         self._config = config
         self._used = config
         self._file = file
+        self._settings = self._make_settings()
         self._meter = meter or NoMeter()
         self._show_login = show_login
         self._is_logged = is_logged
@@ -183,6 +187,7 @@ class Gateway:
                         await parts.processes.end_all()
             finally:
                 serving.cancel()
+                parts.connector.close()
                 for closing in ([serving], [self._agent_pool.close(), loaded.tools.close()]):
                     extra = {"action": "gateway.close_error"}
                     await close_all("the gateway", closing, extra, within=CLOSE_TIMEOUT_SECONDS)
@@ -243,13 +248,16 @@ class Gateway:
         await store.transact(link_owner(config, SystemClock().now()))
         processes = await make_process_manager(config, store, clock, self._worker)
         hub, blob_store = Hub(store, alone=self._is_alone), find_blob_store(config, self._vault)
+        connector = Connector(store, self._settings, lambda: self._used)
+        connector.look()
         processes.on_output = partial(hub.hint, "processes")
         return _Parts(
             store=store,
             clock=clock,
             pseudonyms=pseudonyms,
             processes=processes,
-            commands=with_plugins(builtin_commands(store, processes), store),
+            commands=with_plugins(builtin_commands(store, processes, connector.connect), store),
+            connector=connector,
             blob_store=blob_store,
             hub=hub,
             webchat=WebAdapter(clock, push=partial(push_chat, hub), shelf=blob_store, receive=self._receive),
@@ -258,7 +266,9 @@ class Gateway:
 
     def _make_engine(self, loaded: _Loaded, parts: _Parts) -> Engine:
         config, store, hub, voice = self._config, parts.store, parts.hub, loaded.voice
-        terminals = TerminalService(store, parts.commands, self._key_of, self._model_of, self._suggestions_for)
+        terminals = TerminalService(
+            store, parts.commands, self._key_of, self._model_of, self._suggestions_for, connector=parts.connector
+        )
         terminal_tools = make_terminal_tools(config, parts.processes)
         return Engine(
             store=store,
@@ -282,6 +292,7 @@ class Gateway:
             reply_waiter=parts.reply_waiter,
             scripts=_scripts(config),
             voice=voice,
+            pasted_keys=parts.connector.keys,
             watch=partial(push_partial, hub, parts.reply_waiter) if self._show_login else None,
             loops={
                 "processes": parts.processes.serve,
@@ -310,7 +321,8 @@ class Gateway:
             shelf=parts.blob_store,
             processes=parts.processes,
             config=lambda: self._used,
-            settings=self._settings(),
+            settings=self._settings,
+            find_offers=parts.connector.find,
             back_up=self._back_up,
             list_backups=lambda: find_backups(self._used, self._vault).list_all(),
             metrics=self._meter.exposed if isinstance(self._meter, Exposing) else None,
@@ -320,7 +332,7 @@ class Gateway:
         backup, _ = await make_backup(self._used, self._file, now, self._vault)
         return backup
 
-    def _settings(self) -> Settings | None:
+    def _make_settings(self) -> Settings | None:
         if self._file is None:
             return None
         return Settings(
@@ -329,6 +341,7 @@ class Gateway:
             find_deferred=self.find_deferred,
             ask_agent=find_agent_problem,
             ask_account=ask_account,
+            install=install,
         )
 
     def _terminal_adapter(self, terminals: TerminalService, clock: Clock) -> Adapter:

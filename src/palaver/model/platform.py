@@ -65,6 +65,8 @@ class Platform:
     example_chat: str = "123"
     """A chat id as people write it in a target."""
     notes: tuple[PlatformNote, ...] = ()
+    takes_keys: bool = False
+    """Only the people of this gateway write here, so the owner can paste the key of a model provider."""
 
     def __post_init__(self) -> None:
         is_reserved = self.name in RESERVED_NAMES and not self.output_only

@@ -93,7 +93,8 @@ def from_json(text: str | bytes) -> Any:  # noqa: ANN401 - the caller knows its 
 def _encode_label(value: object) -> object:
     """Write a label as text that UTF-8 can encode: a hook of msgspec."""
     if isinstance(value, Label):
-        return whole_characters(value.stored())
+        stored = value.stored()
+        return stored if stored.isascii() else whole_characters(stored)
     raise NotImplementedError(type(value))
 
 

@@ -3,15 +3,18 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
+from markupsafe import Markup
+from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
-from palaver.config.agents import AgentConfig, GuideAgentConfig, ModelAgentConfig
+from palaver.config.agents import AgentConfig, EchoAgentConfig, GuideAgentConfig, ModelAgentConfig
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.jobs.describe import schedule_text
 from palaver.model import problem
 from palaver.model.job import Job
 from palaver.model.problem import ProblemArea
-from palaver.model.session import Principal, UsageTotal, readable_model
+from palaver.model.providers import spell_model
+from palaver.model.session import Principal, UsageTotal
 from palaver.model.turn import OutboxState
 from palaver.model.value import value
 from palaver.platforms.plugins import BUILT_IN
@@ -25,7 +28,8 @@ from palaver.store.status.session_list import CONVERSATIONS
 from palaver.store.status.trace import DeliveryTrace
 from palaver.web.pages.common import YOU, list_names, show_page
 from palaver.web.pages.usage import total_of
-from palaver.web.routes import WebRequest, page
+from palaver.web.routes import WebRequest, action, page
+from palaver.web.tokens import issue_link, qr_code
 
 _MAX_SESSIONS, _MAX_JOBS, _MAX_WAITING, _MAX_FAILED = 6, 5, 20, 5
 _BUILT_IN = frozenset({*BUILT_IN, "local"})
@@ -74,11 +78,24 @@ async def home(request: WebRequest) -> Response:
         found=found,
         problems=list_problems(request, found),
         agent=_agent_name(config.agent),
-        is_guide=isinstance(config.agent, GuideAgentConfig),
+        has_no_model=isinstance(config.agent, GuideAgentConfig | EchoAgentConfig),
         schedule_text=schedule_text,
         people=await list_names(request),
         you=YOU,
     )
+
+
+@action("/phone", owner_only=True)
+async def phone(request: WebRequest) -> Response:
+    """Show a login link for the owner's phone. It is shown once."""
+    if request.caller.csrf is None:
+        raise HTTPException(403, "Connect a phone in a browser, not with a token.")
+    web = request.services.config().web
+    link = code = ""
+    if not web.only_here:
+        link = await issue_link(request.store, web.url, request.now, identity=request.caller.identity)
+        code = qr_code(link).svg_inline(scale=6, border=3, light="#fff")
+    return show_page(request, "phone.html", link=link, code=Markup(code), only_here=web.only_here)  # noqa: S704 - ours
 
 
 def _first_page(request: WebRequest) -> str:
@@ -156,11 +173,11 @@ def _delivery_problem(item: DeliveryTrace) -> Problem:
 def _agent_name(agent: AgentConfig) -> str:
     match agent:
         case ModelAgentConfig():
-            return readable_model(agent.model)
+            return spell_model(agent.model)
         case GuideAgentConfig():
             return "The guide"
         case _:
             return {"local": "The local model"}.get(agent.name, f"The agent {agent.name}")
 
 
-ROUTES = (home,)
+ROUTES = (home, phone)
