@@ -383,6 +383,9 @@ class Turning(StoreMachine):
         if delivery.state is not OutboxState.CLAIMED:
             return None
         until = self.model.now + LEASE
+        if self.model.has_begun(delivery, worker, until):  # repeated after a commit without an answer
+            self.do(outbox.begin_send(delivery, worker, until))
+            return None
         if not self.model.holds_send(delivery, worker):
             return self.refused(StaleFence, outbox.begin_send(delivery, worker, until))
         self.claimed.append((self.do(outbox.begin_send(delivery, worker, until)), worker))
@@ -452,7 +455,7 @@ class Moving(StoreMachine):
         policy = (IDLE_HOUR if idle_policy else NEVER).reset_rule(source)
         opened = self.do(open_session(key, source, self.model.now, policy, human=human))
         now, new = self.model.now, opened.session.id
-        expected = self.model.open(key, source, new, said=now, human=human, idle_policy=idle_policy)
+        expected = self.model.open(key, source, new, said=now, spoken=now if human else None, idle_policy=idle_policy)
         assert opened.opening is expected
 
     def picked(self, pick: int) -> Talk:
