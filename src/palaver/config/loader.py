@@ -21,8 +21,9 @@ from palaver.config.model import Config
 from palaver.config.nodes import Node, Position, merge
 from palaver.config.paths import DATABASE, configuration_files, data_directory, exists, expand_home
 from palaver.config.reader import parse, read
+from palaver.config.secrets import FILE as SECRET_FILE
 from palaver.config.validation import find_schema_mistakes, find_unknown_names, find_user_only_fields
-from palaver.config.variables import read_variables
+from palaver.config.variables import read_variables, setting_of
 from palaver.model.platform import Platform
 from palaver.model.value import value
 
@@ -84,6 +85,19 @@ def load_with_sources(
     # A secret whose variable is not set is a mistake only where it is read: see `Config.check_variables`.
     config = Config.model_validate(done.node.plain()).written_in(done.node)
     return Loaded(config=config, sources=done.node, warnings=tuple(done.warnings))
+
+
+def portable_settings(cwd: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that are settings, with their paths absolute: for a process in another folder."""
+    return {name: _portable(name, text, cwd) for name, text in environ.items() if text and setting_of(name)}
+
+
+def _portable(name: str, text: str, cwd: Path) -> str:
+    path = setting_of(name)
+    node = _with_absolute_paths(read_variables({name: text}).node, cwd.absolute()).at(path)
+    if node is None or not isinstance(node.value, str):
+        return text
+    return _absolute_path(node.value, cwd) if str(path[-1]).endswith(SECRET_FILE) else node.value
 
 
 def _files(
