@@ -33,7 +33,7 @@ from palaver.db.transaction import (
     storable,
     violation,
 )
-from palaver.model.errors import StoreError, StoreUnavailable
+from palaver.model.errors import StoreDamaged, StoreError, StoreUnavailable
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -157,6 +157,8 @@ def _run_member(db: sqlite3.Connection, member: Member[Any], notified: set[str])
     except sqlite3.Error as error:
         _accept_any_text(db, error)  # for the retry
         member.error = _store_error("the database refused", error)
+    except UnicodeDecodeError:
+        member.error = _store_error("the database refused", undecodable_schema())
     except BaseException as error:  # noqa: BLE001 - the caller handles it
         member.error = error
     return member.error is None and not member.future.cancelled()
@@ -193,6 +195,21 @@ _FIXES = {
 def with_advice(error: Exception) -> str:
     """Return what SQLite says, and what to do about it."""
     return str(error) + next((advice for said, advice in _FIXES.items() if str(error).startswith(said)), "")
+
+
+_DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+
+
+def undecodable_schema() -> sqlite3.DatabaseError:
+    """Return what a schema that is not text means: Python cannot even decode what SQLite says about it."""
+    found = sqlite3.DatabaseError("malformed database schema: it is not text")
+    found.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    return found
+
+
+def is_damage(error: BaseException | None) -> bool:
+    """Return whether SQLite cannot read its file."""
+    return isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGE
 
 
 def _store_error(problem: str, error: sqlite3.Error) -> StoreError:
@@ -301,6 +318,7 @@ class SqliteDatabase(Notifier):
         self._changes = 0
         self._checkpoint_future: Future[_CheckpointResult] | None = None
         self._closed = False
+        self._stops_on_damage = False
         self._mark: MarkFile | None = None
         self._mark_problem = ""
         self._writer.start()
@@ -381,10 +399,35 @@ class SqliteDatabase(Notifier):
                 if not _accept_any_text(db, error):
                     raise
                 return _run_read(db, work)
+        except UnicodeDecodeError as error:
+            raise self._failed("the database cannot be read", undecodable_schema()) from error
         except sqlite3.Error as error:
-            raise _store_error("the database cannot be read", error) from error
+            raise self._failed("the database cannot be read", error) from error
         except OSError as error:
             raise _unreachable(error) from error
+
+    def stop_on_damage(self) -> None:
+        """Write nothing more once something damaged was read: what is written then can be lost or damage more."""
+        self._stops_on_damage = True
+
+    def _failed(self, problem: str, error: sqlite3.Error) -> StoreError:
+        if not (self._stops_on_damage and is_damage(error)):
+            return _store_error(problem, error)
+        if not self.damage:
+            self.damage = f"the database {self.path} is damaged: {error}. palaver doctor says what to do"
+            _log.error("%s", self.damage, extra={"action": "store.damaged"})
+        failed = StoreDamaged(self.damage)
+        failed.__cause__ = error  # raised on another thread
+        return failed
+
+    def _refuse_damage(self, batch: Members) -> None:
+        """Raise StoreDamaged if a transaction met damage: then none of the batch is written."""
+        for member in batch:
+            cause = member.error.__cause__ if member.error else None
+            if self._stops_on_damage and isinstance(cause, sqlite3.Error) and is_damage(cause):
+                member.error = self._failed("the database refused", cause)
+        if self.damage:
+            raise StoreDamaged(self.damage)
 
     def _reader(self) -> sqlite3.Connection:
         if not hasattr(self._local, "db"):
@@ -417,16 +460,18 @@ class SqliteDatabase(Notifier):
         notified: set[str] = set()
         try:
             self._check_file()
+            self._refuse_damage(batch)
             self._db.execute("BEGIN IMMEDIATE")
             if not _run_batch(self._db, batch, self._positions, notified):
                 self._retry_with_savepoints(batch, notified)
+            self._refuse_damage(batch)
             # Measured before the commit, which would need another transaction, and written after it.
             reached = self._measure()
             self._db.execute("COMMIT")
             if self._mark and reached:
                 self._mark.write(reached)
         except sqlite3.Error as error:
-            self._fail_batch(batch, _store_error(f"the database {self.path} could not commit", error))
+            self._fail_batch(batch, self._failed(f"the database {self.path} could not commit", error))
         except StoreUnavailable as error:
             self._fail_batch(batch, error)
         except Exception as error:  # noqa: BLE001 - all of them wait for this thread

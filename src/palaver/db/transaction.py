@@ -228,6 +228,11 @@ class Database(Protocol):
         """Remove traces of deleted rows from the log and from free space."""
         ...
 
+    @property
+    def damage(self) -> str:
+        """Why a gateway writes no more; nothing if its database is intact as far as it has read."""
+        ...
+
     def listen(self, topic: str) -> AbstractContextManager[asyncio.Event]:
         """Return an event that is set after a transaction that notifies `topic`. Listen, read, then wait."""
         ...
@@ -241,6 +246,9 @@ class Database(Protocol):
 
 class Notifier:
     """Listen first, then read, then wait: a notification between reading and waiting is not lost."""
+
+    damage = ""
+    """Why a gateway writes no more; nothing if its database is intact as far as it has read."""
 
     def __init__(self) -> None:
         self._listeners: dict[str, list[Callable[[], None]]] = {}
@@ -295,6 +303,10 @@ class DatabaseClient:
     @property
     def refuses_writes(self) -> bool:
         return time.monotonic() - self._refused_at < OUTAGE_SECONDS
+
+    @property
+    def damage(self) -> str:
+        return self.database.damage
 
     def refused_for(self, since: float) -> float:
         """Return for how many seconds writes have failed, counted from `since` on the monotonic clock."""

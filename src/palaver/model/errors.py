@@ -136,6 +136,10 @@ class StoreUnavailable(StoreError):
     """The database does not answer. Nothing was written, unless the message says that this is not known."""
 
 
+class StoreDamaged(StoreUnavailable):
+    """A gateway has found its database damaged, and writes no more into it."""
+
+
 class StoreInUse(StoreError): ...
 
 

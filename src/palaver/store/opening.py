@@ -28,11 +28,11 @@ from palaver.db.schema import (
     pending_migrations,
     refuse_running_gateways,
 )
-from palaver.db.sqlite import SqliteDatabase, connect
+from palaver.db.sqlite import SqliteDatabase, connect, is_damage, undecodable_schema
 from palaver.db.transaction import Database, Transaction
 from palaver.model.errors import BadArgument, NewerSchema, StoreError, StoreInUse, StoreUnavailable
 from palaver.store.backup.archive import KEYS
-from palaver.store.damage.corruption import is_corrupt
+from palaver.store.damage.corruption import is_corrupt, touch_tables
 from palaver.store.damage.leftovers import copy_database, refuse_leftovers
 from palaver.store.damage.lost_log import describe_lost, known_mark
 from palaver.store.damage.version import lacks_meta
@@ -123,9 +123,12 @@ async def _open_sqlite(path: Path, key: bytes | None, *, exclusive: bool, repair
             ownership.take()
         database = SqliteDatabase(path, ownership, key)
         store = await _ready(database, _SQLITE_TABLE, SQLITE, ownership, run_step=database.transact)
-    except (OSError, sqlite3.Error) as error:
+    except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
         ownership.release()
-        raise _not_opened(path, error) from error
+        found = undecodable_schema() if isinstance(error, UnicodeDecodeError) else error
+        raise _not_opened(path, found) from found
+    if exclusive and not repairs:
+        await _refuse_damage(store, database)
     # Read before the database is measured: a command can write meanwhile.
     mark = known_mark(path, key) if exclusive and not repairs else HighWater()
     try:
@@ -137,6 +140,19 @@ async def _open_sqlite(path: Path, key: bytes | None, *, exclusive: bool, repair
         raise _lost_rows(path, lost)
     database.keep_mark(reached)
     return store
+
+
+async def _refuse_damage(store: Store, database: SqliteDatabase) -> None:
+    """Refuse what SQLite sees to be damaged at a first look, and write nothing more once it sees some later."""
+    try:
+        await store.read(touch_tables())
+    except StoreError as error:
+        if is_damage(error.__cause__):
+            await store.close()
+            raise StoreError(
+                f"the database {database.path} is damaged: {error.__cause__}. palaver doctor says what to do."
+            ) from error
+    database.stop_on_damage()
 
 
 def _make_folder(path: Path) -> None:

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from palaver.engine.retry import log_error
 from palaver.model.attachment import TooLarge
-from palaver.model.errors import NoAccess, StoreError
+from palaver.model.errors import NoAccess, StoreDamaged, StoreError
 from palaver.web.address import Address
 from palaver.web.bodies import STRANGER_SECONDS, BodyTooSlow, TimedBody, read_at_most, replay_body
 from palaver.web.caller import Caller
@@ -23,6 +23,7 @@ from palaver.web.errors import (
     INTERNAL_ERROR,
     OPENAI_PREFIX,
     STORE_AWAY,
+    STORE_DAMAGED,
     error_response,
     text_response,
 )
@@ -108,8 +109,9 @@ class AuthMiddleware:
             refusal = self._check_origin(scope, headers) or await self._authenticate(scope, headers)
         except NoAccess as error:
             refusal = error_response(scope["path"], error)
-        except StoreError:
-            refusal = text_response(scope["path"], 503, STORE_AWAY)
+        except StoreError as error:
+            said = STORE_DAMAGED if isinstance(error, StoreDamaged) else STORE_AWAY
+            refusal = text_response(scope["path"], 503, said)
         caller: Caller | None = scope.get(SCOPE_CALLER)
         receive = TimedBody(receive, self.limits.body_seconds if caller else STRANGER_SECONDS).receive
         if refusal or caller is None:

@@ -18,6 +18,7 @@ from palaver.model.errors import (
     NothingToCompact,
     PalaverError,
     SessionBusy,
+    StoreDamaged,
     StoreUnavailable,
 )
 from palaver.web.address import API_ROOT
@@ -29,6 +30,7 @@ OPENAI_PREFIX = "/v1/"
 CALLBACK_PREFIX = "/in/"
 INTERNAL_ERROR = "Something went wrong. The gateway log has the details."
 STORE_AWAY = "The store does not answer. Try again later."
+STORE_DAMAGED = "The database is damaged, so the gateway writes no more into it. palaver doctor says what to do."
 _STATUS: Mapping[type[PalaverError], int] = {
     InvalidInput: 400,
     NoAccess: 403,
@@ -83,7 +85,7 @@ def error_text(error: Exception) -> str:
         return str(error.detail)
     if isinstance(error, StoreUnavailable):  # It names files of this machine.
         log_outage(error)
-        return STORE_AWAY
+        return STORE_DAMAGED if isinstance(error, StoreDamaged) else STORE_AWAY
     return INTERNAL_ERROR if status_of(error) == HTTPStatus.INTERNAL_SERVER_ERROR else str(error)
 
 

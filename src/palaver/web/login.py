@@ -14,6 +14,7 @@ from palaver.model.text import one_line
 from palaver.store.people.api_tokens import Right
 from palaver.web.auth_middleware import cookie_name, login_secret
 from palaver.web.bodies import read_at_most
+from palaver.web.errors import STORE_DAMAGED
 from palaver.web.pages.common import render
 from palaver.web.routes import WebRequest, action, page, services_of
 from palaver.web.services import Services
@@ -54,7 +55,9 @@ async def _readiness_problem(services: Services) -> str:
     try:
         accounts = await services.store.read(services.store.accounts.list_health(services.clock.now()))
     except StoreError:
-        return "the store does not answer"
+        return STORE_DAMAGED if services.store.damage else "the store does not answer"
+    if services.store.damage:
+        return STORE_DAMAGED
     if services.store.refuses_writes:
         return "the store refuses writes"
     if services.engine.clock_problem:

@@ -39,6 +39,20 @@ def _integrity() -> Statements[list[str]]:
     return [str(row[0]) for row in (yield "PRAGMA integrity_check(20)", ())]
 
 
+@transaction
+def touch_tables() -> Statements[None]:
+    """Read the first and last row of every table, and the start of every index: cheap at any size."""
+    for _, table, kind, _, without_rowid, *_ in (yield "PRAGMA main.table_list", ()):
+        if kind != "table":
+            continue
+        yield f'SELECT * FROM "{table}" LIMIT 1', ()
+        if not without_rowid:
+            yield f'SELECT * FROM "{table}" ORDER BY rowid DESC LIMIT 1', ()
+        for _, index, _, _, is_partial in (yield f'PRAGMA index_list("{table}")', ()):
+            if not is_partial:
+                yield f'SELECT 1 FROM "{table}" INDEXED BY "{index}" LIMIT 1', ()
+
+
 async def _unreadable_tables(database: Database) -> AsyncIterator[str]:
     for (name,) in await database.read(_query("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY 1")):
         try:

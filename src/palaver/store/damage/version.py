@@ -16,7 +16,7 @@ def check_version(path: Path, key: bytes | None = None) -> HealthCheck | None:
 
     A version above ours is that of a newer Palaver, whose tables we do not know.
     """
-    with suppress(sqlite3.Error, OSError), closing(connect(path, key, read_only=True)) as db:
+    with suppress(sqlite3.Error, UnicodeDecodeError, OSError), closing(connect(path, key, read_only=True)) as db:
         version = _version_of(db)
         fits = _fitting_version(run_statements(db, iter(read_sqlite()), set()))
         said = f"schema {version}" if version else "no schema version"
