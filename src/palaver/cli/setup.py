@@ -174,9 +174,9 @@ def _owner(draft: AccountDraft, said: str) -> str:
     guide = draft.guide
 
     if said or not guide.owner_prompt or not is_interactive():
-        return check_owner(guide, said)
+        return check_owner(draft, said)
     return ask_for(
-        f"{guide.owner_prompt} Leave empty to pair with a code later:", "", lambda owner: check_owner(guide, owner)
+        f"{guide.owner_prompt} Leave empty to pair with a code later:", "", lambda owner: check_owner(draft, owner)
     )
 
 
