@@ -399,3 +399,60 @@ HOSTILE = [
 def test_very_much_hostile_text_is_read_through(scrap: str) -> None:
     text = scrap * (300_000 // len(scrap))
     assert len(redact(text)) > 0
+
+
+LARGER = [  # a secret that begins with, or contains, a token of its own
+    "Cookie: jwt={0}; sessionid={1}",
+    "> Cookie: sid=1; a={0}; sessionid={1}; theme=dark",
+    "mysql -u root -p'{0}:{1}' shop",
+    "mysql -h db -p{0}:{1} shop",
+    "sshpass -p '{0} {1}' ssh me@host",
+    'password="{0} {1} horse battery"',
+    "password: '{0} {1} horse'",
+    "PASSWORD={0}:{1}",
+    "https://ann:{0}{1}@example.org/path",
+    "https://example.org/?token={0}.{1}&page=2",
+    "curl -u 'ann:{0}:{1}' https://example.org",
+    "tool --password='{0}:{1}' --verbose",
+    "<password>{0}:{1}</password>",
+]
+REST = chars(12).filter(lambda text: any(each.isdigit() for each in text))
+
+
+ONE_OF_EACH = st.fixed_dictionaries(TOKENS)
+
+
+@settings(max_examples=3, deadline=None)
+@given(tokens=ONE_OF_EACH, rest=REST)
+def test_a_secret_around_a_token_goes_whole(tokens: dict[str, str], rest: str) -> None:
+    for larger in LARGER:
+        for token in tokens.values():
+            if token.startswith("$") and " -p{" in larger:
+                continue  # a variable of the shell
+            told = redact(larger.format(token, rest))
+            assert token not in told
+            assert rest not in told, (larger, told)
+            assert redact(told) == told
+        # What another program redacted before keeps nothing either.
+        assert rest not in redact(larger.format("[redacted: github token]", rest)), larger
+
+
+@settings(max_examples=2, deadline=None)
+@given(tokens=ONE_OF_EACH, between=st.sampled_from([" ", "\n", ", ", "; ", '", "', " and ", "\t"]))
+def test_two_secrets_in_a_row_both_go(tokens: dict[str, str], between: str) -> None:
+    for first in tokens.values():
+        for second in tokens.values():
+            told = redact(f"{first}{between}{second}")
+            assert first not in told
+            assert second not in told
+            assert redact(told) == told
+
+
+@settings(max_examples=3, deadline=None)
+@given(token=TOKENS["npm token"], other=TOKENS["jwt"], rests=st.lists(REST, min_size=2, max_size=2, unique=True))
+def test_named_secrets_in_a_row_both_go(token: str, other: str, rests: list[str]) -> None:
+    for first in LARGER:
+        for second in LARGER:
+            told = redact(f"{first.format(token, rests[0])}\n{second.format(other, rests[1])}")
+            assert not [each for each in (token, other, *rests) if each in told], told
+            assert redact(told) == told

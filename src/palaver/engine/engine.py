@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 
-from palaver.db.transaction import Transaction
+from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine.accounts import AccountHealth, AccountRunner
 from palaver.engine.attachments import Attachments
 from palaver.engine.commands import Commands
@@ -29,12 +29,14 @@ from palaver.engine.retry import retry_outage, run_forever
 from palaver.engine.turns.agent import RequestBuilder, model_name
 from palaver.engine.turns.dispatcher import Dispatcher
 from palaver.engine.turns.runner import TurnRunner
+from palaver.model.access import AccessRole, Basis, possible_trust
 from palaver.model.command import Invocation
 from palaver.model.errors import StoreError
 from palaver.model.key import SessionKey
 from palaver.model.prompt import Pseudonyms
 from palaver.model.session import Principal
 from palaver.model.source import Source, Trust, account_text
+from palaver.model.tools import ApprovalMode
 from palaver.model.turn import Inbound
 from palaver.protocols.adapter import Adapter, Receiver
 from palaver.protocols.agent import Agent
@@ -118,6 +120,17 @@ class Engine:
     def load_access(self) -> Callable[[], Transaction[AccessRules]]:
         """Loads the grants of now, the configured ones included."""
         return self._commands.rights.rules
+
+    @transaction
+    def sees_output(self, source: Source, role: AccessRole | None, basis: Basis | None) -> Statements[bool]:
+        """Tell whether the sender of an accepted message can use the terminal now."""
+        rules = yield from self._commands.rights.rules()
+        now = rules.role(source, *possible_trust(basis))
+        if now is None:
+            return False
+        tools, current = self._ctx.options.tools, min(now, role or AccessRole.GUEST)
+        mode = tools.approval_mode("terminal", current, source.platform, needs_approval=True)
+        return mode is not ApprovalMode.NEVER
 
     # Run
 

@@ -170,6 +170,7 @@ class Gateway:
         async with await open_store(self._config.store, key=database_key(self._vault), exclusive=True) as store:
             parts = await self._prepare(store)
             self._engine = engine = self._make_engine(loaded, parts)
+            parts.processes.sees_output = engine.sees_output
             services = self._make_services(engine, parts)
             serving = asyncio.create_task(_serve_engine(engine))
             log.info("the gateway is up", extra={"action": "gateway.started"})

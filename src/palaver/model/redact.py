@@ -9,7 +9,7 @@ Every stored text passes through here and nearly none holds a secret, so two che
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
 _TYPED_NAME = (
@@ -60,7 +60,7 @@ _FLAG_VALUE = (
     rf"(?:[ =]{_QUOTED}|={_LITERAL}({_BARE}{{3,}}+)| {_NOT_A_WORD}{_LITERAL}({_BARE}{{4,}}+)"
     rf"| {_LITERAL}({_BARE}{{4,}}+)(?= -))"
 )
-_ARGUMENT = rf"""(?:["']((?!\$)[^\r\n"']{{1,128}}+)["']|{_LITERAL}([^\s"'`|;&<>]{{1,128}}+))"""
+_ARGUMENT = rf"""(?:["']((?!\$)[^\r\n"']{{1,1024}}+)["']|{_LITERAL}([^\s"'`|;&<>]{{1,1024}}+))"""
 
 _SCHEME = r"(?:basic|bearer|bot|digest|token|apikey)"
 _AUTHORIZATION = r"""\bauthorization["']?\]?[ \t]?[:=][ \t]{0,4}["']?"""
@@ -231,7 +231,7 @@ _NAMED = (
     ),
     _Kind(
         "password",
-        rf"""(?<!\S)(?:-u|--user)[ =]["']?(?P<user>[^\s:"']{{1,128}}):(?!\d+\b|(?P=user)\b)({_LOOSE}{{1,256}})""",
+        rf"""(?<!\S)(?:-u|--user)[ =]["']?(?P<user>[^\s:"']{{1,128}}):(?!\d+(?![^\s"'])|(?P=user)\b)({_LOOSE}{{1,256}})""",
         *("-u", "--user"),
     ),
     _Kind(
@@ -292,12 +292,35 @@ _PLACEHOLDER = re.compile(
 
 
 def redact(text: str) -> str:
-    """Replace every recognised secret with a marker such as `[redacted: aws key]`."""
-    if "$" in text or _has_long_run(text):
-        text = _redact_kinds(_FORMATS, text)
-    if _has_assignment(text):
-        text = _redact_kinds(_NAMED, text)
-    return text
+    """Replace every recognised secret with a marker such as `[redacted: aws key]`.
+
+    Until the end a secret that was found stands as one character, so that a larger secret around it is still
+    recognised, and goes whole.
+    """
+    has_format, has_name = "$" in text or _has_long_run(text), _has_assignment(text)
+    if not (has_format or has_name):
+        return text
+    stands_for = _free_characters(text)
+    if _MARKER in text:
+        for marker, character in stands_for.items():
+            text = text.replace(marker, character)
+    if has_format:
+        text = _redact_kinds(_FORMATS, text, stands_for)
+    if has_name:
+        text = _redact_kinds(_NAMED, text, stands_for)
+    return text.translate({ord(character): marker for marker, character in stands_for.items()})
+
+
+_FIRST_PRIVATE, _LAST_PRIVATE = 0xF0000, 0xFFFFD
+"""A range of private use: no text has a character for it, and nearly none contains one."""
+
+
+def _free_characters(text: str) -> dict[str, str]:
+    """Return a character that the text does not contain for each marker."""
+    markers = dict.fromkeys(kind.marker for kind in (*_FORMATS, *_NAMED))
+    used = () if text.isascii() else {each for each in text if each >= chr(_FIRST_PRIVATE)}
+    free = (chr(code) for code in range(_FIRST_PRIVATE, _LAST_PRIVATE) if chr(code) not in used)
+    return dict(zip(markers, free, strict=False))
 
 
 _LONG_RUN = b"a" * 20
@@ -338,12 +361,12 @@ def _has_assignment(text: str) -> bool:
     return "earer" in text or "login" in text
 
 
-def _redact_kinds(kinds: Iterable[_Kind], text: str) -> str:
+def _redact_kinds(kinds: Iterable[_Kind], text: str, stands_for: Mapping[str, str]) -> str:
     folded = _lower(text)
     for kind in kinds:
         words = [word for word in kind.words if word in folded]
         if words and (found := tuple(kind.matches(text, folded, words))):
-            text = _replace_secrets(text, found, kind)
+            text = _replace_secrets(text, found, kind, stands_for)
             folded = _lower(text)
     return text
 
@@ -360,14 +383,14 @@ def _occurrences(word: str, folded: str) -> Iterator[int]:
         index = folded.find(word, index + 1)
 
 
-def _replace_secrets(text: str, found: Iterable[re.Match[str]], kind: _Kind) -> str:
+def _replace_secrets(text: str, found: Iterable[re.Match[str]], kind: _Kind, stands_for: Mapping[str, str]) -> str:
+    known = frozenset(stands_for.values())
     pieces: list[str] = []
     end = 0
     for match in found:
         start, stop = match.span(match.lastindex or 0)
-        marker = text.find(_MARKER, start, stop)  # an earlier kind's
-        stop = marker if marker > start else stop
-        if marker != start and (kind.certain or not _PLACEHOLDER.fullmatch(text, start, stop)):
-            pieces += (text[end:start], kind.marker)
+        is_done = text[start:stop] in known  # an earlier kind's
+        if not is_done and (kind.certain or not _PLACEHOLDER.fullmatch(text, start, stop)):
+            pieces += (text[end:start], stands_for[kind.marker])
             end = stop
     return "".join((*pieces, text[end:]))
