@@ -28,7 +28,7 @@ def while_it_moves(work: Transaction[Any], session: Session, to: SessionKey) -> 
     steps, sent, moved = iter(work), None, False
     while True:
         try:
-            statement = steps.send(sent)
+            statement = next(steps) if sent is None else steps.send(sent)
         except StopIteration as end:
             return end.value
         sent = yield statement
