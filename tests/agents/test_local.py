@@ -35,6 +35,7 @@ async def test_it_really_answers_and_can_be_stopped_and_finds_too_much_too_much(
     *deltas, used, last = happened
     assert isinstance(last, Final)
     assert last.text
+    assert last.cut
     assert "".join(event.text for event in deltas if isinstance(event, TextDelta)).strip() == last.text
     assert isinstance(used, UsageReport)
     assert used.usage.model == "SmolLM2-135M-Instruct.Q4_1"

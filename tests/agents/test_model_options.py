@@ -1,6 +1,11 @@
 """What can be wanted of a model agent."""
 
+from contextlib import suppress
+
 import pytest
+from pydantic_ai.exceptions import UserError
+from pydantic_ai.models import known_model_names
+from pydantic_ai.models.openai import OpenAIResponsesModel
 from pydantic_ai.usage import RequestUsage
 
 from palaver.agents.model.agent import ModelAgent
@@ -51,6 +56,18 @@ def test_what_cannot_be_had_says_what_to_do(wanted: ModelOptions, said: str) -> 
         ModelAgent.of(wanted)
     assert said in str(caught.value)
     assert KEY not in str(caught.value)
+
+
+def test_every_provider_of_the_responses_api_is_asked_to_store_nothing() -> None:
+    providers = {"openai-responses", "openai-chat", *(name.split(":")[0] for name in known_model_names())}
+    stored = dict[str, bool]()
+    for name in sorted(providers):
+        with suppress(InvalidInput, UserError):  # another package, or more than a key
+            client = ModelAgent.of(ModelOptions(model=f"{name}:x", key=KEY)).clients.default
+            stored[name] = isinstance(client.model, OpenAIResponsesModel)
+            assert (client.settings.get("openai_store") is False) == stored[name], name
+    assert {"anthropic", "deepseek", "google", "openai-chat"} <= {name for name in stored if not stored[name]}
+    assert {"meta", "openai", "openai-responses"} <= {name for name in stored if stored[name]}
 
 
 async def test_no_key_of_the_environment_goes_to_another_server(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,10 +61,14 @@ def test_a_project_cannot_say_who_answers(tmp_path: Path) -> None:
     assert all(mistake.found == "in a project's file" for mistake in caught.value.mistakes)
 
 
-def test_an_extra_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("model", "extra"),
+    [("openai:x", "openai"), ("ollama:x", "openai"), ("anthropic:x", "anthropic"), ("google:x", "google")],
+)
+def test_an_extra_that_is_not_installed_is_named(model: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith(("palaver.agents.model.", "pydantic_ai"))]:
         if name != "palaver.agents.model.options":
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pydantic_ai", None)
-    with pytest.raises(InvalidInput, match=r"pip install 'palaver\[models\]'"):
-        make_model_agent(ModelOptions(model="openai:x", key="k"))
+    with pytest.raises(InvalidInput, match=rf"pip install 'palaver\[{extra}\]'"):
+        make_model_agent(ModelOptions(model=model, key="k"))

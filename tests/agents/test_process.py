@@ -125,6 +125,19 @@ async def test_what_a_turn_is_given() -> None:
     }
 
 
+async def test_halves_of_a_character_in_two_pieces_are_kept() -> None:
+    said = """
+name = hear()["id"]
+say(type="delta", id=name, text="\\ud83d")
+say(type="delta", id=name, text="\\ude00")
+say(type="final", id=name, text="\\ud83d" + "\\ude00 \\ud83d")
+"""
+    agent = ExternalAgent(program(said))
+    told = await events(agent, asked("hi"))
+    await agent.close()
+    assert told == [TextDelta("\ud83d"), TextDelta("\ude00"), Final(text="\N{GRINNING FACE} \ufffd")]
+
+
 async def test_everything_it_can_say_becomes_an_event() -> None:
     agent = ExternalAgent(
         program("""
@@ -134,7 +147,8 @@ say(type="delta", id=name, text="Hel", unknown=1)
 say(type="tool_called", id=name, calls=[call], text="t", reasoning="r", blob="AP8=")
 say(type="tool_returned", id=name, call="c", text="done")
 say(type="usage", id=name, model="m", input_tokens=1, output_tokens=2, cost_micros=3)
-say(type="final", id=name, text="Hello", files=[{"name": "a.txt", "content": "aGk=", "media_type": "text/plain"}])
+say(type="final", id=name, text="Hello", cut=True,
+    files=[{"name": "a.txt", "content": "aGk=", "media_type": "text/plain"}])
 hear()
 """)
     )
@@ -148,6 +162,7 @@ hear()
     ]
     last = happened[4]
     assert isinstance(last, Final)
+    assert last.cut
     assert [(file.name, file.content, file.media_type) for file in last.files] == [("a.txt", b"hi", "text/plain")]
 
 

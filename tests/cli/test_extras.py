@@ -133,26 +133,47 @@ def converse(folder: Path, extras: frozenset[str], palaver: Distribution) -> str
 IMPORTING = """
 import importlib, json, os, sys
 import palaver.cli.up, palaver.cli.doctor
+from palaver.agents.model.options import ModelOptions, make_model_agent
+from palaver.model.errors import InvalidInput
 
-for site, modules in json.load(sys.stdin):
+def problem(model):
+    try:
+        make_model_agent(ModelOptions(model=model, key="k"))
+    except InvalidInput as error:
+        return str(error)
+
+for site, modules, models in json.load(sys.stdin):
     if os.fork() == 0:
         sys.path.append(site)
         for module in modules:
             importlib.import_module(module)
+        for model, said in models.items():
+            assert said in (found := problem(model) or "made"), f"{model}: {found}"
         os._exit(0)  # to take everything down again takes as long
     os.wait()
 """
 """Without any extra everything of the core is imported once; what an extra adds is imported in a fork for each."""
 
 
+_MODELS = {f"{each}:x": each for each in ("anthropic", "google", "openai")}
+"""A model of each provider, with the extra that it needs."""
+
+
+def made_models(extras: frozenset[str]) -> dict[str, str]:
+    """What is said of each model with these extras: that it is made, or which extra is missing."""
+    ours = extras.intersection(_MODELS.values())
+    said = {model: "made" if extra in ours else f"palaver[{extra}]" for model, extra in _MODELS.items()}
+    return said if ours else {}
+
+
 def import_all(folder: Path, chosen: Iterable[frozenset[str]], palaver: Distribution) -> str:
     """What goes wrong when everything that the extras are for is imported, with nothing else installed."""
     python = environment(folder / "venv", list(required(palaver, frozenset(), set())))
-    jobs: list[tuple[str, list[str]]] = []
+    jobs: list[tuple[str, list[str], dict[str, str]]] = []
     for extras in chosen:
         with_extras = environment(folder / "+".join(sorted(extras)), list(required(palaver, extras, set())))
         (site,) = with_extras.parents[1].glob("lib/python*/site-packages")
-        jobs.append((str(site), modules(extras)))
+        jobs.append((str(site), modules(extras), made_models(extras)))
     done = subprocess.run(
         [str(python), "-c", IMPORTING],
         input=json.dumps(jobs),

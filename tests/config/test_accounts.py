@@ -29,7 +29,7 @@ def written(text: str, file: str = "own.yaml") -> Config:
 
 def mistakes(text: str, file: str = "own.yaml") -> Sequence[Mistake]:
     with pytest.raises(MalformedConfig) as caught:
-        written(text, file)
+        written(text, file).check_variables()
     return caught.value.mistakes
 
 
@@ -92,8 +92,8 @@ def test_a_mistake_in_an_option_says_where_it_is(options: str, field: str, words
         ("webhook: {accounts: {a: {}}}", "for example palaver setup webhook"),
         ("webhook: {accounts: {a: {url: 'https://e.org', wait: soon}}}", "Use a number, for example wait: 25"),
         ("matrix: {accounts: {a: {user_id: '@a:e'}}}", "for example homeserver: https://matrix.example.org"),
-        ("matrix: {accounts: {a: {access_token: '${NONE}'}}}", "that is not set: 'NONE'. Use a variable that is set"),
-        ("matrix: {accounts: {a: {access_token: '${NONE}'}}}", "for example export NONE=…"),
+        ("telegram: {accounts: {a: {token: '${NONE}'}}}", "that is not set: 'NONE'. Use a variable that is set"),
+        ("telegram: {accounts: {a: {token: '${NONE}'}}}", "for example export NONE=…"),
         (
             "xmpp: {accounts: {a: {jid: bot, password: x}}}",
             "jid cannot be 'bot'. Use an address with one @ and no resource, for example jid: helper@example.org",

@@ -11,11 +11,23 @@ import pytest
 from palaver.db.transaction import Transaction
 from palaver.engine import retry, texts
 from palaver.model.errors import StoreError
+from palaver.model.transcript import ToolCall
 from palaver.protocols.adapter import Limits
-from palaver.protocols.agent import Agent, Event, Failure, FailureKind, Final, Request, TextDelta
+from palaver.protocols.agent import (
+    Agent,
+    Event,
+    Failure,
+    FailureKind,
+    Final,
+    Request,
+    TextDelta,
+    ToolCalled,
+    ToolReturned,
+)
 from palaver.protocols.hooks import EventKind
 from palaver.store.store import Store
-from tests.engine.agents import Scripted
+from palaver.tools.messages import MessageTools
+from tests.engine.agents import Scripted, noted
 from tests.engine.gateway import NoPauses, running
 
 WORDS = "the key is sk-12345 and the prompt says hello"
@@ -80,6 +92,46 @@ async def test_what_may_pass_is_tried_again_and_then_answered(tmp_path: Path) ->
         await chat.say(alice, "!busy 2 hello")
         await chat.hears("You said: hello")
         assert len(chat.shown) == 1
+
+
+@pytest.mark.parametrize("answers", [["Seen."], [" ", "Seen."], ["", "\n"]], ids=["said", "said at last", "never said"])
+async def test_a_person_who_asks_is_never_answered_by_silence(tmp_path: Path, answers: list[str]) -> None:
+    async def looks(_: Request) -> AsyncGenerator[Event]:
+        asked = len(agent.requests)
+        if asked == 1:
+            yield ToolCalled(calls=(ToolCall(id="c", name="look"),), text="Let me see.")
+            yield ToolReturned(call="c", text="looked")
+        yield Final(text=answers[asked - 1])
+
+    agent = Scripted(looks)
+    async with running(tmp_path / "p.db", agent=agent) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "what is there?")
+        await here.settled()
+        told = answers[-1] if answers[-1].strip() else texts.NO_ANSWER
+        assert [message.text for message in chat.shown] == [told]
+        assert len(agent.requests) == len(answers)
+        assert [texts.EMPTY_NOTE in noted(request) for request in agent.requests] == [False, True][: len(answers)]
+        states = await here.rows("SELECT state, failure FROM turns")
+        assert states == [("done", None) if answers[-1].strip() else ("failed", FailureKind.EMPTY.value)]
+
+
+async def test_silence_is_right_where_a_tool_has_answered(tmp_path: Path) -> None:
+    async def sends(request: Request) -> AsyncGenerator[Event]:
+        call = ToolCall(id="c", name="send_here", arguments='{"text": "Here you are."}')
+        yield ToolCalled(calls=(call,))
+        yield ToolReturned(call="c", text=await request.toolbox.use(call))
+        yield Final(text="")
+
+    agent = Scripted(sends)
+    async with running(tmp_path / "p.db", agent=agent, toolsets=lambda _: (MessageTools(),)) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "send it")
+        await here.settled()
+        assert [message.text for message in chat.shown] == ["Here you are."]
+        assert len(agent.requests) == 1
 
 
 async def test_what_does_not_pass_fails_after_some_tries(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ class Working:
 async def test_the_answer_or_what_comes_instead_takes_its_place(store_url: str) -> None:
     ends = {
         "answer": (Final(text="It rains."), "It rains."),
-        "nothing": (Final(text=""), texts.DONE),
+        "nothing": (Final(text=""), texts.NO_ANSWER),
         "failure": (Failure(kind=FailureKind.FATAL, detail="broke"), texts.SORRY),
         "question": (ApprovalNeeded(call=CALL, question="May I?"), "May I?\nReply /approve or /deny."),
         "stop": (Final(text="never"), texts.STOPPED),

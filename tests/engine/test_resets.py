@@ -4,12 +4,14 @@ import asyncio
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from palaver.commands.formatting import Step, trace_steps
 from palaver.model.access import AccessRole, Grant
 from palaver.model.key import ScopedSetting
 from palaver.model.platform import Platform
 from palaver.model.reset import ResetMode, ResetPolicy
-from palaver.model.turn import Cause
+from palaver.model.turn import Cause, QuestionMode
 from palaver.store.status.trace import find_traces
 from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Slow, noted
@@ -54,6 +56,43 @@ async def test_after_an_hour_of_silence_both_the_agent_and_the_chat_learn_of_it(
         await chat.say(alice, "go on")
         await chat.hears("answer to: go on")
         assert [message.text.count(NOTICE) for message in chat.shown] == [0, 1, 0, 0]
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["opens it", "goes on"])
+async def test_a_message_that_waits_does_not_keep_its_conversation_longer(store_url: str, *, is_first: bool) -> None:
+    agent, clock = Slow(), MovableClock()
+    async with running(store_url, agent=agent, clock=clock, resets=IDLE, concurrent_turns=1) as here:
+        alice, bob = here.world.person("alice"), here.world.person("bob")
+        chat = here.world.dm(alice)
+        await (here.world.dm(bob).say(bob, "slow") if is_first else chat.say(alice, "slow"))
+        await until(lambda: len(agent.requests) == 1)
+        await chat.say(alice, "waits")
+        await until(lambda: not here.world.unacknowledged())
+        clock.later(minutes=50)
+        agent.go.set()
+        await chat.hears("answer to: waits")
+        clock.later(minutes=20)
+        await chat.say(alice, "an hour after what waited")
+        await chat.hears(NOTICE)
+
+
+async def test_a_message_that_waits_takes_no_time_from_what_was_said_after_it(store_url: str) -> None:
+    clock = MovableClock()
+    waits = ScopedSetting(default=QuestionMode.WAIT)
+    async with running(store_url, clock=clock, resets=IDLE, questions=waits) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "!approve it")
+        await chat.hears("Reply /approve or /deny.")
+        await chat.say(alice, "waits")
+        await until(lambda: not here.world.unacknowledged())
+        clock.later(minutes=50)
+        await chat.say(alice, "/approve")
+        await chat.hears("You said: waits")
+        clock.later(minutes=20)
+        await chat.say(alice, "still here")
+        await chat.hears("You said: still here")
+        assert not any(NOTICE in message.text for message in chat.shown)
 
 
 async def test_a_new_day_is_reported_as_such(tmp_path: Path) -> None:

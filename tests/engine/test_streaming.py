@@ -8,8 +8,8 @@ from pathlib import Path
 
 from palaver.agents.echo import EchoAgent
 from palaver.engine.delivery.replies import LONGEST_ANSWER
-from palaver.engine.texts import MAY_BE_DUPLICATE, SORRY
-from palaver.model.transcript import ToolCall
+from palaver.engine.texts import CUT, MAY_BE_DUPLICATE, SORRY
+from palaver.model.transcript import Role, ToolCall
 from palaver.model.turn import Outbound
 from palaver.protocols.adapter import Limits, SendUnclear
 from palaver.protocols.agent import Event, Final, Request, TextDelta, ToolCalled, ToolReturned
@@ -34,6 +34,51 @@ async def test_an_answer_grows_and_ends_as_one_message_with_exactly_its_text(sto
         assert len(shown.earlier) >= 2
         assert all(shown.text.startswith(earlier) for earlier in shown.earlier)
         assert shown.reply_to == chat.said[0].id
+
+
+async def test_a_character_that_comes_in_two_halves_is_whole_in_the_chat_and_in_the_store(tmp_path: Path) -> None:
+    async def halves(_: Request) -> AsyncGenerator[Event]:
+        pieces = ("four \ud83d", "\ude00", " five \ude00\ud83d", " six")
+        for piece in pieces:
+            yield TextDelta(piece)
+            await asyncio.sleep(0.05)
+        yield ToolCalled(calls=(ToolCall(id="c", name="look"),), text=pieces[0] + pieces[1], reasoning="".join(pieces))
+        yield ToolReturned(call="c", text="".join(pieces))
+        yield Final(text="".join(pieces))
+
+    async with running(tmp_path / "p.db", agent=Scripted(halves), limits=QUICK) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "how many?")
+        await here.settled()
+        whole = "four \N{GRINNING FACE} five \ufffd\ufffd six"
+        assert [shown.text for shown in chat.shown] == [whole]
+        assert all(whole.startswith(earlier) for earlier in chat.shown[0].earlier)
+        assert [entry.text for entry in await here.entries()][-3:] == ["four \N{GRINNING FACE}", whole, whole]
+
+
+async def test_an_answer_that_the_model_could_not_finish_says_so(tmp_path: Path) -> None:
+    async def cut(request: Request) -> AsyncGenerator[Event]:
+        for word in ("It ", "begins"):
+            yield TextDelta(word)
+            await asyncio.sleep(0.05)
+        yield Final(text="It begins", cut=heard(request) == "tell me")
+
+    agent = Scripted(cut)
+    async with running(tmp_path / "p.db", agent=agent, limits=QUICK) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "tell me")
+        await here.settled()
+        assert [shown.text for shown in chat.shown] == [f"It begins\n\n{CUT}"]
+        await chat.say(alice, "go on")
+        await here.settled()
+        assert [shown.text for shown in chat.shown[1:]] == ["It begins"]
+        # The mark is for people: the model sees its own words.
+        assert [message.text for message in agent.requests[1].messages if message.role is Role.ASSISTANT] == [
+            "It begins"
+        ]
+        assert [entry.cut for entry in await here.entries() if entry.role is Role.ASSISTANT] == [True, False]
 
 
 async def test_drafts_are_shown_at_a_bounded_rate(tmp_path: Path) -> None:

@@ -30,6 +30,10 @@ def test_a_prompt_that_begins_like_a_schedule_is_refused_unless_quotes_say_so() 
             split_schedule(text, zone, now)
     with pytest.raises(BadArgument, match="The hour of '25:00' is not from 0 to 23"):
         split_schedule("every day at 25:00 tea", zone, now)
+    with pytest.raises(BadArgument, match="The hour of '25:00' is not from 0 to 23"):
+        split_schedule("tomorrow 25:00 tea", zone, now)
+    assert split_schedule("30m 9:00 train", zone, now) == ("30m", "9:00 train")
+    assert split_schedule("next friday at 9 am tea", zone, now) == ("next friday at 9 am", "tea")
     assert split_schedule('"every day" at 9 I want tea', zone, now) == ("every day", "at 9 I want tea")
     assert split_schedule("every day at 09:00 in Asia/Tokyo tea", zone, now).prompt == "tea"
     assert split_schedule("30m in two words", zone, now).prompt == "in two words"

@@ -282,6 +282,35 @@ def test_crons_on_strange_days(expression: str, zone: str, after: str, expected:
         ("18:00", "2026-03-01T17:00:00Z", "once at 2026-03-01T17:00:00Z"),
         ("at 9:30", "2026-03-02T08:30:00Z", "once at 2026-03-02T08:30:00Z"),
         ("18:00 in Asia/Tokyo", "2026-03-02T09:00:00Z", None),
+        ("in an hour", "2026-03-01T13:00:30Z", None),
+        ("In half an hour", "2026-03-01T12:30:30Z", None),
+        ("in two weeks", "2026-03-15T12:00:30Z", None),
+        ("in 1h 30m", "2026-03-01T13:30:30Z", None),
+        ("9am", "2026-03-02T08:00:00Z", None),
+        ("at 9:30 PM", "2026-03-01T20:30:00Z", None),
+        ("12am", "2026-03-01T23:00:00Z", None),
+        ("12 p.m. in UTC", "2026-03-02T12:00:00Z", None),
+        ("noon", "2026-03-02T11:00:00Z", None),
+        ("midnight", "2026-03-01T23:00:00Z", None),
+        ("every day at 9am", "0 9 * * * in Europe/Berlin", None),
+        ("every mon and fri at 6 pm in UTC", "0 18 * * MON,FRI in UTC", None),
+        ("daily at noon", "0 12 * * * in Europe/Berlin", None),
+        ("tomorrow at 9:00", "2026-03-02T08:00:00Z", None),
+        ("tomorrow 9am", "2026-03-02T08:00:00Z", None),
+        ("9 am Tomorrow in UTC", "2026-03-02T09:00:00Z", None),
+        ("tomorrow", "2026-03-02T12:00:00Z", None),
+        ("today at 18:00", "2026-03-01T17:00:00Z", None),
+        ("friday 18:00", "2026-03-06T17:00:00Z", None),
+        ("Sunday at 18:00", "2026-03-01T17:00:00Z", None),
+        ("sunday 9:00", "2026-03-08T08:00:00Z", None),
+        ("next sunday at 18:00", "2026-03-08T17:00:00Z", None),
+        ("next friday", "2026-03-06T12:00:00Z", None),
+        ("at noon on friday", "2026-03-06T11:00:00Z", None),
+        ("@hourly", "0 * * * * in Europe/Berlin", None),
+        ("@daily", "0 0 * * * in Europe/Berlin", None),
+        ("@Weekly", "0 0 * * SUN in Europe/Berlin", None),
+        ("@monthly in UTC", "0 0 1 * * in UTC", None),
+        ("@yearly", "0 0 1 1 * in Europe/Berlin", None),
         ("2026-03-29T02:30", "2026-03-29T01:00:00Z", "once at 2026-03-29T01:00:00Z"),
         ("2026-03-29 02:30-05:00", "2026-03-29T07:30:00Z", "once at 2026-03-29T07:30:00Z"),
         (
@@ -312,6 +341,36 @@ def test_what_people_say_and_what_is_kept(said: str, text: str, description: str
     schedule = parse_schedule(said, BERLIN, NOW)
     assert schedule.text == text
     assert description in {schedule.describe(), None}
+
+
+@given(st.integers(1, 3650), st.sampled_from(["minute", "hour", "day", "week"]), st.sampled_from(["", "s"]), moments)
+def test_in_and_a_length_is_that_length(number: int, unit: str, plural: str, now: datetime) -> None:
+    assume(timedelta(**{f"{unit}s": number}) <= 3650 * DAY)
+    assert parse_schedule(f"in {number} {unit}{plural}", BERLIN, now) == parse_schedule(
+        f"{number}{unit[0]}", BERLIN, now
+    )
+
+
+@given(st.times(), st.sampled_from(["every day at {}", "{}", "tomorrow at {}", "friday {}", "{} next monday"]), moments)
+def test_twelve_hours_twice_are_the_hours_of_a_day(at: time, form: str, now: datetime) -> None:
+    said = f"{at.hour % 12 or 12}:{at:%M}{'pm' if at.hour >= 12 else 'am'}"
+    assert parse_schedule(form.format(said), BERLIN, now) == parse_schedule(form.format(f"{at:%H:%M}"), BERLIN, now)
+
+
+@given(zones, moments, st.times(), st.sampled_from(["", "next "]), st.integers(0, 6))
+@example(zone=ZoneInfo("Pacific/Apia"), now=instant("2011-12-29T12:00"), at=time(9), which="", weekday=4)
+def test_a_day_of_the_week_is_the_first_with_that_time_ahead(
+    zone: ZoneInfo, now: datetime, at: time, which: str, weekday: int
+) -> None:
+    asked = at.replace(second=0, microsecond=0)
+    names = ("mon", "Tuesday", "wed", "thurs", "friday", "SAT", "sunday")
+    schedule = parse_schedule(f"{which}{names[weekday]} at {asked:%H:%M}", zone, now)
+    assert isinstance(schedule, Once)
+    local = local_time.to_local(now.replace(microsecond=0), zone)
+    days = (local.date() + n * DAY for n in range(1 if which else 0, 9))
+    readings = (datetime.combine(day, asked) for day in days if day.weekday() == weekday)
+    ahead = (local_time.first_instant(reading, zone) for reading in readings)
+    assert schedule.at == next(moment for moment in ahead if moment > now.replace(microsecond=0))
 
 
 @settings(max_examples=60, deadline=None)
@@ -349,6 +408,16 @@ def test_the_text_of_a_schedule_that_is_not_over_can_be_said_again_anywhere(sche
         ("24:00", "The hour of '24:00' is not from 0 to 23"),
         ("9:75", "The minute of '9:75' is not from 00 to 59"),
         ("every day at 25:00", "The hour of '25:00' is not from 0 to 23"),
+        ("13pm", "The hour of '13pm' is not from 1 to 12"),
+        ("tomorrow at 25:00", "The hour of '25:00' is not from 0 to 23"),
+        ("today at 9:00", "is in the past"),
+        ("today", "is not a schedule"),
+        ("sunday", "is not a schedule"),
+        ("9", "is not a schedule"),
+        ("in half a minute", "is not a schedule"),
+        ("in Europe/Berlin", "is not a schedule"),
+        ("@reboot", "is not a schedule"),
+        ("in 9999999 days", "is longer than 3650d"),
         ("every day at 18", "'18' is not a time of day"),
         ("every monday at nine", "'nine' is not a time of day"),
         ("every moonday at 9:00", "is not a duration"),
@@ -391,7 +460,7 @@ def test_the_zone_of_a_cron_must_exist() -> None:
 
 
 @settings(deadline=None)
-@given(st.text(max_size=60) | st.text("0123456789*/-,LW#SUN everyfromindhms:TZ+.", max_size=40))
+@given(st.text(max_size=60) | st.text("0123456789*/-,LW#SUN everyfromindhms:TZ+.@tomorrowfridaynextpam ", max_size=40))
 def test_any_text_is_a_schedule_or_refused(text: str) -> None:
     try:
         schedule = parse_schedule(text, BERLIN, NOW)

@@ -12,14 +12,19 @@ import pytest
 
 from palaver.agents.echo import EchoAgent
 from palaver.engine.options import Agents
+from palaver.model.key import ScopedSetting
 from palaver.model.process import Process, ProcessState
 from palaver.model.transcript import ToolCall
+from palaver.model.turn import BusyMode
+from palaver.processes import manager
+from palaver.processes.directory import ProcessDirectory
+from palaver.processes.launcher import Launch
 from palaver.processes.manager import ProcessManager
 from palaver.protocols.agent import Event, Final, Request
 from palaver.store.processes import ProcessLimits
 from tests.engine.agents import Scripted
 from tests.engine.gateway import until
-from tests.processes.workshop import use, workshop
+from tests.processes.workshop import Workshop, use, workshop
 
 
 async def test_a_command_runs_and_says_how_it_ended(store_url: str, tmp_path: Path) -> None:
@@ -85,14 +90,61 @@ async def test_numbers_without_end_are_clamped(tmp_path: Path) -> None:
         assert process.check_every == timedelta(days=366)
 
 
-async def test_stopping_the_answer_stops_its_command(tmp_path: Path) -> None:
-    async with workshop(tmp_path / "p.db", tmp_path) as shop:
+@pytest.mark.parametrize(
+    ("says", "changed"),
+    [
+        ("/stop", {}),
+        ("/stop all", {}),
+        ("never mind", {"busy": ScopedSetting(default=BusyMode.INTERRUPT)}),
+        ("", {"turn_limit": timedelta(seconds=1)}),
+    ],
+    ids=["stop", "stop all", "interrupt", "turn limit"],
+)
+async def test_a_command_ends_with_its_answer_and_nobody_hears_of_it(
+    tmp_path: Path, says: str, changed: dict[str, Any]
+) -> None:
+    async with workshop(tmp_path / "p.db", tmp_path, **changed) as shop:
         await shop.chat.say(shop.alice, use("terminal", command="sleep 60 & sleep 60"))
         await until(lambda: bool(shop.manager.home.ids()))
+        if says:
+            await shop.chat.say(shop.alice, says)
+        assert (await shop.ended(await shop.process("p1"))).exit_code == -15
+        await _is_silent(shop)
+
+
+async def test_a_command_that_starts_while_its_answer_is_stopped_is_no_news(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = asyncio.Event()
+
+    async def start_late(directory: ProcessDirectory, launch: Launch) -> None:
+        await go.wait()
+        await start(directory, launch)
+
+    start = manager.start
+    monkeypatch.setattr(manager, "start", start_late)
+    async with workshop(tmp_path / "p.db", tmp_path) as shop:
+
+        async def has_begun() -> bool:
+            return bool(await shop.here.rows("SELECT 1 FROM processes"))
+
+        await shop.chat.say(shop.alice, use("terminal", command="true"))
+        await until(has_begun)
         await shop.chat.say(shop.alice, "/stop")
         await shop.chat.hears("Stopping.")
-        process = await shop.ended(await shop.process("p1"))
-        assert process.exit_code == -15
+        await shop.here.settled()
+        go.set()
+        await shop.ended(await shop.process("p1"))
+        await _is_silent(shop)
+
+
+async def _is_silent(shop: Workshop) -> None:
+    """Assert that no notice of a process follows."""
+    await until(lambda: not shop.manager.watchers)
+    await shop.here.settled()
+    assert await shop.here.rows("SELECT exit_notice FROM processes") == [("done",)]
+    assert await shop.here.rows("SELECT 1 FROM inbox WHERE message_id LIKE 'process%' AND state <> 'done'") == []
+    assert not any("has ended" in each for each in await shop.here.texts())
 
 
 async def test_limits_hold_for_a_conversation_and_for_all(store_url: str, tmp_path: Path) -> None:
@@ -105,6 +157,7 @@ async def test_limits_hold_for_a_conversation_and_for_all(store_url: str, tmp_pa
         await shop.starts("sleep 60")
         assert "This gateway already runs 3 processes." in await shop.runs("true")
         assert await shop.does("kill", process="all") == "Killed 1 processes."
+        assert await shop.here.rows("SELECT exit_notice FROM processes WHERE no = 3") == [("done",)]
         assert "exit code 0" in await shop.runs("true")
 
 
@@ -135,9 +188,9 @@ async def test_no_call_waits_until_the_limit_of_tools_also_after_a_reload(
 ) -> None:
     waits = list[float]()
 
-    async def slow_start(manager: ProcessManager, *arguments: Any) -> Process:
+    async def slow_start(manager: ProcessManager, *arguments: Any, **options: Any) -> Process:
         await asyncio.sleep(0.2)
-        return await start(manager, *arguments)
+        return await start(manager, *arguments, **options)
 
     async def no_wait(_: ProcessManager, process: Process, seconds: float, *_interrupted: object) -> Process:
         waits.append(seconds)

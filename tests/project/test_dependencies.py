@@ -11,6 +11,7 @@ from functools import cache
 from importlib.metadata import distributions, packages_distributions
 from pathlib import Path
 
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from tests.source import SOURCE, modules, nodes
@@ -20,7 +21,8 @@ EXTRAS = {
     "agents/http.py": ("http",),
     "agents/llama.py": ("local",),
     "agents/voice_http.py": ("http",),
-    "agents/model": ("models",),
+    "agents/model/openai_client.py": ("openai", "models"),
+    "agents/model": ("anthropic", "google", "openai", "models"),
     "config/encryption.py": ("keyring",),
     "db/postgres.py": ("postgres",),
     "db/postgres_batch.py": ("postgres",),
@@ -118,7 +120,14 @@ def _normal(name: str) -> str:
 def _declared() -> dict[str, set[str]]:
     project = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]
     groups = {"": project["dependencies"], **project["optional-dependencies"]}
-    return {extra: {_normal(re.split(r"[^\w.-]", text)[0]) for text in texts} for extra, texts in groups.items()}
+    needs = {extra: [Requirement(text) for text in texts] for extra, texts in groups.items()}
+    whole = {extra: [n for need in found for n in _flat(need, needs)] for extra, found in needs.items()}
+    return {extra: {_normal(need.name) for need in found} for extra, found in whole.items()}
+
+
+def _flat(need: Requirement, needs: dict[str, list[Requirement]]) -> list[Requirement]:
+    """What our own extras need, where one names others."""
+    return [each for extra in need.extras for each in needs[extra]] if need.name == "palaver" else [need]
 
 
 def _extras(path: str) -> tuple[str, ...]:

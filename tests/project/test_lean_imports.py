@@ -16,7 +16,6 @@ LIBRARIES = (
     "markdown_it",
     "openai",
     "pydantic_ai",
-    "slack_bolt",
     "slack_sdk",
     "telegram",
 )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -54,6 +55,25 @@ def test_the_container_runs_with_the_settings_it_sets(tmp_path: Path) -> None:
     given["PALAVER_WEB__PUBLIC_URL"] = "https://palaver.example.org"
     assert load(tmp_path, environ=environment | given).store.startswith("postgresql:")
     assert (ROOT / "deploy" / compose["gateway"]["build"]["context"] / "pyproject.toml").resolve().exists()
+
+
+def test_container_and_compose_file_and_workflow_are_linted() -> None:
+    """Hadolint reads the container file; the others are held against the published schemas, which the tool carries."""
+    tools = Path(sys.executable).parent
+    for tool, *arguments in (
+        ("hadolint", "deploy/Containerfile"),
+        ("check-jsonschema", "--builtin-schema", "vendor.compose-spec", "deploy/compose.yaml"),
+        ("check-jsonschema", "--builtin-schema", "vendor.github-workflows", ".github/workflows/ci.yml"),
+    ):
+        found = subprocess.run([tools / tool, *arguments], cwd=ROOT, check=False, capture_output=True, text=True)
+        assert found.returncode == 0, found.stdout + found.stderr
+
+
+def test_the_compose_file_hands_the_extras_to_the_image() -> None:
+    build = yaml.safe_load((ROOT / "deploy/compose.yaml").read_text())["services"]["gateway"]["build"]
+    default = re.search(r"^ARG EXTRAS=(.*)$", (ROOT / "deploy/Containerfile").read_text(), re.MULTILINE)
+    assert default is not None
+    assert build["args"] == {"EXTRAS": f"${{EXTRAS:-{default[1]}}}"}
 
 
 def test_every_dependency_is_on_the_page_and_its_licence_allows_what_ours_does() -> None:

@@ -19,5 +19,5 @@ def open_session(
     yield Lock(key.text)
     opened = yield from open_locked(key, source, now, rule, sent=now, human=human)
     if opened.opening is Opening.REUSED:
-        yield from touch(opened.session.number, now, human=human)
+        yield from touch(opened.session.number, now, spoken=now if human else None)
     return opened

@@ -356,6 +356,7 @@ def entries(draw: st.DrawFn, turn_count: int, operation_count: int) -> list[Entr
             tokens=draw(st.integers(0, 2**40)),
             cost_micros=draw(st.none() | st.integers(0, 2**40)),
             observed=draw(st.booleans()),
+            cut=draw(st.booleans()),
             covers=draw(st.one_of(st.none(), st.just((1, 3)))),
             hidden_by=str(hidden) if hidden else None,
         )

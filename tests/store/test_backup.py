@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -248,11 +249,43 @@ async def test_a_restore_that_fails_at_its_end_leaves_nothing(
 async def test_a_hostile_archive_writes_nowhere_else(tmp_path: Path) -> None:
     archive = tmp_path / "evil.tar"
     for name in ("../evil", "/tmp/evil", "files/../../evil", "sub/palaver.db"):  # noqa: S108 - nothing is written there
-        with tarfile.open(archive, "w") as tar:
-            tar.addfile(tarfile.TarInfo(name))
+        with archive.open("wb") as stream:
+            writer = ArchiveWriter(stream)
+            writer.add_member(name, io.BytesIO(b"evil"), 4, NOW)
+            writer.finish(Manifest(made=NOW, palaver="1", schema=1, members=writer.members, files={}))
         with pytest.raises(BadBackup, match="not of a backup"):
             restore(archive, tmp_path / "place")
     assert not (tmp_path / "evil").exists()
+
+
+async def test_nothing_is_written_that_the_manifest_does_not_announce(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tar file can unpack to any size: by sparse parts, or by parts that nobody asked for."""
+    written: list[tuple[object, ...]] = []
+
+    def copy_hashed(*args: object) -> None:
+        written.append(args)
+
+    monkeypatch.setattr("palaver.store.backup.restore.copy_hashed", copy_hashed)
+    archive, empty = tmp_path / "evil.tar", Manifest(made=NOW, palaver="1", schema=1, members={}, files={})
+    with archive.open("wb") as stream:
+        writer = ArchiveWriter(stream)
+        writer.add_member("more", io.BytesIO(b"evil"), 4, NOW)
+        writer.finish(empty)
+    with pytest.raises(BadBackup, match="'more' in it has not the size"):
+        restore(archive, tmp_path / "place")
+    sparse = tarfile.TarInfo("palaver.db")
+    sparse.size, sparse.pax_headers = 4, {"GNU.sparse.major": "0", "GNU.sparse.size": "9" * 12, "GNU.sparse.map": "0,4"}
+    with tarfile.open(archive, "w", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(sparse, io.BytesIO(b"evil"))
+        info = tarfile.TarInfo("manifest.json")
+        content = empty.encode()
+        info.size = len(content)
+        tar.addfile(info, io.BytesIO(content))
+    with pytest.raises(BadBackup, match="a sparse part"):
+        restore(archive, tmp_path / "place")
+    assert written == []
 
 
 async def test_a_hostile_manifest_writes_nowhere_else(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from palaver.store.opening import open_store
 from palaver.store.queue import outbox
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
-from palaver.store.transfer import Differs, transfer
+from palaver.store.transfer import CopyInUse, Differs, transfer
 from tests.forkserver import ROOT, start_module
 from tests.store.conftest import fresh_database
 from tests.store.test_forgetting import live
@@ -35,7 +35,7 @@ async def contents(url: str) -> dict[str, list[tuple[Any, ...]]]:
         for table in copy_order():
             sql = f"SELECT {', '.join(table.columns)} FROM {table.name}"  # noqa: S608
             found[table.name] = sorted(await store.read(ask(sql)), key=repr)
-    found["meta"] = [row for row in found["meta"] if row[0] != "schema"]
+    found["meta"] = [row for row in found["meta"] if row[0] not in {"schema", "copy of"}]
     return found
 
 
@@ -95,6 +95,22 @@ async def test_killed_anywhere_it_continues_and_is_not_used_before(sqlite: str, 
         await transfer(sqlite, postgres, "another")
     await transfer(sqlite, postgres, "old")
     assert await contents(postgres) == before
+
+
+async def test_a_copy_that_ended_is_recognised_until_it_is_used(sqlite: str, postgres: str) -> None:
+    """The command can be killed after its last step, before it says so."""
+    done = await transfer(sqlite, postgres, "old")
+    assert await transfer(sqlite, postgres, "old") == done
+    with pytest.raises(StoreError, match="not empty"):
+        await transfer(sqlite, postgres, "another")
+    async with await open_store(postgres) as store:
+        await World(store).exchange("after the move", source=dm("99"))
+    used = await contents(postgres)
+    with pytest.raises(CopyInUse, match="complete copy of old"):
+        await transfer(sqlite, postgres, "old")
+    with pytest.raises(StoreError, match="not empty"):
+        await transfer(sqlite, postgres, "old", restart=True)
+    assert await contents(postgres) == used
 
 
 async def test_a_source_that_changed_meanwhile_is_noticed(sqlite: str, postgres: str) -> None:

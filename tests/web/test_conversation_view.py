@@ -90,6 +90,11 @@ def test_a_call_that_was_denied_is_not_shown_as_done() -> None:
     assert answer.parts[0].tool.state == "denied"
 
 
+def test_an_answer_that_the_model_could_not_finish_says_so() -> None:
+    (answer,) = arrange([said(1, "It begins", cut=True)], None, Around())
+    assert "length limit" in str(answer.parts[0].html)
+
+
 def test_notes_to_the_model_are_not_shown_and_a_stop_is() -> None:
     stopped = AnswerFacts(
         model=None,

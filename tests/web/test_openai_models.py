@@ -207,6 +207,7 @@ async def test_what_is_streamed_is_the_answer(tmp_path: Path, monkeypatch: pytes
                 ([checks, Says(text=json)], True, json),
                 ([checks, Says(text="Three days.", waits_for=heard)], False, "Let me check.\n\nThree days."),
                 ([breaks_off, Says(text="Hello there.", waits_for=heard)], False, "Hello there."),
+                ([Says(text="four\ud83d\ude00 done")], False, "four\N{GRINNING FACE} done"),
             ):
                 heard.clear()
                 provider.then(*script)
@@ -215,6 +216,28 @@ async def test_what_is_streamed_is_the_answer(tmp_path: Path, monkeypatch: pytes
             provider.then(breaks_off, Says(text="Good day.", waits_for=heard))
             assert "started its answer over" in await stream(ai, heard, as_json=False)
             assert not provider.script
+
+
+async def test_an_answer_that_the_model_could_not_finish_says_so(tmp_path: Path) -> None:
+    begun = Says(text='{"where": "Ro', stop="length")
+    async with modelled(tmp_path, *[begun] * 4) as (ai, _):
+        create = cast("Any", ai.chat.completions.create)
+        (choice,) = (await create(model="palaver", messages=HELLO, response_format={"type": "json_object"})).choices
+        assert (choice.message.content, choice.finish_reason) == (begun.text, "length")
+        chunks = await create(model="palaver", messages=HELLO, stream=True)
+        assert [end async for chunk in chunks if (end := chunk.choices[0].finish_reason)] == ["length"]
+
+        answer = await ai.responses.create(model="palaver", input="hello")
+        assert answer.output_text == begun.text
+        stored = await ai.responses.retrieve(answer.id)
+        async with ai.responses.stream(model="palaver", input="hello") as stream:
+            *_, last = [event async for event in stream]
+        assert last.type == "response.incomplete"
+        for each in (answer, stored, last.response):
+            assert each.status == "incomplete"
+            assert each.incomplete_details is not None
+            assert each.incomplete_details.reason == "max_output_tokens"
+            assert cast("Any", each.output[0]).status == "incomplete"
 
 
 async def _stream_chat(ai: openai.AsyncOpenAI, heard: asyncio.Event, *, as_json: bool) -> str:

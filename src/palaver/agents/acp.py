@@ -237,7 +237,8 @@ class _AcpCall:
         stopped = _STOPPED.get(answered.stop_reason)
         if stopped is not None and not (answered.stop_reason == "max_tokens" and self._text):
             return stopped
-        return WireFinal(text=self._text, reasoning=self._thought, blob=self._blob())
+        is_cut = answered.stop_reason == "max_tokens"
+        return WireFinal(text=self._text, reasoning=self._thought, blob=self._blob(), cut=is_cut)
 
     def _translate(self, update: Mapping[str, Any]) -> list[FromAgent]:
         match update:

@@ -7,10 +7,10 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import field
 from typing import NamedTuple
 
-from palaver.model.label import CLOSE, OPEN, OUTPUT_END, marker
+from palaver.agents.spoken import SUMMARY_END, brief_summary, last_said, spoken_text
 from palaver.model.session import ModelOverride
 from palaver.model.text import one_line
-from palaver.model.transcript import Role, ToolCall
+from palaver.model.transcript import ToolCall
 from palaver.model.turn import Usage
 from palaver.model.value import value
 from palaver.model.view import Message, open_calls
@@ -31,23 +31,8 @@ from palaver.protocols.agent import (
 
 _QUIET, _LOUD = ModelOverride(model="echo"), ModelOverride(model="loud")
 _CHARACTERS_PER_TOKEN = 4
-_MAX_EXCERPT_LENGTH = 40
-_MAX_SUMMARY_LENGTH = 400
-_SUMMARY_END = marker("end of summary")
 _COUNTED_ORDER = re.compile(r"(!slow|!busy)(?:\s+([0-9]{1,6}))?(?:\s+(.*))?", re.DOTALL)
 _ORDER = re.compile(r"(!tool|!use|!approve|!hang|!overflow|!fail)(?:\s+(.*))?", re.DOTALL)
-_OUTPUT = f"(?:\n[^{OPEN}{CLOSE}]*\n{OUTPUT_END})?"
-_NOTE = re.compile(f"{OPEN}note: [^{CLOSE}]*{CLOSE}{_OUTPUT}")
-_NOTICE = re.compile(
-    f".*{OPEN}note: (background process [^{CLOSE}]*){CLOSE}({_OUTPUT})(?:\\s*{_NOTE.pattern})*", re.DOTALL
-)
-"""A message whose last words are a notice about a process; after an interruption a note about that follows."""
-_NOT_ADDRESSED = re.compile(
-    f"{OPEN}overheard[^{CLOSE}]*{CLOSE}.*?{OPEN}end of overheard{CLOSE}"
-    f"|{OPEN}summary of[^{CLOSE}]*{CLOSE}.*?{_SUMMARY_END}"
-    f"|{OPEN}[^{CLOSE}]*{CLOSE} ?",
-    re.DOTALL,
-)
 
 
 @value
@@ -81,7 +66,7 @@ class EchoAgent:
                     return
                 if isinstance(event, ToolReturned):
                     text = f"{order.text.partition(' ')[0]}: {event.text}" if order.name == "!use" else text
-                    for message in filter(None, map(_spoken_text, await request.new_messages())):
+                    for message in filter(None, map(spoken_text, await request.new_messages())):
                         text += f"\nMeanwhile you said: {message}"
         if self.streams:
             async for event in self._stream(text):
@@ -94,22 +79,23 @@ class EchoAgent:
     def models(self) -> Sequence[ModelOverride]:
         return (_QUIET, _LOUD)
 
+    def unpriced_models(self) -> Sequence[str]:
+        """Return nothing: it is free."""
+        return ()
+
     def context_window(self, override: ModelOverride | None) -> int | None:  # noqa: ARG002
         """Return None: nothing is too long for it."""
         return None
 
     async def summarise(self, passage: Excerpt) -> GeneratedText:
-        """Return the beginning of each message, those about the focus first, as far as there is room."""
         await asyncio.sleep(self.delay)
-        excerpts = [one_line(_NOT_ADDRESSED.sub("", message.text), _MAX_EXCERPT_LENGTH) for message in passage.messages]
-        excerpts.sort(key=lambda excerpt: passage.focus.casefold() not in excerpt.casefold())
-        text = f"{len(excerpts)} messages: {'; '.join(filter(None, excerpts))[:_MAX_SUMMARY_LENGTH]}"
+        text = brief_summary(passage.messages, passage.focus)
         return GeneratedText(text=text, usage=_usage(passage.messages, text))
 
     async def title(self, passage: Excerpt) -> GeneratedText:
         """Return the beginning of the last message."""
         await asyncio.sleep(self.delay)
-        text = one_line(_parse_order(passage.messages).text, _MAX_EXCERPT_LENGTH)
+        text = one_line(_parse_order(passage.messages).text, 40)
         return GeneratedText(text=text, usage=_usage(passage.messages, text))
 
     async def _follow(self, order: "_Order", request: Request) -> AsyncGenerator[Event]:
@@ -124,7 +110,7 @@ class EchoAgent:
             case "!busy" if self._failed[request.session, request.turn] < order.number:
                 self._failed[request.session, request.turn] += 1
                 yield Failure(kind=FailureKind.TRANSIENT, detail="asked to be busy")
-            case "!overflow" if not any(_SUMMARY_END in message.text for message in request.messages):
+            case "!overflow" if not any(SUMMARY_END in message.text for message in request.messages):
                 yield Failure(kind=FailureKind.OVERFLOW, detail="asked to find the conversation too long")
             case "!fail":
                 yield Failure(kind=FailureKind.FATAL, detail="asked to fail")
@@ -181,10 +167,9 @@ class _Order(NamedTuple):
 
 
 def _parse_order(messages: Sequence[Message]) -> _Order:
-    if messages and OPEN in messages[-1].text and (notice := _NOTICE.fullmatch(messages[-1].text.rstrip())):
-        return _Order(notice[1] + notice[2].removesuffix(f"\n{OUTPUT_END}"))
-    texts = (_spoken_text(message.text) for message in reversed(messages) if message.role is Role.USER)
-    text = next(filter(None, texts), "")
+    text, by_process, _ = last_said(messages)
+    if by_process:
+        return _Order(text)
     # Unanswered messages are joined before it; only the last one can be an order.
     last = text.rpartition("\n\n")[2]
     if not last.startswith("!"):
@@ -202,14 +187,6 @@ def _tool_call(order: _Order, turn: int) -> ToolCall:
         return ToolCall(id=f"echo_{turn}", name="echo")
     name, _, arguments = order.text.partition(" ")
     return ToolCall(id=f"echo_{turn}", name=name or "nothing", arguments=arguments.strip() or "{}")
-
-
-def _spoken_text(text: str) -> str:
-    """Return a person's words, without the gateway's: those after the last note, or else before it."""
-    if OPEN not in text:
-        return text.strip()
-    parts = (_NOT_ADDRESSED.sub("", part).strip() for part in reversed(_NOTE.split(text)))
-    return next((part for part in parts if part), "")
 
 
 def _usage(messages: Sequence[Message], text: str) -> Usage:

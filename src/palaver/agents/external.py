@@ -181,7 +181,7 @@ def _event(line: FromAgent) -> Event | None:
             return UsageReport(to_usage(line))
         case WireFinal():
             files = tuple(NewFile(file.name, file.content, file.media_type) for file in line.files)
-            return Final(text=line.text, reasoning=line.reasoning, blob=line.blob, files=files)
+            return Final(text=line.text, reasoning=line.reasoning, blob=line.blob, files=files, cut=line.cut)
         case WireFailure():
             return Failure(kind=line.kind, detail=failure_detail(line.detail), after=line.after)
         case _:

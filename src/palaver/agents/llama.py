@@ -78,12 +78,14 @@ class _Model:
 def _stream(
     handle: Callable[..., object], request: Mapping[str, Any], on_piece: Callable[[str], bool]
 ) -> dict[str, Any]:
-    outcome: dict[str, Any] = {"text": ""}
+    outcome: dict[str, Any] = {"text": "", "cut": False}
 
     def take(chunk: Mapping[str, Any]) -> bool:
         outcome.update({name: chunk[name] for name in ("error", "usage") if chunk.get(name)})
-        choices = (choice.get("delta", choice) for choice in chunk.get("choices", ()))
-        piece = "".join(filter(None, (choice.get("content") or choice.get("text") for choice in choices)))
+        choices = chunk.get("choices", ())
+        outcome["cut"] = outcome["cut"] or any(choice.get("finish_reason") == "length" for choice in choices)
+        said = (choice.get("delta", choice) for choice in choices)
+        piece = "".join(filter(None, (each.get("content") or each.get("text") for each in said)))
         outcome["text"] += piece
         return on_piece(piece)
 
@@ -180,7 +182,7 @@ class _RequestLoop:
             kind = "overflow" if error.get("type") == "exceed_context_size_error" else "fatal"
             return {"type": "failure", "kind": kind, "detail": f"llama.cpp refused with code {error.get('code')}"}
         self._report_usage(name, outcome)
-        return {"type": "final", "text": outcome["text"].strip()}
+        return {"type": "final", "text": outcome["text"].strip(), "cut": outcome["cut"]}
 
     def _report_usage(self, name: str, outcome: Mapping[str, Any]) -> None:
         usage = outcome.get("usage", {})

@@ -11,11 +11,12 @@ The gateway sends a request. The agent reports what happens, and can ask back be
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 
 import msgspec
 
 from palaver.model.prompt import TurnFacts
+from palaver.model.text import whole_characters
 from palaver.model.turn import ANY_FORM, AnswerForm
 from palaver.model.view import Message
 from palaver.protocols.agent import Excerpt, FailureKind, Request
@@ -115,6 +116,7 @@ class WireFinal(_Line, frozen=True, tag="final"):
     reasoning: str = ""
     blob: bytes = b""
     files: tuple[WireFile, ...] = ()
+    cut: bool = False
 
 
 class WireFailure(_Line, frozen=True, tag="failure"):
@@ -258,9 +260,12 @@ _DECODER: msgspec.json.Decoder[FromAgent] = msgspec.json.Decoder(FromAgent)
 
 
 def _parse_leniently(line: bytes) -> FromAgent:
-    """Accept half a character at the end of a piece of text."""
+    """Accept half a character at the end of a piece of text: the next piece can have the other half."""
     try:
-        return _DECODER.decode(json.dumps(json.loads(line), ensure_ascii=False).encode(errors="replace"))
+        said = json.loads(line)
+        if isinstance(said, dict) and cast("dict[str, object]", said).get("type") == "delta":
+            return msgspec.convert(said, WireDelta)
+        return _DECODER.decode(whole_characters(json.dumps(said, ensure_ascii=False)).encode())
     except msgspec.ValidationError as error:
         raise ProtocolError(f"a line of {len(line)} bytes violates the protocol: {_location(error)}") from error
     except (ValueError, RecursionError) as error:

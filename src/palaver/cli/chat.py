@@ -14,6 +14,7 @@ from palaver.cli.loop import run
 from palaver.cli.output import FAILED, INTERNAL, TEMPORARY, WRONG, print_error, print_note
 from palaver.cli.shared_options import StoreOption, require_profile, terminal_source
 from palaver.cli.up import config_file, configuration
+from palaver.config.agents import BUILT_IN_AGENTS, AgentConfig
 from palaver.config.model import Config
 from palaver.model.errors import BadArgument, PalaverError, StoreError, StoreInUse, StoreUnavailable
 from palaver.model.key import choose_profile_rule
@@ -39,6 +40,10 @@ Attach = Annotated[
     ),
 ]
 Message = Annotated[str | None, typer.Option("--message", "-m", help="Send this message, print the answer, and exit.")]
+AgentName = Annotated[
+    str | None,
+    typer.Option("--agent", metavar="NAME", help="Let a built-in agent answer: guide, echo or local."),
+]
 Window = Annotated[bool, typer.Option("--window", help="Also open the web window, if this starts a gateway.")]
 
 
@@ -57,15 +62,18 @@ def chat(
     profile: Profile = None,
     attach: Attach = None,
     message: Message = None,
+    agent: AgentName = None,
     window: Window = False,
     store: StoreOption = None,
 ) -> None:
     if message is not None and not message.strip():
         raise BadArgument("The message is empty.", found=message, allowed="some text", example=EXAMPLES["chat"])
     config = configuration(store)
+    if agent is not None:
+        config = config.model_copy(update={"agent": _built_in(agent)})
     name = _name(chat, profile, config)
     try:
-        run(_talk(config, name, attach, message, opens=window and config.web.enabled))
+        run(_talk(config, name, attach, message, opens=window and config.web.enabled, alone=agent is not None))
     except (KeyboardInterrupt, asyncio.CancelledError):
         raise typer.Exit(_INTERRUPTED) from None
     except (StoreInUse, StoreUnavailable):
@@ -76,6 +84,15 @@ def chat(
         raise _left(error, INTERNAL) from error
     except (StoreError, _NotAttached) as error:
         raise _left(error, WRONG) from error
+
+
+def _built_in(name: str) -> AgentConfig:
+    """Return the settings of an agent that needs none."""
+    if name not in BUILT_IN_AGENTS:
+        allowed = ", ".join(BUILT_IN_AGENTS)
+        fix = f"Use one of {allowed}; palaver setup chooses others."
+        raise BadArgument("--agent cannot be", found=name, allowed=allowed, example="echo", fix=fix)
+    return BUILT_IN_AGENTS[name]()
 
 
 def _name(chat: str, profile: str | None, config: Config) -> str:
@@ -100,13 +117,15 @@ def _left(error: PalaverError, code: int) -> typer.Exit:
     return typer.Exit(code)
 
 
-async def _talk(config: Config, name: str, attach: str | None, message: str | None, *, opens: bool) -> None:
+async def _talk(
+    config: Config, name: str, attach: str | None, message: str | None, *, opens: bool, alone: bool
+) -> None:
     task = asyncio.current_task()
     for ending in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(ending) is not signal.SIG_IGN:  # as `nohup` has it
             asyncio.get_running_loop().add_signal_handler(ending, lambda: task and task.cancel())
     is_live = message is None and sys.stdin.isatty() and sys.stdout.isatty()
-    async with GatewayClient(config, config_file(config.store)) as gateway_client:
+    async with GatewayClient(config, config_file(config.store), alone=alone) as gateway_client:
         if is_live:
             await _live(gateway_client, config, name, attach, opens=opens)
         else:

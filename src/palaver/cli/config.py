@@ -50,7 +50,8 @@ def check(file: File = None, *, json: Json = False) -> None:
 
 
 def _check_files(loaded: Loaded) -> None:
-    """Raise MalformedConfig if a configured agent cannot start, or instructions cannot be read."""
+    """Raise MalformedConfig if a variable is missing, an agent cannot start, or instructions cannot be read."""
+    loaded.config.check_variables()
     refusals = (*find_unavailable_agents(loaded.config), *loaded.config.unreadable_instructions())
     mistakes = [refused_at(loaded.sources.nearest(path), path, refusal) for path, refusal in refusals]
     if mistakes:

@@ -209,7 +209,18 @@ def _configuration() -> list[HealthCheck]:
         loaded = load_with_sources(Path(), os.environ, known_platforms(), load_factory)
     except MalformedConfig as error:
         return [_mistake(each) for each in error.mistakes]
-    return [_warn("configuration", each) for each in loaded.warnings]
+    return [
+        *(_warn("configuration", each) for each in loaded.warnings),
+        *(_unset(each) for each in loaded.config.find_unset()),
+    ]
+
+
+def _unset(mistake: Mistake) -> HealthCheck:
+    """The gateway can run with other variables than this shell."""
+    found = f"{mistake.field} needs the environment variable {mistake.found}, which is not set here"
+    return HealthCheck(
+        name="configuration", ok=True, found=found, is_warning=True, fix="set it where the gateway starts"
+    )
 
 
 def _warn(name: str, sentences: str) -> HealthCheck:
@@ -221,11 +232,14 @@ def _warn(name: str, sentences: str) -> HealthCheck:
 def _agents(*, asks: bool) -> list[HealthCheck]:
     """Check that the configured agents start and answer, and that their cost is known if it is limited."""
     config = load()
-    refused = [f"{'.'.join(way)}: {refusal}" for way, refusal in find_unavailable_agents(config)]
+    unavailable = dict(find_unavailable_agents(config))
+    # A variable that is not set here was reported with the configuration.
+    refused = [f"{'.'.join(way)}: {why}" for way, why in unavailable.items() if not isinstance(why, MalformedConfig)]
     checks = [HealthCheck(name="agent", ok=False, found=each, fix=_FIX) for each in refused]
     checks += [_warn("limits", each) for each in cost_warnings(config)]
     if asks and not refused:
-        checks += [_answer(".".join(path), choice) for path, choice in configured_agents(config).items()]
+        agents = configured_agents(config).items()
+        checks += [_answer(".".join(path), choice) for path, choice in agents if path not in unavailable]
     return checks
 
 
@@ -265,7 +279,10 @@ async def _known_problems(store: Store) -> list[HealthCheck]:
 def _tool_servers() -> list[HealthCheck]:
     """Check that the configured MCP servers start."""
     config = load()
-    servers = config.tools.server_facts()
+    servers: dict[str, dict[str, object]] = {}
+    for name, server in config.tools.servers.items():
+        with suppress(MalformedConfig):  # reported with the configuration
+            servers[name] = server.facts()
     if not servers:
         return []
 

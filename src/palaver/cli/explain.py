@@ -366,7 +366,10 @@ app.command("target", context_settings=_MINUS, help=f"Show where a delivery targ
 @app.command(context_settings=_MINUS, help=f"Show the next five times of a schedule.\n\n{EXAMPLES['schedule']}")
 def schedule(
     text: Annotated[
-        str, typer.Argument(help="30m or 18:00 (once), every 2h, every day at 18:00, five-field cron, or an ISO time.")
+        str,
+        typer.Argument(
+            help="30m, 18:00 or tomorrow at 9am (once), every 2h, every day at 18:00, five-field cron, or an ISO time."
+        ),
     ],
     zone_name: Annotated[str, typer.Option("--zone", help="IANA time zone. Default: the configured one.")] = "",
     now: Annotated[str, typer.Option(help="ISO 8601 with an offset. Default: now.")] = "",

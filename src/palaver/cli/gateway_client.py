@@ -12,7 +12,7 @@ from palaver.config.model import Config
 from palaver.gateway.gateway import Gateway
 from palaver.gateway.log_file import LogFile
 from palaver.gateway.terminal import terminal_socket
-from palaver.model.errors import PalaverError, StoreInUse, first_error
+from palaver.model.errors import InvalidInput, PalaverError, StoreInUse, first_error
 from palaver.platforms.terminal.client import GatewayFailing
 from palaver.platforms.terminal.socket import Streams, connect
 
@@ -29,6 +29,17 @@ _RETRY_PAUSE_S = 0.02
 
 class GatewayCrashed(PalaverError):
     """The gateway in this process failed because of a bug."""
+
+
+class _AlreadyRunning(InvalidInput):
+    def __init__(self) -> None:
+        super().__init__(
+            "A gateway is running, and its configuration says which agent answers.",
+            found="",
+            allowed="no --agent while it runs",
+            example="palaver chat",
+            fix="Leave out --agent, or stop it first.",
+        )
 
 
 class _Outages(logging.Handler):
@@ -65,8 +76,10 @@ class _WebErrors(logging.Handler):
 class GatewayClient:
     """A connection to a gateway; leaving the context stops our own gateway cleanly."""
 
-    def __init__(self, config: Config, file: ConfigFile | None = None) -> None:
+    def __init__(self, config: Config, file: ConfigFile | None = None, *, alone: bool = False) -> None:
+        """With `alone`, only our own gateway will do."""
         self._file = file
+        self._alone = alone
         # Do not drain on exit: an interrupted turn resumes next time.
         hurried = config.limits.model_copy(update={"drain_limit": timedelta()})
         self._config = config.model_copy(update={"limits": hurried})
@@ -103,6 +116,9 @@ class GatewayClient:
         while True:
             with suppress(OSError):
                 streams = await connect(self._path)
+                if self._alone and self._gateway is None:
+                    streams[1].close()
+                    raise _AlreadyRunning
                 self._was_there = True
                 return streams
             if now() >= start_at:

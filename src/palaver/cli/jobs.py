@@ -77,7 +77,10 @@ def list_jobs(
 
 @app.command("add", help=f"Add a job of yours, as the owner at the terminal.\n\n{EXAMPLES['add']}")
 def add_job(
-    when: Annotated[str, typer.Argument(help="30m or 18:00 (once), every 2h, every day at 18:00, cron, or ISO time.")],
+    when: Annotated[
+        str,
+        typer.Argument(help="30m, 18:00 or tomorrow at 9am (once), every 2h, every day at 18:00, cron, or ISO time."),
+    ],
     prompt: Annotated[str, typer.Argument(help="What the agent does then.")] = "",
     *,
     name: Annotated[str, typer.Option(help="A name. Default: the beginning of the prompt.")] = "",

@@ -42,7 +42,7 @@ class LazyGroup(TyperGroup):
 
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
-_GROUPS = {
+GROUPS = {
     "chat": LazyGroup("chat", "palaver.cli.chat", "Chat with the agent in the terminal."),
     "up": LazyGroup("up", "palaver.cli.up", "Run the gateway in the foreground."),
     "service": LazyGroup("service", "palaver.cli.service", "Run the gateway as a service."),
@@ -189,7 +189,7 @@ _LISTED = {
 
 def _command() -> Any:  # noqa: ANN401 - the types are not ours
     group: Any = typer.main.get_command(app)
-    group.commands = {**_GROUPS, **group.commands}
+    group.commands = {**GROUPS, **group.commands}
     return group
 
 
@@ -200,14 +200,14 @@ def _sentence(error: typer.TyperException, args: Sequence[str]) -> str:
         param: Any = getattr(error, "param", None)
         found = str(refused.errors()[0]["input"])
         return str(
-            BadArgument(f"{param.opts[0]} cannot be", found=found, allowed=_values(param), example=_example(args))
+            BadArgument(f"{param.opts[0]} cannot be", found=found, allowed=_values(param), example=example_for(args))
         )
     problem = " ".join(error.format_message().split()).removesuffix(".")
     for theirs, ours in _PLAIN.items():
         problem = theirs.sub(ours, problem)
     context: typer.Context | None = getattr(error, "ctx", None)
     allowed = f". Use {_allowed(context)}" if context else ""
-    return f"{problem}{allowed}, for example {_example(args)}"
+    return f"{problem}{allowed}, for example {example_for(args)}"
 
 
 _PLAIN = {
@@ -227,12 +227,12 @@ def _values(param: Any) -> str:  # noqa: ANN401 - the types are not ours
     return f"a whole number from {param.min} {'up' if param.max is None else f'to {param.max}'}"
 
 
-def _example(args: Sequence[str]) -> str:
+def example_for(args: Sequence[str]) -> str:
     """Return an example of the called command, or else the help of its group."""
-    group = next((word for word in args if word in _GROUPS), None)
+    group = next((word for word in args if word in GROUPS), None)
     if group is None:
         return "palaver --help"
-    examples: Mapping[str, str] = _GROUPS[group].load().EXAMPLES
+    examples: Mapping[str, str] = GROUPS[group].load().EXAMPLES
     words = (*args[args.index(group) + 1 :], group)  # a group can have an example of its own
     return next((examples[word] for word in words if word in examples), f"palaver {group} --help")
 

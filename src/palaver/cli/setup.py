@@ -15,7 +15,7 @@ from palaver.cli.shared_options import OPERATOR, Json, ask
 from palaver.config.account_draft import AccountDraft, check_owner
 from palaver.config.agent_plan import (
     AGENT_FORMS,
-    ECHO,
+    GUIDE,
     LOCAL,
     MODEL,
     AgentPlan,
@@ -49,7 +49,7 @@ SetOption = Annotated[
     list[str], typer.Option("--set", metavar="OPTION=VALUE", help="Set an option of the account. Repeat for several.")
 ]
 OwnerOption = Annotated[str, typer.Option("--owner", metavar="ID", help="Your own user id on the platform.")]
-AgentOption = Annotated[str, typer.Option("--agent", help="Choose the agent: echo, local or model.")]
+AgentOption = Annotated[str, typer.Option("--agent", help="Choose the agent: guide, local or model.")]
 ModelOption = Annotated[str, typer.Option("--model", metavar="PROVIDER:MODEL", help="Choose the model.")]
 UrlOption = Annotated[str, typer.Option("--base-url", metavar="URL", help="Use this OpenAI-compatible server.")]
 VariableOption = Annotated[
@@ -107,7 +107,7 @@ def setup(
         raise BadArgument(
             "There is no terminal to ask which agent to use.",
             found="no --agent",
-            allowed="--agent echo, --agent local, or --agent model with --model and --key-env or --key-file",
+            allowed="--agent guide, --agent local, or --agent model with --model and --key-env or --key-file",
             example=EXAMPLES["setup"],
         )
     _try(plan, asks=not no_test)
@@ -201,7 +201,7 @@ def _report_account(file: Path, draft: AccountDraft, owner: str, *, json: bool) 
 def _try(plan: AgentPlan, *, asks: bool) -> None:
     """Raise InvalidInput if the agent cannot be built, NotReached if it does not answer."""
     agent = build_agent(trial_agent(plan))
-    if asks and plan.agent != ECHO:
+    if asks and plan.agent != GUIDE:
         try_out(agent, plan.model or "The local model", plan.key)
 
 
@@ -217,13 +217,13 @@ def _write(file: Path, before: str, plan: AgentPlan) -> None:
 
 def _report(file: Path, plan: AgentPlan, *, tested: bool, json: bool) -> None:
     if json:
-        was_asked = tested and plan.agent != ECHO
+        was_asked = tested and plan.agent != GUIDE
         said = {"file": str(file), "agent": plan.fields(), "timezone": plan.timezone or None}
         print_json({"ok": True, **said, "tested": was_asked})
         return
     who = plan.model or {LOCAL: "the local model"}.get(plan.agent, plan.agent)
     print_line(
-        f"{file}: {who} answers from now on{'' if plan.agent == ECHO or not tested else '. The test succeeded'}."
+        f"{file}: {who} answers from now on{'' if plan.agent == GUIDE or not tested else '. The test succeeded'}."
     )
     if plan.key_variable:
         print_line(f"The key stays in {plan.key_variable}, which must be set where Palaver runs.")

@@ -88,14 +88,22 @@ def config_file(store: str | None) -> ConfigFile:
 
 
 def load_for_gateway(store: str | None) -> Loaded:
-    """Load the configuration with the store that the command was given."""
-    loaded = config_file(store).load()
-    check_url(loaded.config.store)
+    """Load the configuration with everything that a gateway reads."""
+    loaded = _load(store)
+    loaded.config.check_variables()
     return loaded
 
 
 def configuration(store: str | None) -> Config:
-    return load_for_gateway(store).config
+    """Load the configuration; secrets whose variables are not set here are missing only where they are read."""
+    return _load(store).config
+
+
+def _load(store: str | None) -> Loaded:
+    """Load the configuration with the store that the command was given."""
+    loaded = config_file(store).load()
+    check_url(loaded.config.store)
+    return loaded
 
 
 def _caution(loaded: Loaded) -> None:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from palaver.config.agents import installed
-from palaver.config.errors import Mistake, mistake_at, refused_at
+from palaver.config.errors import MalformedConfig, Mistake, mistake_at, refused_at
 from palaver.config.nodes import Node, dotted_path
 from palaver.config.secrets import FILE, SET, WithSecrets, fill_secrets, is_secret, mask_secrets, option_names
 from palaver.config.types import Syntax
@@ -132,7 +132,10 @@ def _unreachable_targets(
     sources: Node, path: FieldPath, model: type[BaseModel], describe_adapter: DescribeAdapter
 ) -> Iterator[Mistake]:
     """Yield targets that no account can send to."""
-    options = model.model_validate(sources.nearest(path).plain())
+    node = sources.nearest(path)
+    if next(node.find_unset(), None):
+        return
+    options = model.model_validate(node.plain())
     if not isinstance(options, Forwards):
         return
     served = platforms_with_accounts(sources, describe_adapter)
@@ -168,7 +171,7 @@ def _reachable_accounts(sources: Node, platform: str, describe_adapter: Describe
 def _takes_messages(node: Node, model: type[BaseModel]) -> bool:
     try:
         options = model.model_validate(node.plain())
-    except ValidationError:
+    except (ValidationError, MalformedConfig):
         return True  # Reported at its own position.
     return not isinstance(options, Receives) or options.takes_messages
 
@@ -227,8 +230,12 @@ def _option_mistakes(node: Node, path: FieldPath, model: type[BaseModel]) -> Ite
         return
     try:
         model.model_validate(node.plain())
+    except MalformedConfig:
+        return  # a variable that is not set: a mistake only where it is used
     except ValidationError as error:
         for inner, faults in _by_path(node, error).items():
+            if inner and node.nearest(inner).unset:
+                continue
             yield _option_mistake(node, path, inner, faults, model) if inner else _conflict(node, path, faults)
 
 

@@ -10,8 +10,8 @@ from palaver.config.secrets import read_secret
 from palaver.model.errors import BadArgument
 from palaver.model.value import value
 
-ECHO, LOCAL, MODEL = "echo", "local", "model"
-AGENT_FORMS = f"{ECHO}, {LOCAL}, or provider:model and, for a server of your own, its address"
+GUIDE, LOCAL, MODEL = "guide", "local", "model"
+AGENT_FORMS = f"{GUIDE}, {LOCAL}, or provider:model and, for a server of your own, its address"
 _MODEL_NAME = re.compile(r"(?P<provider>[a-z0-9][a-z0-9-]{0,40}):(?P<model>\S{1,200})")
 
 
@@ -42,7 +42,7 @@ class AgentPlan:
 
 def parse_agent(said: str) -> AgentPlan:
     name, _, address = said.strip().partition(" ")
-    if name in {ECHO, LOCAL} and not address:
+    if name in {GUIDE, LOCAL} and not address:
         return AgentPlan(agent=name)
     if _MODEL_NAME.fullmatch(name) and (not address or address.startswith(("http://", "https://"))):
         return AgentPlan(agent=MODEL, model=name, base_url=address.strip())

@@ -5,9 +5,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import AfterValidator, ConfigDict, Discriminator, Field, SecretStr, Tag, model_validator
+from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from palaver.config.types import Duration, Headers, MaybeKey, Section, Syntax, Tokens, reveal
+from palaver.config.types import Duration, Headers, MaybeKey, Secret, Section, Syntax, Tokens, reveal
 from palaver.model.errors import InvalidInput
 from palaver.protocols.entry_points import find_plugins
 
@@ -29,7 +29,7 @@ def web_address(text: str) -> str:
 
 
 Environment = Annotated[
-    Mapping[str, SecretStr], Syntax("a section of variables and values", "{OPENAI_API_KEY: '${OPENAI_API_KEY}'}")
+    Mapping[str, Secret], Syntax("a section of variables and values", "{OPENAI_API_KEY: '${OPENAI_API_KEY}'}")
 ]
 BaseUrl = Annotated[
     str | None,
@@ -129,10 +129,10 @@ class PluginAgentConfig(Section):
         yield "name", self.name
 
 
-_ECHO, _MODEL = "echo", "model"
+_GUIDE, _ECHO, _MODEL = "guide", "echo", "model"
 _LOCAL, _PROGRAM, _ACP, _HTTP = "local", "program", "acp", "http"
-_KINDS = (_ECHO, _MODEL, _LOCAL, _PROGRAM, _ACP, _HTTP)
-SAFE_AGENTS = frozenset({_ECHO, _LOCAL})
+_KINDS = (_GUIDE, _MODEL, _LOCAL, _PROGRAM, _ACP, _HTTP, _ECHO)
+SAFE_AGENTS = frozenset({_GUIDE, _ECHO, _LOCAL})
 """Agents that cost nothing and reach nobody, so that a project's file can choose them."""
 WITH_INSTRUCTIONS = frozenset({_MODEL, _LOCAL})
 
@@ -151,10 +151,17 @@ MaybeFile = Annotated[Path | None, _A_FILE]
 MaybeText = Annotated[str | None, Syntax("any text", '"You are a friendly gardener."')]
 
 
-class EchoAgentConfig(Section):
-    name: Annotated[Literal["echo"], Syntax(f"{', '.join(_KINDS)}, or {INSTALLED}", _ECHO)] = Field(
-        default=_ECHO, description="Which agent answers."
+class GuideAgentConfig(Section):
+    name: Annotated[Literal["guide"], Syntax(f"{', '.join(_KINDS)}, or {INSTALLED}", _GUIDE)] = Field(
+        default=_GUIDE, description="Which agent answers."
     )
+
+    def facts(self) -> dict[str, Any]:
+        return dict(self)
+
+
+class EchoAgentConfig(Section):
+    name: Literal["echo"] = Field(default=_ECHO, description="An agent for tests that repeats what you say.")
     delay: Duration = Field(
         default=timedelta(),
         ge=timedelta(),
@@ -246,6 +253,14 @@ class ModelAgentConfig(Section):
         return {**plain, "fallback": tuple(each.options(plain) for each in self.fallback)}
 
 
+BUILT_IN_AGENTS: Mapping[str, type[GuideAgentConfig | EchoAgentConfig | LocalAgentConfig]] = {
+    _GUIDE: GuideAgentConfig,
+    _ECHO: EchoAgentConfig,
+    _LOCAL: LocalAgentConfig,
+}
+"""Agents that need no settings."""
+
+
 def _read(file: Path | None) -> bytes:
     try:
         return file.read_bytes() if file else b""
@@ -263,11 +278,12 @@ def _kind(value: object) -> str:
     name = cast("Mapping[str, object]", value).get("name") if isinstance(value, Mapping) else getattr(value, "name", "")
     if isinstance(name, str) and name not in _KINDS and name in installed():
         return INSTALLED
-    return name if isinstance(name, str) and name in _KINDS else _ECHO
+    return name if isinstance(name, str) and name in _KINDS else _GUIDE
 
 
 AgentConfig = Annotated[
-    Annotated[EchoAgentConfig, Tag(_ECHO)]
+    Annotated[GuideAgentConfig, Tag(_GUIDE)]
+    | Annotated[EchoAgentConfig, Tag(_ECHO)]
     | Annotated[ModelAgentConfig, Tag(_MODEL)]
     | Annotated[LocalAgentConfig, Tag(_LOCAL)]
     | Annotated[ProgramAgentConfig, Tag(_PROGRAM)]

@@ -34,6 +34,8 @@ def effective_settings(loaded: Loaded) -> Iterator[Setting]:
         text = node.raw if node and position.secret else value
         follows = isinstance(path[-1], int) and path[-1] > 0 and is_secret_option(str(before))
         shown = mask_secrets(text) if isinstance(text, str) else text
+        if node and node.unset:
+            shown = f"not set: {node.unset.mistake.found}"
         yield Setting(dotted_path(path), SET if follows else shown, position)
         before = text
 

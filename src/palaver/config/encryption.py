@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, model_validator
 
 from palaver.config.secrets import read_secret
-from palaver.config.types import Section, Syntax, as_pydantic_error
+from palaver.config.types import Secret, Section, Syntax, as_pydantic_error
 from palaver.model.errors import BadArgument, StoreError
 
 SERVICE = "palaver"
@@ -17,7 +17,7 @@ class EncryptionConfig(Section):
     key_file: Annotated[Path | None, Syntax("a file, absolute or relative to this file", "~/.secrets/palaver.key")] = (
         Field(default=None, description="Encrypt what is stored, with the key in this file.")
     )
-    key: Annotated[SecretStr | None, Syntax("the key, from an environment variable", "${PALAVER_KEY}")] = Field(
+    key: Annotated[Secret | None, Syntax("the key, from an environment variable", "${PALAVER_KEY}")] = Field(
         default=None, description="Encrypt what is stored, with this key."
     )
     keyring: Annotated[str | None, Syntax("the name of the entry", "main")] = Field(

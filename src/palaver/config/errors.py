@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 
+from pydantic import SecretStr
+from pydantic_core import SchemaSerializer, core_schema
+
 from palaver.config.nodes import Node, Position, dotted_path
 from palaver.model.errors import InvalidInput, invalid_message
 from palaver.model.value import FieldPath, value
@@ -69,3 +72,24 @@ class MalformedConfig(InvalidInput):
     def __str__(self) -> str:
         others = len(self.mistakes) - 1
         return f"{self.mistakes[0]}{f' ({others} more: run palaver config check)' if others else ''}"
+
+
+class UnsetSecret(SecretStr):
+    """Stands for a secret whose environment variable is not set. Reading it raises what is missing."""
+
+    __pydantic_serializer__ = SchemaSerializer(
+        core_schema.any_schema(serialization=core_schema.to_string_ser_schema())  # its stars, without being read
+    )
+
+    def __init__(self, raw: str, mistake: Mistake) -> None:
+        super().__init__(raw)
+        self.mistake = mistake
+
+    def get_secret_value(self) -> str:
+        raise MalformedConfig([self.mistake])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UnsetSecret) and self.mistake == other.mistake
+
+    def __hash__(self) -> int:
+        return hash(self.mistake.field)

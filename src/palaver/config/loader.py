@@ -79,7 +79,9 @@ def load_with_sources(
         or list(find_plugin_mistakes(done.node, describe_adapter, agent_options))
     )
     if mistakes:
-        raise MalformedConfig(mistakes)
+        unset = [each.mistake for each in sources.find_unset()]
+        raise MalformedConfig([*mistakes, *(each for each in unset if each not in mistakes)])
+    # A secret whose variable is not set is a mistake only where it is read: see `Config.check_variables`.
     config = Config.model_validate(done.node.plain()).written_in(done.node)
     return Loaded(config=config, sources=done.node, warnings=tuple(done.warnings))
 

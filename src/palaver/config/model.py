@@ -11,8 +11,9 @@ from zoneinfo import ZoneInfo
 from pydantic import AfterValidator, Field, PrivateAttr
 
 from palaver.config.accounts import Accounts, Hooks
-from palaver.config.agents import AgentConfig, EchoAgentConfig, MaybeFile, MaybeText, web_address
+from palaver.config.agents import AgentConfig, GuideAgentConfig, MaybeFile, MaybeText, web_address
 from palaver.config.encryption import EncryptionConfig
+from palaver.config.errors import MalformedConfig, Mistake
 from palaver.config.instructions import PlaceInstructions
 from palaver.config.limits import LimitsConfig
 from palaver.config.nodes import Node, Positions
@@ -185,7 +186,7 @@ class PlatformConfig(ChatConfig):
 
 class ProfileConfig(ChatConfig):
     agent: AgentConfig = Field(
-        default=EchoAgentConfig(), description="The agent of this profile. Default: the gateway's."
+        default=GuideAgentConfig(), description="The agent of this profile. Default: the gateway's."
     )
     serves: tuple[RouteConfig, ...] = Field(
         default=(), description="Which messages this profile answers: those that match any item."
@@ -195,7 +196,7 @@ class ProfileConfig(ChatConfig):
 class Config(ChatConfig):
     data_dir: Folder = Field(description="Store data in this folder.")
     store: Url = Field(repr=False, description="The database.")
-    agent: AgentConfig = Field(default=EchoAgentConfig(), description="The agent that answers.")
+    agent: AgentConfig = Field(default=GuideAgentConfig(), description="The agent that answers.")
     log: LogConfig = Field(default=LogConfig(), description="What the gateway logs.")
     metrics: MetricsConfig = Field(default=MetricsConfig(), description="Metrics for Prometheus.")
     traces: TracesConfig = Field(default=TracesConfig(), description="OpenTelemetry traces.")
@@ -289,6 +290,15 @@ class Config(ChatConfig):
         """Keep the positions where the settings were written, and return this configuration."""
         self._positions = Positions(sources)
         return self
+
+    def check_variables(self) -> None:
+        """Raise MalformedConfig if a value refers to an environment variable that is not set."""
+        if mistakes := list(self.find_unset()):
+            raise MalformedConfig(mistakes)
+
+    def find_unset(self) -> Iterator[Mistake]:
+        """Yield the secrets whose environment variables are not set."""
+        yield from (unset.mistake for unset in self._positions.find_unset())
 
     def _scope(self) -> Scope:
         return Scope(**dict(self.scope))

@@ -1,13 +1,19 @@
 """Configuration values, each with the position where it was written."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import SecretStr
 
 from palaver.model.text import escape_invisible
 from palaver.model.value import FieldPath, value
 
-PlainValue = str | dict[str, "PlainValue"] | list["PlainValue"]
+if TYPE_CHECKING:
+    from palaver.config.errors import UnsetSecret
+
+PlainValue = str | SecretStr | dict[str, "PlainValue"] | list["PlainValue"]
 
 
 @value
@@ -32,6 +38,8 @@ class Node:
     value: "str | dict[str, Node] | list[Node]"
     raw: str = ""
     """The text as written, before environment variables are filled in."""
+    unset: "UnsetSecret | None" = field(default=None, compare=False)
+    """What stands for the text if it refers to an environment variable that is not set."""
 
     @property
     def kind(self) -> str:
@@ -50,7 +58,15 @@ class Node:
             case list(value):
                 return [node.plain() for node in value]
             case text:
-                return text
+                return self.unset or text
+
+    def find_unset(self) -> "Iterator[UnsetSecret]":
+        """Yield what refers to environment variables that are not set."""
+        if self.unset:
+            yield self.unset
+        inner = self.value.values() if isinstance(self.value, dict) else self.value
+        for node in inner if not isinstance(inner, str) else ():
+            yield from node.find_unset()
 
     def at(self, path: Sequence[str | int]) -> "Node | None":
         if not path:
@@ -84,6 +100,9 @@ class Positions:
         """Return file and line, or the variable; nothing if the setting has its default."""
         node = self.root.at(path) if self.root else None
         return str(node.position) if node and (node.position.file or node.position.variable) else ""
+
+    def find_unset(self) -> "Iterator[UnsetSecret]":
+        return self.root.find_unset() if self.root else iter(())
 
 
 def merge(lower: Node, upper: Node) -> Node:

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from yaml.reader import ReaderError
 
-from palaver.config.errors import Mistake
+from palaver.config.errors import Mistake, UnsetSecret
 from palaver.config.nodes import Node, Position, dotted_path
 from palaver.model.value import FieldPath, value
 
@@ -187,9 +187,27 @@ class _Parser:
         is_prose = path[-1] in _PROSE if path else False
         text = text if self.is_valid_text(text, path, line, is_prose=is_prose) else ""
         secret = "${" in text
-        value = self._filled(text, path, line) if secret else text
+        unset = self._find_unset(text, path, line)
+        filled = self._filled(text, path, line) if secret else text
+        value = text if unset else filled
         self.is_valid_text(value, path, line, is_prose=is_prose)
-        return Node(position=self.position(line, secret=secret), value=value, raw=text)
+        return Node(position=self.position(line, secret=secret), value=value, raw=text, unset=unset)
+
+    def _find_unset(self, text: str, path: FieldPath, line: int) -> UnsetSecret | None:
+        """Note a variable that is not set. That is a mistake where the value is read: a secret often is not."""
+        environ = self.environ or {}
+        name = next((name for name in _REFERENCE.findall(text) if name not in environ), None)
+        if name is None or self.environ is None:
+            return None
+        mistake = Mistake(
+            position=self.position(line),
+            field=dotted_path(path),
+            problem=f"{dotted_path(path)} needs an environment variable that is not set:",
+            found=name,
+            allowed="a variable that is set where Palaver runs",
+            example=f"export {name}=…",
+        )
+        return UnsetSecret(text, mistake)
 
     def is_valid_text(self, text: str, path: FieldPath, line: int, *, is_prose: bool = False) -> bool:
         limit = _MAX_PROSE_CHARS if is_prose else _MAX_TEXT_CHARS
@@ -211,13 +229,6 @@ class _Parser:
             return text
         if "${" in _REFERENCE.sub("", text):
             self.add_mistake(path, line, "has a bad reference, unlike", "${NAME}", "letters, digits and _ in names")
-        for name in _REFERENCE.findall(text):
-            if name not in self.environ:
-                problem, allowed = (
-                    "needs an environment variable that is not set:",
-                    "a variable that is set where Palaver runs",
-                )
-                self.add_mistake(path, line, problem, name, allowed, example=f"export {name}=…")
         environ = self.environ
         return _REFERENCE.sub(lambda found: environ.get(found[1], ""), text)
 

@@ -95,6 +95,9 @@ def _text(content: bytes) -> str:
 
 def _fill(done: WithSecrets, path: FieldPath, option: str, written: Mapping[str, Node]) -> None:
     node = written[str(path[-1])]
+    if node.unset and isinstance(done.node.value, dict):
+        done.node.value[option] = replace(node, position=replace(node.position, secret=True))
+        return
     secret = _content(node) if option not in written else f"beside {option}"
     if isinstance(secret, str):
         done.mistakes.append(_mistake(node, path, option, secret))

@@ -20,6 +20,8 @@ _FILE = Syntax("a file, absolute or relative to this file", "~/.ssh/id_ed25519")
 
 
 class BackendName(StrEnum):
+    OWNER = "owner"
+    """On this machine, for the owner at the terminal and in the web window alone. Every command asks."""
     OFF = "off"
     LOCAL = "local"
     SSH = "ssh"
@@ -120,7 +122,9 @@ class ModalConfig(Section):
 
 class TerminalConfig(Section):
     backend: BackendName = Field(
-        default=BackendName.OFF, description="Where commands run. There is no terminal if off."
+        default=BackendName.OWNER,
+        description="Where commands run. With owner, on this machine, for the owner at the terminal and in the web "
+        "window alone, and every command asks. With off, nowhere.",
     )
     folder: Annotated[Path | None, Syntax("a folder, absolute or relative to this file", "~/work")] = Field(
         default=None, description="The working directory. Default: work in the data directory."
@@ -175,6 +179,9 @@ class TerminalConfig(Section):
         return self
 
     def policy(self) -> CommandPolicy:
+        if self.backend is BackendName.OWNER:
+            refused = tuple(rule.rule() for rule in self.rules if rule.mode is ApprovalMode.NEVER)
+            return CommandPolicy(rules=refused, default=ApprovalMode.ASK)
         rules = tuple(rule.rule() for rule in self.rules)
         return CommandPolicy(rules=rules, default=self.default_mode, destructive=self.destructive)
 

@@ -9,17 +9,17 @@ from pydantic import (
     AfterValidator,
     Field,
     PlainSerializer,
-    SecretStr,
     field_validator,
     model_validator,
 )
 
-from palaver.config.terminal import TerminalConfig
+from palaver.config.terminal import BackendName, TerminalConfig
 from palaver.config.types import (
     OFF,
     Duration,
     Headers,
     MaybeName,
+    Secret,
     Section,
     Syntax,
     Variables,
@@ -35,6 +35,9 @@ from palaver.model.tools import ALL_TOOLS, ApprovalMode, ToolRules
 _USUAL = ToolRules()
 _SERVER = re.compile(r"[a-z0-9][a-z0-9-]{0,19}", re.ASCII)
 _PATTERN = re.compile(r"[A-Za-z0-9_*-]{1,64}", re.ASCII)
+_OWNERS_PLATFORMS = frozenset({"terminal", "web"})
+_OWNERS_TERMINAL = {"terminal": _OWNERS_PLATFORMS, "process": _OWNERS_PLATFORMS, "file_*": frozenset[str]()}
+"""Where the terminal is that nobody has configured: without its files, which do not ask."""
 _SECOND, _DAY = timedelta(seconds=1), timedelta(days=1)
 
 
@@ -66,7 +69,7 @@ class McpServerConfig(Section):
     )
     headers: Headers = Field(default={}, repr=False, description="Send these headers with every request.")
     client_id: MaybeName = Field(default=None, description="Log in as this registered OAuth client.")
-    client_secret: Annotated[SecretStr | None, Syntax("the secret, from a variable", "${AGENT_TOKEN}")] = Field(
+    client_secret: Annotated[Secret | None, Syntax("the secret, from a variable", "${AGENT_TOKEN}")] = Field(
         default=None, repr=False, description="The secret of that client."
     )
     timeout: Duration = Field(
@@ -139,4 +142,5 @@ class ToolsConfig(Section):
 
     def rules(self, platforms: Mapping[str, frozenset[str]]) -> ToolRules:
         roles = {role: getattr(self, role.text) for role in AccessRole}
-        return ToolRules(roles=roles, platforms=platforms, allowed=self.allowed)
+        private = _OWNERS_TERMINAL if self.terminal.backend is BackendName.OWNER else {}
+        return ToolRules(roles=roles, platforms=platforms, allowed=self.allowed, private=private)

@@ -17,6 +17,9 @@ from palaver.model.local_time import parse_zone
 from palaver.model.text import one_line
 from palaver.model.value import value
 
+Secret = Annotated[SecretStr, PlainSerializer(str, when_used="json")]
+"""Unlike a plain SecretStr, it is written as stars without being read: its variable can be missing here."""
+
 
 def reveal(secrets: Mapping[str, SecretStr]) -> dict[str, str]:
     return {name: secret.get_secret_value() for name, secret in secrets.items()}
@@ -233,7 +236,7 @@ Roles = Annotated[
     PlainSerializer(_roles_text),
     Syntax(f"{_ROLES}, separated by commas", "member, admin"),
 ]
-Variables = Annotated[Mapping[str, SecretStr], Syntax("a section of variables and values", "{TOKEN: '${AGENT_TOKEN}'}")]
+Variables = Annotated[Mapping[str, Secret], Syntax("a section of variables and values", "{TOKEN: '${AGENT_TOKEN}'}")]
 Role = Annotated[AccessRole, from_text(_role), PlainSerializer(lambda role: role.text), Syntax(_ROLES, "member")]
 WakeWords = Annotated[
     frozenset[str],
@@ -244,7 +247,7 @@ WakeWords = Annotated[
 Url = Annotated[str, from_text(_store), _A_STORE]
 Folder = Annotated[Path, from_text(_folder), Syntax("a folder, absolute or relative to this file", "~/palaver")]
 Headers = Annotated[
-    Mapping[str, SecretStr], Syntax("a section of headers and values", "{Authorization: 'Bearer ${AGENT_TOKEN}'}")
+    Mapping[str, Secret], Syntax("a section of headers and values", "{Authorization: 'Bearer ${AGENT_TOKEN}'}")
 ]
-MaybeKey = Annotated[SecretStr | None, Syntax("the key, from an environment variable", "${OPENAI_API_KEY}")]
+MaybeKey = Annotated[Secret | None, Syntax("the key, from an environment variable", "${OPENAI_API_KEY}")]
 MaybeName = Annotated[str | None, Field(min_length=1), Syntax("any text", '"42"')]

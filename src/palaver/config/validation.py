@@ -32,6 +32,9 @@ def find_schema_mistakes(node: Node) -> Iterator[Mistake]:
     except ValidationError as error:
         for fault in error.errors(include_url=False):
             path = without_tags(fault["loc"])
+            if unset := next(node.nearest(path).find_unset(), None):
+                yield unset.mistake
+                continue
             match fault["type"]:
                 case "extra_forbidden":
                     facts = _unknown(fault["loc"])

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from palaver.db.transaction import Notify, Statements, Transaction, transaction
+from palaver.engine import texts
 from palaver.engine.context import EngineContext
 from palaver.engine.delivery.outcomes import Reporting, notify_owner
 from palaver.engine.intake.receiver import Intake
@@ -141,7 +142,7 @@ def _load_reply(source: Source) -> Statements[Reply | None]:
 
 def _answer_status(reply: Reply) -> AnswerStatus:
     received = reply.received
-    spoken = [entry.text for entry in reply.entries if is_answer(entry)]
+    spoken = [texts.shown_answer(entry.text, cut=entry.cut) for entry in reply.entries if is_answer(entry)]
     return AnswerStatus(
         id=f"in:{received.number}",
         is_settled=not received.state.is_open or reply.is_parked,

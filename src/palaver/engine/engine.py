@@ -18,6 +18,7 @@ from palaver.engine.explain import Explanation, explain
 from palaver.engine.hooks import Hooks, Meter, NoMeter, PartialAnswerListener
 from palaver.engine.intake.command_dispatch import CommandDispatcher
 from palaver.engine.intake.receiver import Intake
+from palaver.engine.intake.roles import role_of_source
 from palaver.engine.jobs.creation import JobRules, job_rules
 from palaver.engine.jobs.scheduler import Scheduler
 from palaver.engine.jobs.scripts import Scripts
@@ -29,6 +30,7 @@ from palaver.engine.retry import retry_outage, run_forever
 from palaver.engine.turns.agent import RequestBuilder, model_name
 from palaver.engine.turns.dispatcher import Dispatcher
 from palaver.engine.turns.runner import TurnRunner
+from palaver.engine.turns.tools import TurnTools
 from palaver.model.access import AccessRole, Basis, possible_trust
 from palaver.model.command import Invocation
 from palaver.model.errors import StoreError
@@ -39,7 +41,7 @@ from palaver.model.source import Source, Trust, account_text
 from palaver.model.tools import ApprovalMode
 from palaver.model.turn import Inbound
 from palaver.protocols.adapter import Adapter, Receiver
-from palaver.protocols.agent import Agent
+from palaver.protocols.agent import Agent, Suggesting
 from palaver.protocols.capabilities import EventSubscriber, supports
 from palaver.protocols.clock import Clock
 from palaver.protocols.hooks import Hook
@@ -227,6 +229,14 @@ class Engine:
             return instead
         session = await self._ctx.store.read(open_by_key(key))
         return model_name(self._ctx.agents.of(key.profile), session.override if session else None)
+
+    async def suggestions(self, source: Source) -> Sequence[str]:
+        """Return what somebody can say here, if the agent knows that; the best first."""
+        agent = self._ctx.agents.of((await self.key_of(source)).profile)
+        if not supports(agent, Suggesting):
+            return ()
+        role = await self._ctx.store.read(role_of_source(source, self._ctx.options.grants))
+        return agent.suggestions(await TurnTools(self._ctx).names(role or AccessRole.GUEST, source))
 
     async def place_of(self, source: Source) -> SessionKey:
         """Return the key of the chat itself, even while it is attached to another conversation."""

@@ -17,11 +17,13 @@ SORRY = "Something went wrong while answering. Please try again."
 GOES_ON_IN_FILE = "… (This answer is too long for a chat. The file below has all of it.)"
 CONTINUED_IN_FILE = "… (This answer is too long to show here. It goes on in the attached file answer.md.)"
 NOT_KEPT = "… (This answer is too long and was cut here.)"
+CUT = "… (This answer reached the model's length limit and stops here. Say “go on” for the rest.)"
 TOO_LONG = "The answer took too long and was stopped. Please try again."
 OVERFLOW = (
     "This conversation is too long to answer, and summarising it failed. "
     "/new starts a fresh one; /back returns to this one."
 )
+NO_ANSWER = "I have no answer to that: the model ended without a word. Please ask again, or put it differently."
 RATE_LIMITED = "The model is getting too many requests right now. Please try again in a few minutes."
 REJECTED = (
     "The model does not accept this message, so trying it again will not help. Change it, or leave out its files."
@@ -41,6 +43,8 @@ WITHDRAWN_NOTE = "the user sent another message instead of answering your questi
 STOPPED_NOTE = "the user stopped your last answer"
 INTERRUPTED_NOTE = "a newer message stopped your last answer"
 SAID_BEFORE = "; what you had said by then is above"
+EMPTY_NOTE = "your answer was empty, and the user waits for one: answer now"
+NO_ANSWER_NOTE = "your last answer was empty; the user was told that there was none"
 FAILED_NOTE = "your last answer failed; the user was asked to try again"
 STALE_NOTE = "the gateway was away for too long while you were answering; the user was asked to send the message again"
 TOO_LONG_NOTE = "your last answer was stopped because it took too long"
@@ -55,6 +59,11 @@ LEFT_NOTE = "the user left without answering your question; nothing was approved
 NO_HOME = "There is no home channel for such notices yet. Send /sethome in the chat that should receive them."
 ASKED_AT_HOME = "Somebody who cannot decide this needs your answer."
 PAIRED = "You are approved. I am answering what you wrote."
+
+
+def shown_answer(text: str, *, cut: bool) -> str:
+    """Return an answer as people see it: one that its model could not finish says so."""
+    return f"{text}\n\n{CUT}" if cut else text
 
 
 def how_to_approve(name: str = "") -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from palaver.agents.acp import AcpTransport
 from palaver.agents.echo import EchoAgent
 from palaver.agents.external import ExternalAgent
+from palaver.agents.guide import GuideAgent
 from palaver.agents.local import LocalModel, installed_model, local_agent
 from palaver.agents.model.options import ModelOptions, make_model_agent
 from palaver.agents.plugins import import_extra, make_agent
@@ -16,6 +17,7 @@ from palaver.config.agents import (
     AcpAgentConfig,
     AgentConfig,
     EchoAgentConfig,
+    GuideAgentConfig,
     HttpAgentConfig,
     LocalAgentConfig,
     ModelAgentConfig,
@@ -96,7 +98,7 @@ def price_warnings(config: Config) -> list[str]:
 
 def cost_warnings(config: Config) -> list[str]:
     """Return the same, and what to know about agents that report what they cost, or do not."""
-    reporting = {name: None for name, agent in _capped_agents(config) if not isinstance(agent, Priced | EchoAgent)}
+    reporting = {name: None for name, agent in _capped_agents(config) if not isinstance(agent, Priced)}
     return price_warnings(config) + [
         f"The agent {name} reports its own cost. If it reports tokens without cost_micros, the cost limits in caps are "
         "reached after its first answer: then limit tokens instead."
@@ -122,8 +124,8 @@ def build_agent(choice: AgentConfig) -> Agent:
 def _build(choice: AgentConfig, facts: dict[str, Any]) -> Agent:
     options = {name: value for name, value in facts.items() if name != "name"}
     match choice:
-        case EchoAgentConfig():
-            return EchoAgent(delay=choice.delay.total_seconds(), streams=choice.streams)
+        case GuideAgentConfig() | EchoAgentConfig():
+            return _free_agent(choice)
         case ModelAgentConfig():
             return make_model_agent(ModelOptions.of(options))
         case LocalAgentConfig():
@@ -137,6 +139,12 @@ def _build(choice: AgentConfig, facts: dict[str, Any]) -> Agent:
             return _http_agent(options)
         case PluginAgentConfig():
             return make_agent(choice.name, options)
+
+
+def _free_agent(choice: GuideAgentConfig | EchoAgentConfig) -> Agent:
+    if isinstance(choice, GuideAgentConfig):
+        return GuideAgent()
+    return EchoAgent(delay=choice.delay.total_seconds(), streams=choice.streams)
 
 
 def _http_agent(options: dict[str, Any]) -> Agent:

@@ -199,6 +199,7 @@ class Gateway:
 
     def reload(self, config: Config) -> None:
         """Use another configuration as far as a running gateway can."""
+        config.check_variables()
         config.check_instructions()
         for name in self.find_deferred(config):
             log.warning("a change of %s waits for a restart", name, extra={"action": "reload.deferred"})
@@ -225,6 +226,7 @@ class Gateway:
     def _load(self) -> _Loaded:
         """Load everything that others wrote, so that a mistake in it is reported before anything starts."""
         config = self._config
+        config.check_variables()
         adapters = [make_adapter(*account) for account in config.accounts]
         self._callbacks = find_callbacks(adapters)
         if not self._show_login:
@@ -257,7 +259,7 @@ class Gateway:
 
     def _make_engine(self, loaded: _Loaded, parts: _Parts) -> Engine:
         config, store, hub, voice = self._config, parts.store, parts.hub, loaded.voice
-        terminals = TerminalService(store, parts.commands, self._key_of, self._model_of)
+        terminals = TerminalService(store, parts.commands, self._key_of, self._model_of, self._suggestions_for)
         terminal_tools = make_terminal_tools(config, parts.processes)
         return Engine(
             store=store,
@@ -342,6 +344,9 @@ class Gateway:
 
     async def _model_of(self, source: Source) -> str | None:
         return await cast("Engine", self._engine).model_of(source)
+
+    async def _suggestions_for(self, source: Source) -> Sequence[str]:
+        return await cast("Engine", self._engine).suggestions(source)
 
     async def _receive(self, inbound: Inbound, trust: Trust) -> None:
         await cast("Engine", self._engine).receive(inbound, trust)

@@ -65,7 +65,7 @@ def _make_backend(terminal: TerminalConfig, data_dir: Path) -> Backend | None:
     match terminal.backend:
         case BackendName.OFF:
             return None
-        case BackendName.LOCAL:
+        case BackendName.LOCAL | BackendName.OWNER:
             return LocalBackend(folder=folder, environment=environment)
         case BackendName.SSH:
             return SshBackend(

@@ -42,9 +42,11 @@ class TerminalService:
         commands: Registry,
         key_of: Callable[[Source], Awaitable[SessionKey]],
         model_of: Callable[[Source], Awaitable[str | None]],
+        suggestions_for: Callable[[Source], Awaitable[Sequence[str]]],
     ) -> None:
         self._store = store
         self._model_of = model_of
+        self._suggestions_for = suggestions_for
         self._commands = commands
         self._key_of = key_of
         self._changed = asyncio.Event()
@@ -66,6 +68,11 @@ class TerminalService:
                 RecapLine(by_person=entry.role is Role.USER, text=entry.text) for entry in entries if entry.text.strip()
             ]
         return []
+
+    async def suggestions(self, source: Source) -> Sequence[str]:
+        with suppress(StoreUnavailable):
+            return await self._suggestions_for(source)
+        return ()
 
     async def model(self, source: Source) -> str | None:
         with suppress(StoreUnavailable):

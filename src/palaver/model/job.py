@@ -27,7 +27,18 @@ _SILENT_FORMS = (SILENT, marker("SILENT"))
 """Small models copy the brackets of the note that tells them."""
 _SCHEDULE_WORDS = 12
 """The longest schedule that can stand before a prompt without quotes, in words."""
-_LIKE_SCHEDULE = re.compile(r"at\s+(?=\d)(?P<time>\d+:\d+(?!\S))?\S*|in\s+(?:UTC\b|[A-Za-z_]+/\S+)", re.IGNORECASE)
+_LIKE_SCHEDULE = re.compile(
+    r"at\s+(?=\d|noon\b|midnight\b)(?P<time>\d+:\d+(?!\S))?\S*|in\s+(?:UTC\b|[A-Za-z_]+/\S+)", re.IGNORECASE
+)
+_MAX_SAID_WORDS = 60
+_SCHEDULE_START = re.compile(
+    r"in|at|on|every|daily|hourly|weekly|today|tomorrow|next|this|noon|midnight|@|mon|tue|wed|thu|fri|sat|sun"
+    r"|[0-9]+:[0-9]|[0-9]+ ?[ap]\.?m",
+    re.IGNORECASE,
+)
+_JOINS = re.compile(r"^(?:(?:for|to|that|about|of|and|please|me)\b|[\s,:;-])+", re.IGNORECASE)
+_LAST_JOINS = re.compile(r"(?:\b(?:for|to|please|and|at|on)\b|[\s,:;.!?-])+$", re.IGNORECASE)
+_LIKE_TIME = re.compile(r"\d+:\d+(?!\S)")
 _QUOTED = re.compile(r"\s*[\"“„](?P<schedule>[^\"“”]*)[\"“”]\s+(?P<prompt>\S.*)", re.DOTALL)
 
 
@@ -229,8 +240,28 @@ def _longest_schedule(text: str, zone: ZoneInfo, now: datetime) -> ScheduledText
     return ScheduledText(first, "".join(rest))
 
 
+def find_schedule(text: str, zone: ZoneInfo, now: datetime) -> ScheduledText | None:
+    """Find the longest schedule anywhere in what somebody said, for example after `remind me`; the rest is the prompt.
+
+    Return None if there is none. Words such as `to` that only join the two are left out.
+    """
+    words = text.split()[:_MAX_SAID_WORDS]
+    for length in range(min(len(words), _SCHEDULE_WORDS), 0, -1):
+        for start in range(len(words) - length + 1):
+            schedule = " ".join(words[start : start + length]).strip(",.!?;:")
+            if start and words[start - 1].lower() != "for" and not _SCHEDULE_START.match(schedule):
+                continue  # A length alone is none, as in `walk 5 m`.
+            with suppress(InvalidInput):
+                parse_schedule(schedule, zone, now)
+                rest = " ".join([*words[:start], *words[start + length :]])
+                return ScheduledText(schedule, _JOINS.sub("", _LAST_JOINS.sub("", rest)))
+    return None
+
+
 def _certain(found: ScheduledText) -> ScheduledText:
     """Refuse a prompt that begins like the rest of a schedule: it would run at another time than was meant."""
+    if time := _LIKE_TIME.match(found.prompt):
+        parse_time_of_day(time[0])  # A wrong one, after a day, is not taken for the prompt.
     if rest := _LIKE_SCHEDULE.match(found.prompt):
         if rest["time"]:
             parse_time_of_day(rest["time"])  # It says which part is wrong.

@@ -23,24 +23,48 @@ _COUNTS = r"\s*".join(rf"(?:(?P<{unit}>[0-9]++)\s*{word})?" for unit, word in _W
 _LENGTH = re.compile(f"(?=[0-9]){_COUNTS}", re.IGNORECASE)
 _SINGLE = re.compile("week|day|hour|minute", re.IGNORECASE)
 _RATES = {"hourly": "every hour", "daily": "every day", "weekly": "every week"}
+_NICKNAMES = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@weekly": "0 0 * * SUN",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+}
+"""As cron has them."""
+_NUMBER_WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+_NUMBERS = {"a": 1, "an": 1, **{word: number for number, word in enumerate(_NUMBER_WORDS, 1)}}
+_FROM_NOW = re.compile(r"in (?P<number>[a-z]+ |)(?P<rest>.+)", re.IGNORECASE)
 _IN = r"(?: in (?P<zone>\S+))?"
 _EVERY = re.compile(rf"every (?P<length>.+?)(?: from (?P<anchor>.+?))?{_IN}", re.IGNORECASE)
 _DAY_NAME = "(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:days?)?"
-_TIME = re.compile("(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2})")
-_DAYS_AT = re.compile(
-    rf"(?:daily|every (?:day|(?P<workdays>weekdays?)|(?P<days>{_DAY_NAME}(?:(?:, ?| and ){_DAY_NAME})*)))"
-    rf" at (?P<time>\S+){_IN}",
+_HALF = r"[ap]\.?m\b\.?"
+_TIME = re.compile(
+    rf"(?P<hour>[0-9]{{1,2}})(?P<minutes>:(?P<minute>[0-9]{{2}}))?(?: ?(?P<half>{_HALF}))?(?(minutes)|(?(half)|(?!)))",
     re.IGNORECASE,
 )
-_NEXT_TIME = re.compile(rf"(?:at )?(?P<time>[0-9]+:[0-9]+){_IN}", re.IGNORECASE)
+_NAMED_TIMES = {"noon": (12, 0), "midnight": (0, 0)}
+_CLOCK = rf"(?:[0-9]+:[0-9]+(?: ?{_HALF})?|[0-9]+ ?{_HALF}|{'|'.join(_NAMED_TIMES)})"
+_DAYS_AT = re.compile(
+    rf"(?:daily|every (?:day|(?P<workdays>weekdays?)|(?P<days>{_DAY_NAME}(?:(?:, ?| and ){_DAY_NAME})*)))"
+    rf" at (?P<time>\S+(?: {_HALF})?){_IN}",
+    re.IGNORECASE,
+)
+_NEXT_TIME = re.compile(rf"(?:at )?(?P<time>{_CLOCK}){_IN}", re.IGNORECASE)
+_DATE = rf"(?:(?P<near>today|tomorrow)|(?P<on>next |on |this )?(?P<day>{_DAY_NAME}))"
+_ON_DAY = re.compile(rf"{_DATE}(?:,? (?:at )?(?P<time>{_CLOCK}))?{_IN}", re.IGNORECASE)
+_TIME_FIRST = re.compile(rf"(?:at )?(?P<time>{_CLOCK}),? (?P<date>{_DATE})(?P<rest>{_IN})", re.IGNORECASE)
 _FIVE_FIELDS = re.compile(r"\S+(?: \S+){4}")
 _CRON = re.compile(rf"(?P<expression>{_FIVE_FIELDS.pattern}){_IN}", re.IGNORECASE)
 _DATED = re.compile(r"[0-9]{4}-.*")
 _MAX_TEXT_LENGTH = 500
-_FORMS = "30m or 18:00 (once), every 2h, every day at 18:00, five cron fields, or an ISO date and time"
+_FORMS = (
+    "30m, in 2 hours, 18:00, 9am, tomorrow at 9am or friday 18:00 (once), every 2h, every day at 18:00, @daily, "
+    "five cron fields, or an ISO date and time"
+)
 _SECOND, _MINUTE, _DAY = timedelta(seconds=1), timedelta(minutes=1), timedelta(days=1)
 _TEN_YEARS, _WEEK_DAYS = timedelta(days=3650), 7
-_HOURS_OF_A_DAY, _MINUTES_OF_AN_HOUR = 24, 60
+_HOURS_OF_A_DAY, _HOURS_OF_A_HALF, _MINUTES_OF_AN_HOUR = 24, 12, 60
+_WEEK = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _BOTH = " and on "  # how cronsim joins the day of the month and the day of the week
 _NEVER = "No day ever matches {found}"
 _END_OF_CALENDAR = "The calendar ends before {found}"
@@ -248,20 +272,45 @@ def _parse(text: str, zone: ZoneInfo, now: datetime) -> Schedule:
     if len(text) > _MAX_TEXT_LENGTH:
         raise _malformed("{found} is too long for a schedule", text)
     words, start = " ".join(text.split()), local_time.to_utc(now).replace(microsecond=0)
-    words = _RATES.get(words.lower(), words)
+    words = _with_plain_words(words)
     if found := _DAYS_AT.fullmatch(words):
         return _at_time_of_day(found, _zone(found, zone))
     if found := _EVERY.fullmatch(words):
         return _repeated(found, _zone(found, zone), start)
-    if found := _NEXT_TIME.fullmatch(words):
-        return Once(at=_next_time(found, _zone(found, zone), start))
-    if _LENGTH.fullmatch(words):
-        return Once(at=_later(start, words))
-    if _DATED.fullmatch(words):
-        return Once(at=_instant(words, zone))
+    if moment := _moment(words, zone, start):
+        return Once(at=moment)
     if found := _CRON.fullmatch(words):
         return Cron(expression=found["expression"], zone=_zone(found, zone))
     raise _malformed("{found} is not a schedule", words)
+
+
+def _moment(words: str, zone: ZoneInfo, start: datetime) -> datetime | None:
+    """Return the moment that words name; None if they name none, as `sunday` or `today` alone."""
+    if found := _NEXT_TIME.fullmatch(words):
+        return _next_time(found, _zone(found, zone), start)
+    if (found := _ON_DAY.fullmatch(words)) and (found["time"] or found["on"] or words.lower().startswith("tomorrow")):
+        return _on_day(found, _zone(found, zone), start)
+    if _LENGTH.fullmatch(words):
+        return _later(start, words)
+    return _instant(words, zone) if _DATED.fullmatch(words) else None
+
+
+def _with_plain_words(words: str) -> str:
+    """Return a schedule in the words that the patterns know."""
+    if (first := words.partition(" ")[0].lower()) in _NICKNAMES:
+        return _NICKNAMES[first] + words[len(first) :]
+    if (found := _FROM_NOW.fullmatch(words)) and _LENGTH.fullmatch(length := _length_text(found)):
+        return length
+    if found := _TIME_FIRST.fullmatch(words):
+        return f"{found['date']} at {found['time']}{found['rest']}"
+    return _RATES.get(words.lower(), words)
+
+
+def _length_text(found: re.Match[str]) -> str:
+    number, rest = found["number"].strip().lower(), found["rest"].lower()
+    if f"{number} {rest}" == "half an hour":
+        return "30m"
+    return f"{_NUMBERS.get(number, number)} {rest}".strip()
 
 
 def _zone(found: re.Match[str], default: ZoneInfo) -> ZoneInfo:
@@ -277,11 +326,17 @@ def _at_time_of_day(found: re.Match[str], zone: ZoneInfo) -> Cron:
 
 
 def parse_time_of_day(text: str) -> tuple[int, int]:
-    """Return the hour and the minute of `18:00`."""
+    """Return the hour and the minute of `18:00`, `6 pm`, `6:30pm` or `noon`."""
+    if text.lower() in _NAMED_TIMES:
+        return _NAMED_TIMES[text.lower()]
     found = _TIME.fullmatch(text)
     if found is None:
         raise _bad_time("{found} is not a time of day", text)
-    hour, minute = int(found["hour"]), int(found["minute"])
+    hour, minute = int(found["hour"]), int(found["minute"] or 0)
+    if found["half"]:
+        if not 1 <= hour <= _HOURS_OF_A_HALF:
+            raise _bad_time("The hour of {found} is not from 1 to 12", text)
+        hour = hour % _HOURS_OF_A_HALF + (_HOURS_OF_A_HALF if found["half"][0] in "pP" else 0)
     if hour >= _HOURS_OF_A_DAY:
         raise _bad_time("The hour of {found} is not from 0 to 23", text)
     if minute >= _MINUTES_OF_AN_HOUR:
@@ -290,7 +345,7 @@ def parse_time_of_day(text: str) -> tuple[int, int]:
 
 
 def _bad_time(problem: str, found: str) -> BadArgument:
-    return BadArgument(problem, found=found, allowed="hours and minutes", example="18:00")
+    return BadArgument(problem, found=found, allowed="18:00, 6 pm, noon or midnight", example="18:00")
 
 
 def _repeated(found: re.Match[str], zone: ZoneInfo, start: datetime) -> Every | Days:
@@ -305,6 +360,23 @@ def _repeated(found: re.Match[str], zone: ZoneInfo, start: datetime) -> Every | 
         return Every(interval=_length(counts, text, _MINUTE), anchor=least)
     local = _local(anchor, zone) if anchor else local_time.to_local(start, zone).replace(second=0)
     return Days(days=_length(counts, text, _DAY) // _DAY, anchor=local, zone=zone)
+
+
+def _on_day(found: re.Match[str], zone: ZoneInfo, start: datetime) -> datetime:
+    """Return the time on that day; without a time, the one that the clock shows now. `next` never means today."""
+    try:
+        local = local_time.to_local(start, zone).replace(second=0)
+        hour, minute = parse_time_of_day(found["time"]) if found["time"] else (local.hour, local.minute)
+        today = local.replace(hour=hour, minute=minute)
+        if found["near"]:
+            return local_time.first_instant(today + (found["near"].lower() == "tomorrow") * _DAY, zone)
+        ahead = (_WEEK.index(found["day"][:3].lower()) - local.weekday()) % _WEEK_DAYS
+        is_over = found["time"] is None or local_time.first_instant(today, zone) <= start
+        if ahead == 0 and (is_over or (found["on"] or "").lower() == "next "):
+            ahead = _WEEK_DAYS
+        return local_time.first_instant(today + ahead * _DAY, zone)
+    except (OverflowError, MalformedTime) as error:
+        raise _malformed(_END_OF_CALENDAR, found[0]) from error
 
 
 def _next_time(found: re.Match[str], zone: ZoneInfo, start: datetime) -> datetime:

@@ -28,6 +28,19 @@ def one_line(text: str, limit: int) -> str:
     return cut_line(" ".join(text.split()), limit)
 
 
+def whole_characters(text: str) -> str:
+    """Join the halves of characters that were written apart, and replace a half that is alone: it has no UTF-8."""
+    if text.isascii() or text.isprintable():  # no half is printable
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def without_half(text: str) -> tuple[str, str]:
+    """Return the text without the first half of a character at its end, and that half."""
+    end = len(text) - 1 if "\ud800" <= text[-1:] <= "\udbff" else len(text)
+    return text[:end], text[end:]
+
+
 def cut_line(line: str, limit: int) -> str:
     """Cut a line to at most `limit` characters, the ellipsis included."""
     return line if len(line) <= limit else line[: limit - 1].rstrip(f" {_NON_JOINER}{_JOINER}") + _ELLIPSIS

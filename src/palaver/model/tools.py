@@ -64,6 +64,8 @@ class ToolRules:
     platforms: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     """The only tools on a platform. A platform that is not listed has all tools of the role."""
     allowed: Mapping[str, ApprovalMode] = field(default_factory=dict[str, ApprovalMode])
+    private: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    """Tools, as patterns, that only owners have, and only on these platforms."""
 
     def any_for(self, role: AccessRole, platform: str) -> bool:
         return bool(self.roles.get(role)) and bool(self.platforms.get(platform, ALL_TOOLS))
@@ -73,9 +75,16 @@ class ToolRules:
         has_role = matches_any(name, self.roles.get(role, frozenset()))
         if role is AccessRole.GUEST and matches_any(name, _WORK):
             return ApprovalMode.NEVER
+        if self._is_private(name, role, platform):
+            return ApprovalMode.NEVER
         if not has_role or not matches_any(name, self.platforms.get(platform, ALL_TOOLS)):
             return ApprovalMode.NEVER
         return self.own_mode(name) or (ApprovalMode.ASK if needs_approval else ApprovalMode.ALWAYS)
+
+    def _is_private(self, name: str, role: AccessRole, platform: str) -> bool:
+        """Tell whether only others have the tool."""
+        places = [platforms for pattern, platforms in self.private.items() if _matches(name, pattern)]
+        return any(role is not AccessRole.OWNER or platform not in each for each in places)
 
     def own_mode(self, name: str) -> ApprovalMode | None:
         """Return the mode that the owner set for a tool, by name or by the longest pattern; None if they set none."""

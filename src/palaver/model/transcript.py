@@ -76,6 +76,8 @@ class Entry(NamedTuple):
     """The message that it replies to."""
     cost_micros: int | None = None
     """What the model's answer cost with its prompt, in millionths of the price table's currency; None if unknown."""
+    cut: bool = False
+    """The answer reached the model's limit of tokens and ends in the middle."""
     hidden_by: str | None = None
     """The operation that removed it from the view."""
 

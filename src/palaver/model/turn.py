@@ -1,6 +1,6 @@
 """Turns: inbound messages, the turn that answers them, the messages it owes, and the steps of their life cycles."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from enum import Enum, StrEnum
@@ -12,6 +12,7 @@ from palaver.model.errors import IllegalTransition
 from palaver.model.job import FiredJob
 from palaver.model.key import SessionKey
 from palaver.model.source import NO_LABELS, Addressee, AddresseeKind, Labels, Source, check_ids, shorten_id
+from palaver.model.text import whole_characters
 from palaver.model.transcript import Quote
 from palaver.model.usage import SPENT_FIELDS, Spent
 from palaver.model.value import value
@@ -287,6 +288,11 @@ class Received:
     """The key of the chat it came from, if that chat is attached to this conversation."""
 
 
+def last_spoken(messages: Iterable[Received]) -> datetime | None:
+    """Return when the last message of people to the agent was received, however long it waited since."""
+    return max((each.received for each in messages if each.inbound.counts_as_activity), default=None)
+
+
 @value
 class Turn:
     """One claim on a conversation. Every write names the fence; a write with an older fence is refused."""
@@ -400,7 +406,7 @@ class Outbound:
     def __post_init__(self) -> None:
         # Half a surrogate has no UTF-8, so no platform could take it.
         if not self.text.isascii():
-            object.__setattr__(self, "text", self.text.encode("utf-8", "replace").decode())
+            object.__setattr__(self, "text", whole_characters(self.text))
 
     def quoted(self, *, in_group: bool) -> str | None:
         """Return the message to reply to, so that people see which one is answered; None if they need not."""

@@ -26,6 +26,7 @@ from palaver.model.attachment import Attachment, describe_attachment
 from palaver.model.label import gap_marker, marker, note_marker, quote_text, strip_markers, time_marker
 from palaver.model.prompt import Naming
 from palaver.model.source import source_of_identity
+from palaver.model.text import whole_characters
 from palaver.model.transcript import QUOTE_LIMIT, Entry, Quote, Role, Sender, ToolCall
 from palaver.model.value import value
 
@@ -396,7 +397,7 @@ def _expect_results(calls: tuple[ToolCall, ...], first_place: int, owed: dict[st
 
 def _encodable(text: str) -> str:
     """Replace lone surrogates, which no wire format can carry."""
-    return text if _is_encodable(text) else text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    return text if _is_encodable(text) else whole_characters(text)
 
 
 def _is_encodable(text: str) -> bool:

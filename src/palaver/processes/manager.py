@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, TypeVar
 
-from palaver.db.transaction import PROCESSES
+from palaver.db.transaction import PROCESSES, Statements, transaction
 from palaver.engine.retry import log_task_error, retry_outage, retry_until_stored, wait_any
 from palaver.model.errors import BadArgument, InvalidInput
 from palaver.model.process import NewProcess, Process
@@ -142,24 +143,31 @@ class ProcessManager:
 
     # Start
 
-    async def start(self, backend: Backend, order: Order, new: NewProcess, context: ToolContext) -> Process:
-        """Start a process. When this returns, it runs and is recorded. Raises BadArgument if it cannot start."""
-        starting = self._spawn(self._start(backend, order, new, context), "start of a process")
+    async def start(
+        self, backend: Backend, order: Order, new: NewProcess, context: ToolContext, *, in_background: bool
+    ) -> Process:
+        """Start a process. When this returns, it runs and is recorded. Raises BadArgument if it cannot start.
+
+        One in the foreground owes no notice until `go_on_in_background`: its turn waits for it.
+        """
+        start = self._start(backend, order, new, context, waiters=0 if in_background else 1)
+        starting = self._spawn(start, "start of a process")
         try:
             return (await asyncio.shield(starting)).process
         except asyncio.CancelledError:
-            # Somebody stopped the turn. One that goes on later gets a notice when the process ends.
-            if not context.services.resumes:
-                starting.add_done_callback(self._kill_started)
+            starting.add_done_callback(partial(self._leave_started, kills=not context.services.resumes))
             raise
 
-    async def _start(self, backend: Backend, order: Order, new: NewProcess, context: ToolContext) -> Watcher:
+    async def _start(
+        self, backend: Backend, order: Order, new: NewProcess, context: ToolContext, *, waiters: int
+    ) -> Watcher:
         self._starting.add(new.id)
         try:
             add = processes.add(new, context.turn, context.last, self.keeper, self.limits, self.clock.now())
             process = await self.store.transact(add)
             await self._launch(process, backend, order)
             watcher = self._watch(process)
+            watcher.waiters += waiters
         finally:
             self._starting.discard(new.id)
             self._woken.set()
@@ -184,9 +192,21 @@ class ProcessManager:
         await retry_until_stored(self.store, processes.record(process.number, findings))
         await retry_until_stored(self.store, processes.delete(process.number))
 
-    def _kill_started(self, starting: "asyncio.Task[Watcher]") -> None:
-        if not starting.cancelled() and starting.exception() is None:
-            self._spawn(starting.result().kill(), "kill of a process")
+    def _leave_started(self, starting: "asyncio.Task[Watcher]", *, kills: bool) -> None:
+        """Kill a process whose turn was stopped while it started, or report its end to a turn that goes on later."""
+        if starting.cancelled() or starting.exception() is not None:
+            return
+        process = starting.result().process
+        if kills:
+            self._spawn(self.kill([process], by="the end of its turn", silently=True), "kill of a process")
+        else:
+            self.go_on_in_background(process)
+
+    def go_on_in_background(self, process: Process) -> None:
+        """Report the end of a process that was in the foreground, unless its agent has seen it."""
+        if watcher := self.watchers.get(process.number):
+            watcher.waiters = max(watcher.waiters - 1, 0)
+        self._woken.set()
 
     # Ask
 
@@ -251,12 +271,14 @@ class ProcessManager:
         watcher = self._watcher_of(process)
         return watcher is not None and await watcher.order(letter, payload)
 
-    async def kill(self, found: Collection[Process], *, by: str, grace: float = GRACE_SECONDS) -> int:
+    async def kill(
+        self, found: Collection[Process], *, by: str, silently: bool = False, grace: float = GRACE_SECONDS
+    ) -> int:
         """Kill processes with everything that they started, on any machine, and wait for those on this one.
 
-        Return how many were still running.
+        Return how many were still running. `silently` sends their conversation no notice of it.
         """
-        ask = processes.ask_stop([process.number for process in found], self.clock.now(), by=by)
+        ask = _ask_stop(found, self.clock.now(), by=by, silently=silently)
         count = await retry_until_stored(self.store, ask)
         watchers = [watcher for each in found if (watcher := self._watcher_of(each))]
         await asyncio.gather(*(watcher.kill(grace) for watcher in watchers))
@@ -275,6 +297,13 @@ class ProcessManager:
     async def end_all(self) -> None:
         """Kill every process that this gateway looks after."""
         await self.kill([watcher.process for watcher in self.watchers.values()], by="the gateway's stop")
+
+
+@transaction
+def _ask_stop(found: Collection[Process], now: datetime, *, by: str, silently: bool) -> Statements[int]:
+    for process in found if silently else ():
+        yield from process_notices.silence(process.number)
+    return (yield from processes.ask_stop([process.number for process in found], now, by=by))
 
 
 async def _run_all(work: Collection[Coroutine[Any, Any, None]]) -> None:

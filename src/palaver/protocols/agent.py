@@ -1,6 +1,6 @@
 """The agent protocol: an agent answers a turn with a stream of events."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import field
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
@@ -31,6 +31,7 @@ __all__ = [
     "Priced",
     "Request",
     "Retiring",
+    "Suggesting",
     "Summarising",
     "TextDelta",
     "Titling",
@@ -138,6 +139,8 @@ class Final:
     blob: bytes = b""
     files: tuple[NewFile, ...] = ()
     """Files to send after the text."""
+    cut: bool = False
+    """The model reached its limit of tokens, so the text ends in the middle. The gateway says so to the person."""
 
 
 class FailureKind(StrEnum):
@@ -159,6 +162,8 @@ class FailureKind(StrEnum):
     """The account at the provider has no credit or quota left."""
     UNKNOWN_MODEL = "unknown_model"
     """The provider does not have the model."""
+    EMPTY = "empty"
+    """The agent has nothing to say to a person who waits for an answer."""
     FATAL = "fatal"
 
 
@@ -220,6 +225,15 @@ class Retiring(Protocol):
 class Closable(Protocol):
     async def close(self) -> None:
         """Release everything: the gateway stops, and no turn runs."""
+        ...
+
+
+@runtime_checkable
+class Suggesting(Protocol):
+    """An agent that knows what people can say to it, to show on an empty chat."""
+
+    def suggestions(self, tools: Collection[str]) -> Sequence[str]:
+        """Return messages to try, the best first, for somebody who has these tools of the gateway."""
         ...
 
 

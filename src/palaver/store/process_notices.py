@@ -65,12 +65,26 @@ def mark_seen(number: int) -> Statements[None]:
         "UPDATE processes SET exit_notice = 'done' WHERE no = ? AND exit_notice = 'due' AND exited IS NOT NULL",
         (number,),
     )
+    yield from _withdraw(number, "the agent has seen the end of the process")
+
+
+@transaction
+def silence(number: int) -> Statements[None]:
+    """Report nothing more of a process: who is killing it needs no notice of that."""
+    yield (
+        "UPDATE processes SET exit_notice = 'done', watch = NULL, check_at = NULL WHERE no = ? AND exit_notice = 'due'",
+        (number,),
+    )
+    yield from _withdraw(number, "the process was killed on purpose")
+
+
+def _withdraw(number: int, why: str) -> Statements[None]:
     rows = yield (
         "SELECT i.no FROM processes p JOIN inbox i ON i.no = p.exit_message WHERE p.no = ? AND i.state = 'waiting'",
         (number,),
     )
     for (message,) in rows:
-        yield from inbox.withdraw(message, "the agent has seen the end of the process")
+        yield from inbox.withdraw(message, why)
 
 
 @transaction
@@ -80,7 +94,7 @@ def report_match(
     """Tell the conversation what its agent watches for, once for each place in the output."""
     rows = yield (
         "UPDATE processes SET watched_to = ?, watch_notices = watch_notices + 1, watch_notified = ?"
-        " WHERE no = ? AND watched_to = ? RETURNING no",
+        " WHERE no = ? AND watched_to = ? AND watch IS NOT NULL RETURNING no",
         (watched_to, micros(now), process.number, process.watched_to),
     )
     if rows:

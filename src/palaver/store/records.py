@@ -22,6 +22,7 @@ from palaver.model.label import Label, read_label
 from palaver.model.redact import redact
 from palaver.model.session import Counters, EndReason, ModelOverride, Session
 from palaver.model.source import AddresseeKind, Labels, Source, account_text, decode_id, encode_id
+from palaver.model.text import whole_characters
 from palaver.model.transcript import KEPT_QUOTE_LIMIT, UNREADABLE_TEXT, Entry, Quote, Role, UnreadableEntry
 from palaver.model.turn import (
     ANY_FORM,
@@ -92,13 +93,8 @@ def from_json(text: str | bytes) -> Any:  # noqa: ANN401 - the caller knows its 
 def _encode_label(value: object) -> object:
     """Write a label as text that UTF-8 can encode: a hook of msgspec."""
     if isinstance(value, Label):
-        return _replace_surrogates(value.stored())
+        return whole_characters(value.stored())
     raise NotImplementedError(type(value))
-
-
-def _replace_surrogates(text: str) -> str:
-    """Replace lone surrogates, which UTF-8 cannot encode."""
-    return text.encode("utf-8", "replace").decode()
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_encode_label)
@@ -199,7 +195,7 @@ def _encodable(value: object) -> object:
     """Replace lone surrogates in the values of a body."""
     match value:
         case str():
-            return _replace_surrogates(value)
+            return whole_characters(value)
         case tuple():
             return tuple(map(_encodable, cast("tuple[object, ...]", value)))
         case _:

@@ -14,13 +14,23 @@ from palaver.store.meta import SET_META
 from palaver.store.opening import open_store
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
-from palaver.store.transfer_marks import begin_copy, copied_from, end_copy, is_mark, position_in, record_position
+from palaver.store.transfer_marks import (
+    COPY_OF,
+    begin_copy,
+    clear_copy,
+    complete_copy_of,
+    copied_from,
+    end_copy,
+    is_mark,
+    position_in,
+    record_position,
+)
 
 if TYPE_CHECKING:
     from palaver.db.postgres import PostgresDatabase  # an extra
 
 _ROWS_PER_STEP = 1000
-_OWN_META = frozenset({"schema", "starts"})
+_OWN_META = frozenset({"schema", "starts", COPY_OF})
 """What each database has for itself."""
 Progress = Callable[[str, int], None]
 """Called with what is being done, and how many rows of it are."""
@@ -39,6 +49,14 @@ class Differs(StoreError):
         super().__init__(
             f"the copy differs from its source: {what}. The source may have changed meanwhile: copy it anew with"
             " --restart"
+        )
+
+
+class CopyInUse(StoreError):
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"the target is a complete copy of {name}, and one of them was used since then. Use the target as it is;"
+            " to copy again, use an empty database"
         )
 
 
@@ -61,16 +79,21 @@ async def transfer(
         without_gateways(old.database),
         without_gateways(new.database),
     ):
-        await _prepare(new, name, restart=restart)
         copy = _Copy(old.database, new.database, progress)
-        for table in copy.tables:
-            await copy.copy(table)
-        await copy.copy_counters()
-        for table in copy.tables:
-            await copy.compare(table)
-        await _compare_invariants(old, new)
-        progress("index entries", await new.search.rebuild())
-        await copy.finish()
+        if restart or not await _is_complete(new, name):
+            await _prepare(new, name, restart=restart)
+            for table in copy.tables:
+                await copy.copy(table)
+            await copy.copy_counters()
+            await copy.compare_all()
+            await _compare_invariants(old, new)
+            progress("index entries", await new.search.rebuild())
+            await copy.finish(name)
+        else:  # the command before was killed after its end, before it could say so
+            try:
+                await copy.compare_all()
+            except Differs as differs:
+                raise CopyInUse(name) from differs
         return Copied(tables=len(copy.tables), rows=await copy.count())
 
 
@@ -83,6 +106,10 @@ async def without_gateways(database: Database) -> AsyncGenerator[None]:
         else:
             await stack.enter_async_context(cast("PostgresDatabase", database).keep_free())
         yield
+
+
+async def _is_complete(new: Store, name: str) -> bool:
+    return await new.read(copied_from()) is None and await new.read(complete_copy_of()) == name
 
 
 async def _prepare(new: Store, name: str, *, restart: bool) -> None:
@@ -113,7 +140,7 @@ def _clear() -> Statements[None]:
     for table in reversed(copy_order()):
         if table.name != "meta":
             yield f"DELETE FROM {table.name}", ()
-    yield from end_copy()
+    yield from clear_copy()
 
 
 async def _compare_invariants(old: Store, new: Store) -> None:
@@ -138,6 +165,10 @@ class _Copy:
             copied += len(rows)
             self._progress(f"copy {table.name}", copied)
 
+    async def compare_all(self) -> None:
+        for table in self.tables:
+            await self.compare(table)
+
     async def compare(self, table: TableShape) -> None:
         """Compare every row, and their number."""
         after, seen = None, 0
@@ -161,9 +192,9 @@ class _Copy:
         is_sqlite = isinstance(self._new, SqliteDatabase)
         await self._new.transact(_write_to_sqlite(given) if is_sqlite else _write_to_postgres(given, self.tables))
 
-    async def finish(self) -> None:
+    async def finish(self, name: str) -> None:
         """Copy what the store knows of itself, and remove the marks: it is complete."""
-        await self._new.transact(_finish(await self._old.read(_read_meta())))
+        await self._new.transact(_finish(await self._old.read(_read_meta()), name))
 
 
 @transaction
@@ -242,6 +273,6 @@ def _read_meta() -> Statements[list[Row]]:
 
 
 @transaction
-def _finish(rows: Sequence[Row]) -> Statements[None]:
+def _finish(rows: Sequence[Row], name: str) -> Statements[None]:
     yield SET_META, list(rows)
-    yield from end_copy()
+    yield from end_copy(name)

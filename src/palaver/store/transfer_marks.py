@@ -6,6 +6,8 @@ from palaver.store.records import from_json, json_text
 
 _SOURCE = "copied from"
 _TABLE = "copied "
+COPY_OF = "copy of"
+"""What a complete copy was made from."""
 
 
 @transaction
@@ -32,8 +34,19 @@ def record_position(table: str, key: tuple[Value, ...]) -> Statements[None]:
 
 
 @transaction
-def end_copy() -> Statements[None]:
+def clear_copy() -> Statements[None]:
     yield "DELETE FROM meta WHERE name LIKE ?", (f"{_TABLE}%",)
+
+
+@transaction
+def end_copy(source: str) -> Statements[None]:
+    yield from clear_copy()
+    yield SET_META, (COPY_OF, source)
+
+
+@transaction
+def complete_copy_of() -> Statements[str | None]:
+    return (yield from read_meta(COPY_OF))
 
 
 def is_mark(name: str) -> bool:

@@ -150,7 +150,7 @@ class TerminalTools:
             watch=_watch(arguments),
             check_every=_check_every(arguments),
         )
-        process = await self.manager.start(backend, order, new, use.context)
+        process = await self.manager.start(backend, order, new, use.context, in_background=in_background)
         if in_background:
             notice = " You get a notice when it ends." if new.reports_exit else ""
             return f"Started {process.name} in the background.{notice}"
@@ -161,16 +161,19 @@ class TerminalTools:
         seconds, clamped = self._seconds(use, self.timeout, began)
         try:
             process = await self.manager.wait(process, seconds)
+            if process.exited is not None:
+                await self.manager.mark_seen(process)
         except asyncio.CancelledError:
             if not use.context.services.resumes:  # Somebody stopped it, so what it does must stop, too.
-                await asyncio.shield(self.manager.kill([process], by="the end of its turn"))
+                await asyncio.shield(self.manager.kill([process], by="the end of its turn", silently=True))
             raise
+        finally:
+            self.manager.go_on_in_background(process)
         if process.exited is None:
             return (
                 f"It still runs after {duration_text(timedelta(seconds=seconds))}{clamped}, and goes on in the "
                 f"background as {process.name}. You get a notice when it ends.\n{await self._output(process)}"
             )
-        await self.manager.mark_seen(process)
         took = duration_text((process.exited or process.started) - process.started)
         text, is_whole = await self._output(process), self.manager.directory(process).size() <= _SHOWN_CHARACTERS
         if is_whole and process.ended:
@@ -201,7 +204,7 @@ class TerminalTools:
             return await self._list(use)
         if action == "kill" and use.arguments.get("process") == "all":
             found = await self._all(use, live_only=True)
-            return f"Killed {await self.manager.kill(found, by='its agent')} processes."
+            return f"Killed {await self.manager.kill(found, by='its agent', silently=True)} processes."
         process = await self._find(use)
         if action == "wait":
             return await self._wait(process, use, began)

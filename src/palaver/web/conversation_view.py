@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from markupsafe import Markup
 
+from palaver.engine import texts
 from palaver.model.attachment import Attachment
 from palaver.model.session import Session
 from palaver.model.tools import NOT_ANSWERED, NOT_APPROVED, Question, parse_question
@@ -213,7 +214,7 @@ def _parts(entry: Entry, results: Mapping[str, Entry], open_turn: OpenTurn | Non
     if entry.reasoning:
         yield Part(reasoning=entry.reasoning[:MAX_SHOWN])
     if entry.text or entry.files:
-        yield Part(html=render(entry.text[:MAX_SHOWN]), files=entry.files)
+        yield Part(html=render(texts.shown_answer(entry.text[:MAX_SHOWN], cut=entry.cut)), files=entry.files)
     for call in entry.calls:
         result = results.get(call.id)
         is_asked = open_turn is not None and open_turn.asked is not None and open_turn.asked.id == call.id

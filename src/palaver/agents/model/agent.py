@@ -14,7 +14,7 @@ from palaver.agents.model.options import ModelOptions
 from palaver.agents.model.providers import ModelClient, ModelClients
 from palaver.model.errors import PalaverError
 from palaver.model.session import ModelOverride
-from palaver.model.text import one_line
+from palaver.model.text import one_line, whole_characters
 from palaver.model.transcript import Role
 from palaver.model.turn import Usage
 from palaver.model.view import Message
@@ -135,13 +135,18 @@ class ModelAgent:
         window = self.context_window(passage.override) or _DEFAULT_CONTEXT_WINDOW
         for piece in split_conversation(passage.messages, window * _CHARACTERS_PER_TOKEN // 2):
             response = await self._generate(client, SUMMARY_PROMPT, summary_request(piece, text, passage.focus))
-            text, usage = text_of(response).strip(), usage.plus(self.costs.usage(client.name, response.usage))
+            text, usage = (
+                whole_characters(text_of(response)).strip(),
+                usage.plus(self.costs.usage(client.name, response.usage)),
+            )
         return GeneratedText(text=text, usage=usage)
 
     async def title(self, passage: Excerpt) -> GeneratedText:
         client = self.clients.choose(passage.override)
         response = await self._generate(client, TITLE_PROMPT, title_request(passage.messages))
-        return GeneratedText(text=parse_title(text_of(response)), usage=self.costs.usage(client.name, response.usage))
+        return GeneratedText(
+            text=parse_title(whole_characters(text_of(response))), usage=self.costs.usage(client.name, response.usage)
+        )
 
     async def close(self) -> None:
         await self.clients.close()

@@ -31,7 +31,6 @@ from palaver.agents.model.messages import (
     ShownFiles,
     blob_of,
     calls_of,
-    encodable,
     history,
     reasoning_of,
     repair_response,
@@ -39,6 +38,7 @@ from palaver.agents.model.messages import (
 )
 from palaver.agents.model.providers import ModelClient
 from palaver.model.redact import redact
+from palaver.model.text import whole_characters
 from palaver.model.tools import NOT_APPROVED
 from palaver.model.transcript import Role, ToolCall
 from palaver.model.turn import ANY_FORM, AnswerForm
@@ -153,10 +153,16 @@ def _refusal(response: ModelResponse) -> Final | Failure | None:
     """Return why a response has no text, if its provider says so; a model that declines does it in its own words."""
     details = response.provider_details or {}
     if declined := details.get("refusal"):
-        return Final(text=encodable(str(declined)))
+        return Final(text=whole_characters(str(declined)))
     if details.get("finish_reason") == _CONTEXT_FULL:
         return _FULL
     return _FILTERED if response.finish_reason == "content_filter" else None
+
+
+def _is_cut(response: ModelResponse) -> bool:
+    """Return whether the answer ended because the model can say no more, not because it was done."""
+    details = response.provider_details or {}
+    return response.finish_reason == "length" or details.get("finish_reason") == _CONTEXT_FULL
 
 
 @dataclass(kw_only=True)
@@ -259,7 +265,7 @@ class AnswerLoop:
             return refused
         if not last.text.strip() and not (before and before[0].role is Role.TOOL):
             return _EMPTY if response.finish_reason == "stop" else _NO_ANSWER
-        return Final(text=last.text, reasoning=last.reasoning, blob=b"".join(last.blobs))
+        return Final(text=last.text, reasoning=last.reasoning, blob=b"".join(last.blobs), cut=_is_cut(response))
 
     async def _run_tools(self, calls: Sequence[ToolCall]) -> AsyncGenerator[Event]:
         """Run the calls that need no approval or have one, side by side; then ask for the first missing approval."""

@@ -31,6 +31,7 @@ from pydantic_ai.profiles import ModelProfile
 from palaver.model.attachment import ID_LENGTH, format_size
 from palaver.model.errors import NotFound
 from palaver.model.label import CLOSE, OPEN, marker
+from palaver.model.text import whole_characters
 from palaver.model.transcript import Role, ToolCall
 from palaver.model.value import value
 from palaver.model.view import Message, repair
@@ -46,7 +47,7 @@ def text_of(response: ModelResponse) -> str:
 
 
 def reasoning_of(response: ModelResponse) -> str:
-    return encodable(_joined(part.content for part in response.parts if isinstance(part, ThinkingPart)))
+    return whole_characters(_joined(part.content for part in response.parts if isinstance(part, ThinkingPart)))
 
 
 def calls_of(response: ModelResponse) -> tuple[ToolCall, ...]:
@@ -93,7 +94,7 @@ def repair_response(response: ModelResponse, before: Sequence[Message]) -> Model
 def _repair_part(part: ModelResponsePart, calls: Iterator[ToolCall]) -> ModelResponsePart:
     match part:
         case TextPart() | ThinkingPart():
-            return replace(part, content=encodable(part.content))
+            return replace(part, content=whole_characters(part.content))
         case ToolCallPart():
             call = next(calls)
             return replace(part, tool_name=call.name, args=call.arguments, tool_call_id=call.id)
@@ -132,11 +133,6 @@ def _plain(text: str, calls: Sequence[ToolCall]) -> ModelResponse:
 
 def _joined(texts: Iterable[str]) -> str:
     return PARAGRAPH_BREAK.join(text for text in texts if text)
-
-
-def encodable(text: str) -> str:
-    """Replace lone surrogates, which cannot be stored."""
-    return text if text.isascii() else text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
 _FILE_MARKER = re.compile(

@@ -8,9 +8,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import wraps
 from typing import Any, TypeVar, cast
 
+import httpx2
 from openai import AsyncOpenAI
 from openai.resources.chat import AsyncChat, AsyncCompletions
 from openai.resources.responses import AsyncResponses
+from pydantic_ai.providers import Provider
+from pydantic_ai.providers.openai import OpenAIProvider
+from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
 _Create = TypeVar("_Create", bound=Callable[..., Awaitable[object]])
 _UNCHANGED = ("messages", "input", "tools")
@@ -53,3 +57,14 @@ class DirectOpenAI(AsyncOpenAI):
     @property
     def responses(self) -> AsyncResponses:
         return _Responses(self)
+
+
+def openai_provider(*, api_key: str, base_url: str | None = None, http_client: httpx2.AsyncClient) -> Provider[Any]:
+    """Return OpenAI itself."""
+    return OpenAIProvider(openai_client=DirectOpenAI(base_url=base_url, api_key=api_key, http_client=http_client))
+
+
+def compatible_provider(*, api_key: str, base_url: str, http_client: httpx2.AsyncClient) -> Provider[Any]:
+    """Return any server with OpenAI's API."""
+    client = DirectOpenAI(base_url=base_url, api_key=api_key, http_client=http_client)
+    return OpenAICompatibleProvider("openai-compatible", openai_client=client)

@@ -38,9 +38,18 @@ class ModelOptions:
         return cls(**options, fallback=tuple(map(cls.of, facts.get("fallback", ()))))
 
 
+_EXTRAS = {"anthropic": "anthropic", "google": "google", "google-cloud": "google"}
+
+
+def model_extra(model: str) -> str:
+    """Return the extra for `provider:model`. Most providers, and all servers, speak OpenAI's API."""
+    return _EXTRAS.get(model.partition(":")[0], "openai")
+
+
 def make_model_agent(options: ModelOptions) -> Agent:
     """Load the model agent's packages and make it. Raises InvalidInput with what to set or install."""
-    kind = import_extra("palaver.agents.model.agent", "The model agent needs", "models").ModelAgent
+    extra = model_extra(options.model)
+    kind = import_extra("palaver.agents.model.agent", f"The model {options.model} needs", extra).ModelAgent
     if not options.fallback:
         return kind.of(options)
     return FallbackAgent.of([(each.model, kind.of(each)) for each in (options, *options.fallback)])

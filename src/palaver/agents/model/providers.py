@@ -2,20 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import import_module
 from inspect import signature
 from typing import Any, cast
 
 import httpx2
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.models import Model, infer_model
-from pydantic_ai.models.openai import OpenAIResponsesModel
 from pydantic_ai.providers import Provider, infer_provider_class
-from pydantic_ai.providers.openai import OpenAIProvider
-from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 from pydantic_ai.settings import ModelSettings
 
-from palaver.agents.model.openai_client import DirectOpenAI
-from palaver.agents.model.options import ModelOptions
+from palaver.agents.model.options import ModelOptions, model_extra
 from palaver.model.errors import InvalidInput
 from palaver.model.session import ModelOverride
 from palaver.model.value import value
@@ -25,6 +22,10 @@ _COMPATIBLE = ("openai", "openai-chat")
 """With a base_url, these mean any server with OpenAI's API."""
 _CHAT = "openai-chat"
 _OPENAI = (*_COMPATIBLE, "openai-responses")
+_RESPONSES_MODEL = "OpenAIResponsesModel"
+"""Compared by name: the class can be imported only where the openai extra is installed."""
+_PACKAGES = ("anthropic", "google", "openai", "tiktoken")
+"""What our extras for models install."""
 _CONNECT_TIMEOUT_SECONDS = 10.0
 _NO_KEY = "none"
 """For a server that needs no key. With an empty one the library would read the environment."""
@@ -83,8 +84,11 @@ class ModelClients:
 
 def _takes_cache_key(name: str, options: ModelOptions) -> bool:
     """Return whether it is OpenAI's own API: a compatible server can refuse a field that it does not know."""
-    provider = name.partition(":")[0]
-    return provider in _OPENAI and not (options.base_url and provider in _COMPATIBLE)
+    return name.partition(":")[0] in _OPENAI and not _is_compatible(name, options)
+
+
+def _is_compatible(name: str, options: ModelOptions) -> bool:
+    return bool(options.base_url) and name.partition(":")[0] in _COMPATIBLE
 
 
 def _settings(options: ModelOptions, model: Model) -> ModelSettings:
@@ -92,7 +96,7 @@ def _settings(options: ModelOptions, model: Model) -> ModelSettings:
     settings = ModelSettings(timeout=options.timeout.total_seconds(), max_retries=0)
     if model.profile.get("supports_cache"):
         settings["cache"] = True
-    if isinstance(model, OpenAIResponsesModel):
+    if any(each.__name__ == _RESPONSES_MODEL for each in type(model).__mro__):
         # The gateway stores the conversation, so the provider need not.
         settings = cast("ModelSettings", {**settings, "openai_store": False})
     if options.temperature is not None:
@@ -111,11 +115,15 @@ def _model(name: str, options: ModelOptions, client: httpx2.AsyncClient) -> Mode
             allowed=f"models of {options.model.partition(':')[0]}, or add a profile with its own agent",
             example=options.model,
         )
-    if options.base_url and provider in _COMPATIBLE:
-        direct = DirectOpenAI(base_url=options.base_url, api_key=options.key or _NO_KEY, http_client=client)
-        compatible = OpenAICompatibleProvider("openai-compatible", openai_client=direct)
-        return _inferred(f"{_CHAT}:{name.partition(':')[2]}", lambda _: compatible)
+    if _is_compatible(name, options):
+        given = {"base_url": options.base_url, "api_key": options.key or _NO_KEY, "http_client": client}
+        return _inferred(f"{_CHAT}:{name.partition(':')[2]}", lambda _: _openai_client().compatible_provider(**given))
     return _inferred(name, lambda provider: _provider(provider, options, client))
+
+
+def _openai_client() -> Any:  # noqa: ANN401 - a module
+    """Import OpenAI's client, which the extras of other providers do not install."""
+    return import_module("palaver.agents.model.openai_client")
 
 
 def _inferred(name: str, factory: Callable[[str], Provider[Any]]) -> Model:
@@ -129,13 +137,21 @@ def _inferred(name: str, factory: Callable[[str], Provider[Any]]) -> Model:
             example="openai:gpt-5-mini",
         ) from error
     except ImportError as missing:
+        command = f"pip install '{_package(name, missing)}'"
         raise InvalidInput(
             "The model {found} needs a package that is not installed",
             found=name,
-            allowed="what pydantic-ai needs for this provider",
-            fix=f"Run pip install 'pydantic-ai-slim[{name.partition(':')[0]}]'",
-            example=f"pip install 'pydantic-ai-slim[{name.partition(':')[0]}]'",
+            allowed="what this provider needs",
+            fix=f"Run {command}",
+            example=command,
         ) from missing
+
+
+def _package(name: str, missing: ImportError) -> str:
+    """Return what to install: an extra of ours, or what pydantic-ai names for a provider that has none."""
+    cause = missing.__cause__ if isinstance(missing.__cause__, ImportError) else missing
+    is_ours = (cause.name or "").partition(".")[0] in _PACKAGES
+    return f"palaver[{model_extra(name)}]" if is_ours else f"pydantic-ai-slim[{name.partition(':')[0]}]"
 
 
 def _provider(name: str, options: ModelOptions, client: httpx2.AsyncClient) -> Provider[Any]:
@@ -160,6 +176,5 @@ def _provider(name: str, options: ModelOptions, client: httpx2.AsyncClient) -> P
     # Never from the environment: a key there need not be meant for this address.
     given = {"api_key": options.key or _NO_KEY, "base_url": options.base_url, "http_client": client}
     arguments: dict[str, Any] = {name: value for name, value in given.items() if name in accepted and value is not None}
-    if provider_class is OpenAIProvider:
-        arguments = {"openai_client": DirectOpenAI(**arguments)}
-    return provider_class(**arguments)
+    make: Callable[..., Provider[Any]] = _openai_client().openai_provider if name in _OPENAI else provider_class
+    return make(**arguments)

@@ -28,6 +28,7 @@ from palaver.model.prompt import (
 )
 from palaver.model.session import ModelOverride, Session
 from palaver.model.source import Labels, Source
+from palaver.model.text import whole_characters, without_half
 from palaver.model.transcript import Entry, Role, ToolCall
 from palaver.model.turn import ANY_FORM, NO_USAGE, AnswerForm, Received, Turn, Usage
 from palaver.model.value import value
@@ -413,6 +414,8 @@ class AgentRun:
     _added: list[str] = field(default_factory=list)
     """What the agent has said since."""
     _added_length: int = 0
+    _half: str = ""
+    """Half a character at the end of it: the other half comes with the next piece."""
     _open_calls: dict[str, ToolCall] = field(default_factory=dict)
     _form: AnswerForm = ANY_FORM
     _assigned: Usage = NO_USAGE
@@ -427,7 +430,7 @@ class AgentRun:
 
     @text.setter
     def text(self, text: str) -> None:
-        self._shown, self._added, self._added_length = text, [], 0
+        self._shown, self._added, self._added_length, self._half = text, [], 0, ""
 
     async def ask(self, request: Request) -> Outcome:
         """Run the agent until it is done, fails, or is silent for too long."""
@@ -438,7 +441,7 @@ class AgentRun:
             self.work([call.name for call in self._open_calls.values() if request.approvals.get(call.id, True)])
         try:
             with contain_cancellation():
-                return _cut(await self._run(request), request.form)
+                return _finish(await self._run(request), request.form)
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001 - no error of an agent may end more than its turn
@@ -500,7 +503,7 @@ class AgentRun:
                 self.usage = self.usage.plus(usage)
             case ToolCalled():
                 self.text = ""
-                said = event.text[:LONGEST_ANSWER]
+                said = whole_characters(event.text)[:LONGEST_ANSWER]
                 self.said.append(said)
                 self.has_called = True
                 self._open_calls = {call.id: call for call in event.calls}
@@ -512,7 +515,7 @@ class AgentRun:
                         at=self.now(),
                         text=said,
                         calls=event.calls,
-                        reasoning=event.reasoning[:LONGEST_ANSWER],
+                        reasoning=whole_characters(event.reasoning)[:LONGEST_ANSWER],
                         blob=event.blob,
                         tokens=tokens,
                         cost_micros=cost,
@@ -522,12 +525,13 @@ class AgentRun:
             case ToolReturned():
                 self._open_calls.pop(event.call, None)
                 self.work([call.name for call in self._open_calls.values()])
-                result = event.text[:LONGEST_ANSWER]
+                result = whole_characters(event.text)[:LONGEST_ANSWER]
                 await self.write(Entry(seq=0, role=Role.TOOL, at=self.now(), text=result, answers=event.call))
 
     def _grow(self, text: str) -> None:
         """Show the answer so far. Show a long one less often, because joining it each time would take ever longer."""
-        added = text[: LONGEST_ANSWER - len(self._shown) - self._added_length]
+        text, self._half = without_half(self._half + text)
+        added = whole_characters(text)[: LONGEST_ANSWER - len(self._shown) - self._added_length]
         if not added:
             return
         self._added.append(added)
@@ -536,8 +540,11 @@ class AgentRun:
             self.show(self._form.cut(self.text, is_growing=True))
 
 
-def _cut(outcome: Outcome, form: AnswerForm) -> Outcome:
-    """End an answer at a stop, for agents that did not. The provider's blob has the rest of it too."""
-    if not isinstance(outcome, Final) or (text := form.cut(outcome.text)) == outcome.text:
+def _finish(outcome: Outcome, form: AnswerForm) -> Outcome:
+    """Join halves of characters, and end an answer at a stop, for agents that did not."""
+    if not isinstance(outcome, Final):
         return outcome
-    return replace(outcome, text=text, blob=b"")
+    whole = whole_characters(outcome.text)
+    if (text := form.cut(whole)) != whole:
+        return replace(outcome, text=text, blob=b"", cut=False)  # the provider's blob has the rest of it too
+    return outcome if whole == outcome.text else replace(outcome, text=whole)

@@ -41,6 +41,7 @@ log = logging.getLogger(__name__)
 _FAILURES = {
     FailureKind.STUCK: (texts.TOO_LONG_NOTE, texts.TOO_LONG),
     FailureKind.OVERFLOW: (texts.FAILED_NOTE, texts.OVERFLOW),
+    FailureKind.EMPTY: (texts.NO_ANSWER_NOTE, texts.NO_ANSWER),
     FailureKind.RATE_LIMITED: (texts.FAILED_NOTE, texts.RATE_LIMITED),
     FailureKind.REJECTED: (texts.FAILED_NOTE, texts.REJECTED),
     FailureKind.UNREACHABLE: (texts.FAILED_NOTE, texts.UNAVAILABLE),
@@ -74,10 +75,11 @@ class TurnCompletion:
 
     async def _answer(self, running: RunningTurn, answer: Final) -> None:
         files = await Attachments(self.ctx).store_all(answer.files) if answer.files else ()
-        whole = await self._store_long_answer(running.destinations, answer.text)
+        shown = texts.shown_answer(answer.text, cut=answer.cut)
+        whole = await self._store_long_answer(running.destinations, shown)
         text, is_cut = answer.text, len(answer.text) > LONGEST_ANSWER
         if is_cut:
-            text = f"{text[:LONGEST_ANSWER]}\n\n{texts.CONTINUED_IN_FILE if whole else texts.NOT_KEPT}"
+            text = shown = f"{text[:LONGEST_ANSWER]}\n\n{texts.CONTINUED_IN_FILE if whole else texts.NOT_KEPT}"
         tokens, cost = running.agent_run.take_usage() if running.agent_run else (0, None)
         entry = Entry(
             seq=0,
@@ -89,8 +91,9 @@ class TurnCompletion:
             tokens=tokens,
             cost_micros=cost,
             files=(*files, whole) if whole and is_cut else files,
+            cut=answer.cut,
         )
-        replies = await off_loop(len(text), lambda: self._replies(running, text, files, whole))
+        replies = await off_loop(len(shown), lambda: self._replies(running, shown, files, whole))
         await self.settle(running, [entry], replies)
         running.answer = replace(answer, text=text) if is_cut else answer
         running.prompt_tokens = running.usage.prompt_tokens

@@ -275,8 +275,16 @@ class TurnRunner:
         outcome = await self._ask_with_retries(running, agent_run)
         is_too_long = isinstance(outcome, Failure) and outcome.kind is FailureKind.OVERFLOW
         if is_too_long and await self.compaction.make_room(running):
-            return await self._ask_with_retries(running, agent_run)
-        return outcome
+            outcome = await self._ask_with_retries(running, agent_run)
+        return await self._ask_for_words(running, agent_run) if _is_silent(running, outcome) else outcome
+
+    async def _ask_for_words(self, running: RunningTurn, agent_run: AgentRun) -> Outcome:
+        """Ask once more after an empty answer, which some models give after a tool: a person waits."""
+        self.ctx.meter.count("agent_retries")
+        log.info("the answer is empty; asking again", extra={"action": "agent.empty", "turn": running.turn.number})
+        await agent_run.write(self.completion.note(texts.EMPTY_NOTE))
+        outcome = await self._ask_with_retries(running, agent_run)
+        return Failure(kind=FailureKind.EMPTY, detail="two empty answers") if _is_silent(running, outcome) else outcome
 
     async def _ask_with_retries(self, running: RunningTurn, agent_run: AgentRun) -> Outcome:
         outcome = await self._ask_in_order(running, agent_run)
@@ -414,6 +422,10 @@ class TurnRunner:
             for running in mine:
                 if running.turn.number not in held:
                     running.end(StopReason.LOST)
+
+
+def _is_silent(running: RunningTurn, outcome: Outcome) -> bool:
+    return isinstance(outcome, Final) and not outcome.files and running.is_silence(outcome.text)
 
 
 async def _read_file(ctx: EngineContext, turn: Turn, name: str) -> bytes:

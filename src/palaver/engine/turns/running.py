@@ -146,6 +146,8 @@ class RunningTurn:
     prompt_tokens: int = 0
     """The size of the prompt that led to the answer; 0 if unknown."""
     summary_usage: Usage = NO_USAGE
+    has_sent_here: bool = False
+    """A tool of the turn has sent something to the chat that asks."""
     is_over: bool = False
     """Ignore what the agent still says."""
     message_waits: asyncio.Event = field(default_factory=asyncio.Event)
@@ -191,6 +193,11 @@ class RunningTurn:
         """Return the lowest role of all whose messages the turn answers."""
         spoken = [each for each in (*self.messages, *self.steered) if not each.inbound.observed]
         return min([each.role or AccessRole.GUEST for each in spoken], default=AccessRole.GUEST)
+
+    def is_silence(self, text: str) -> bool:
+        """Return whether a person who asked would hear nothing. Jobs, notices and overheard talk need no answer."""
+        is_asked = any(each.inbound.counts_as_activity for each in (*self.messages, *self.steered))
+        return is_asked and not self.has_sent_here and not text.strip()
 
     @property
     def usage(self) -> Usage:

@@ -178,6 +178,8 @@ class TurnServices:
         # If an attempt got no answer, what is already in the outbox came from that attempt.
         is_sent = await retry_outage(attempt) or tries > 1
         self._attach(stored)
+        if any(place.address == self.origin.address for place in places):
+            self.running.has_sent_here = True
         return is_sent
 
 

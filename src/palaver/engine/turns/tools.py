@@ -15,6 +15,7 @@ from palaver.model.access import AccessRole
 from palaver.model.errors import InvalidInput, NotFound, StoreError, StoreUnavailable
 from palaver.model.key import JOB
 from palaver.model.memory import MEMORY_TOOLS
+from palaver.model.source import Source
 from palaver.model.text import one_line
 from palaver.model.tools import (
     ASK_USER,
@@ -86,12 +87,19 @@ class TurnTools:
         """Return the gateway's tools for a turn. A client's tool of the same name takes the place of ours."""
         found = await self.tools(running.role, running.source.platform)
         is_job = running.job is not None or running.turn.key.kind == JOB
-        hidden = frozenset[str]() if self.ctx.options.memory.find(running.source) else MEMORY_TOOLS
+        hidden = self._hidden(running.source)
         return {
             name: (_with_approval(tool), toolset)
             for name, (tool, toolset) in found.items()
             if name not in running.offered and (tool.for_jobs or not is_job) and name not in hidden
         }
+
+    async def names(self, role: AccessRole, source: Source) -> frozenset[str]:
+        """Return the names of the gateway's tools for a person in a chat."""
+        return frozenset(await self.tools(role, source.platform)) - self._hidden(source)
+
+    def _hidden(self, source: Source) -> frozenset[str]:
+        return frozenset() if self.ctx.options.memory.find(source) else MEMORY_TOOLS
 
     async def _list(self, toolset: Toolset) -> Sequence[Tool]:
         try:

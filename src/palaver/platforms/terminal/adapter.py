@@ -54,6 +54,10 @@ class TerminalServices(Protocol):
         """Return the last messages of the conversation, as far as they were shown."""
         ...
 
+    async def suggestions(self, source: Source) -> Sequence[str]:
+        """Return what a person can say, if the agent knows that."""
+        ...
+
     async def model(self, source: Source) -> str | None:
         """Return the name of the model that answers in the conversation, if it has one."""
         ...
@@ -223,8 +227,11 @@ class TerminalAdapter:
         self, receiver: Receiver, hello: wire.Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         # The recap goes before anything new.
-        recap = await self._services.recap(self._source(hello.chat, None))
-        writer.write(wire.encode(wire.Welcome(commands=tuple(self._services.commands()), recap=tuple(recap))))
+        source = self._source(hello.chat, None)
+        recap = await self._services.recap(source)
+        suggestions = () if recap else await self._services.suggestions(source)
+        commands = tuple(self._services.commands())
+        writer.write(wire.encode(wire.Welcome(commands=commands, recap=tuple(recap), suggestions=tuple(suggestions))))
         connection = TerminalConnection(writer, hello.chat, hello.known, alone=hello.alone)
         self._connections.append(connection)
         log.info("a terminal connected", extra={"action": "terminal.attached"})

@@ -31,6 +31,8 @@ _GREETING = "/help lists commands, Alt-Enter starts a new line, Ctrl-C stops an 
 _RECAP = "The conversation so far:"
 _NAME = "Palaver"
 _MAX_RECAP = 240
+_TRY = "Try, for example:"
+_MAX_SUGGESTIONS = 3
 _MAX_DRAWN = 5_000
 """Drawing a longer line on every key press is too slow."""
 _MAX_DRAWN_ANSWER = 4_000
@@ -94,6 +96,8 @@ class LiveScreen:
         if self._is_new:
             self.tell(_GREETING)
             self._print_recap(welcome.recap)
+            if welcome.suggestions:
+                self.tell("\n  ".join([_TRY, *welcome.suggestions[:_MAX_SUGGESTIONS]]))
         self._is_new = False
         self._draw()
 

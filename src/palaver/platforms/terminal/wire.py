@@ -53,6 +53,8 @@ class RecapLine(msgspec.Struct, frozen=True):
 class Welcome(msgspec.Struct, frozen=True, tag_field="do", tag="welcome"):
     commands: tuple[MenuEntry, ...] = ()
     recap: tuple[RecapLine, ...] = ()
+    suggestions: tuple[str, ...] = ()
+    """What a person can say, for a chat in which nothing was said."""
 
 
 class File(msgspec.Struct, frozen=True):

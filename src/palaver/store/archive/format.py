@@ -177,6 +177,7 @@ class _ArchivedEntry(_Line):
     files: tuple[_ArchivedFile, ...] = ()
     quote: _ArchivedQuote | None = None
     cost_micros: Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)] | None = None
+    cut: bool = False
     hidden_by: _Ordinal | None = None
 
 

@@ -71,6 +71,8 @@ def entry_flags(entry: Entry) -> Iterable[str]:
         yield "hidden"
     if entry.observed:
         yield "observed"
+    if entry.cut:
+        yield "cut at the model's length limit"
     if entry.covers is not None:
         yield f"summary of {entry.covers[0]} to {entry.covers[1]}"
 

@@ -168,9 +168,17 @@ def reading(file: Path) -> Generator[Iterator[tuple[tarfile.TarInfo, IO[bytes]]]
         raise BadBackup(file, error.strerror or str(error)) from error
     try:
         with stream, tarfile.open(fileobj=stream, mode="r:") as tar:
-            yield ((info, content) for info in tar if info.isreg() and (content := tar.extractfile(info)) is not None)
+            yield _parts(file, tar)
     except tarfile.TarError as error:
         raise BadBackup(file, f"it is no complete archive ({error})") from error
+
+
+def _parts(file: Path, tar: tarfile.TarFile) -> Iterator[tuple[tarfile.TarInfo, IO[bytes]]]:
+    for info in tar:
+        if info.issparse():  # a few bytes that unpack to any size
+            raise BadBackup(file, f"it has a sparse part: {info.name[:100]!r}")
+        if info.isreg() and (content := tar.extractfile(info)) is not None:
+            yield info, content
 
 
 def copy_hashed(content: IO[bytes], target: IO[bytes]) -> Member:

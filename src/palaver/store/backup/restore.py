@@ -22,7 +22,7 @@ from palaver.store.backup.archive import (
     Manifest,
     Member,
     copy_hashed,
-    decode_manifest,
+    read_manifest,
     reading,
     time_of,
 )
@@ -96,28 +96,34 @@ def _remove(place: Path, names: Iterable[str]) -> None:
 
 def _extract(archive: Path, stage: Path, key: bytes | None, progress: Progress) -> Manifest:
     """Write everything into the stage, and compare it with the manifest."""
+    manifest = read_manifest(archive)
+    announced = {name: member.size for name, member in manifest.members.items()}
+    announced |= {_inside(name): size for name, size in manifest.files.items()}
     found: dict[str, Member] = {}
-    manifest = None
     with reading(archive) as members:
         for info, content in members:
             if info.name == MANIFEST:
-                manifest = decode_manifest(archive, content.read())
                 continue
-            found[info.name] = _write(stage / _checked(archive, info.name), content, time_of(info))
+            target = stage / _checked(archive, info.name)
+            if announced.get(info.name) != info.size:  # before anything of it is written
+                raise BadBackup(archive, f"{info.name[:100]!r} in it has not the size that its manifest announces")
+            found[info.name] = _write(target, content, time_of(info))
             progress(len(found))
-    if manifest is None:
-        raise BadBackup(archive, "it is incomplete: it has no manifest")
     for name, member in manifest.members.items():
         if found.get(name) != member:
             raise BadBackup(archive, f"{name} in it is missing or was changed")
     contents = _contents(archive, stage, key)
     for count, (name, size) in enumerate(manifest.files.items(), 1):
-        inside = f"{_INSIDE}{name[:2]}/{name}"
+        inside = _inside(name)
         kept = found.get(inside) or _take_from_pool(archive, name, stage / inside)
         if kept is None or kept.size != size or not _is_intact(stage / inside, contents):
             raise BadBackup(archive, f"the file {name[:16]} of it is missing or was changed")
         progress(count)
     return manifest
+
+
+def _inside(name: str) -> str:
+    return f"{_INSIDE}{name[:2]}/{name}"
 
 
 def _vault(stage: Path, key: bytes) -> "Vault":

@@ -74,7 +74,7 @@ def cancel(number: int, now: datetime) -> Statements[bool | None]:
         return False
     yield from undo_log.mark_undone(operation.number, now)
     yield from detach_all(session.key, now, entering=session)
-    yield from reopen(session.number, session.key, now)
+    yield from reopen(session.number, session.key, now, spoken=now)
     yield from route(session.key, session.number, source_of(operation.details["from"]))
     return True
 

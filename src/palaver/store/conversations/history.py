@@ -233,7 +233,7 @@ def _reopen_here(
         left = yield from lock_session(left, key, principal)
         yield from check_not_busy(left)
     yield from detach_all(key, now, entering=left)
-    yield from reopen(left.number, key, now)
+    yield from reopen(left.number, key, now, spoken=now)
     yield from route(key, left.number, left.origin, keep_address=True)
     return Undone(kind=kind, session=left.id)
 
@@ -251,5 +251,5 @@ def _return_to_old_key(session: Session, operation: Operation, now: datetime) ->
     )
     if reason is None and (yield from open_by_key(home)) is None:
         yield from detach_all(home, now)
-        yield from reopen(session.number, home, now)
+        yield from reopen(session.number, home, now, spoken=now)
         yield from route(home, session.number, session.origin, keep_address=True)

@@ -95,17 +95,19 @@ def open_locked(
     The caller holds the lock, and touches the session afterwards. The reset policy looks at the time when the message
     was `sent`. What belongs to the open session (`is_sequel`), such as the notice of its process, does not reset it.
     """
-    plan = yield from plan_opening(key, source, min(sent, now), rule, is_sequel=is_sequel)
+    sent = min(sent, now)
+    spoken = sent if human else None
+    plan = yield from plan_opening(key, source, sent, rule, is_sequel=is_sequel)
     current = plan.session
     if current is None:
         yield from _lock_contacts(source)
         is_first = yield from _is_first_contact(source)
-        created = yield from create(key, source, now)
+        created = yield from create(key, source, now, spoken=spoken)
         return Opened(session=created, opening=plan.opening, is_first_contact=is_first)
     if plan.reason is not None:
         yield from _lock_contacts(source)
         is_first = yield from _is_first_contact(source)
-        fresh = yield from _start_fresh(key, source, now, current, plan.reason, by="reset policy")
+        fresh = yield from _start_fresh(key, source, now, current, plan.reason, by="reset policy", spoken=spoken)
         return Opened(
             session=fresh,
             opening=plan.opening,
@@ -118,7 +120,7 @@ def open_locked(
     is_first = False if plan.takes_part else (yield from join(current.number, source))
     if plan.opening is Opening.REUSED:
         return Opened(session=current, opening=plan.opening, is_first_contact=is_first, is_alone=plan.is_alone)
-    yield from reopen(current.number, key, now, human=human)
+    yield from reopen(current.number, key, now, spoken=spoken)
     reopened = yield from get(current.number)
     return Opened(session=reopened, opening=plan.opening, is_first_contact=is_first)
 
@@ -186,8 +188,15 @@ def _is_first_contact(source: Source, besides: int = 0) -> Statements[bool]:
 
 @transaction
 def create(
-    key: SessionKey, source: Source, now: datetime, *, title: str | None = None, parent: str | None = None
+    key: SessionKey,
+    source: Source,
+    now: datetime,
+    *,
+    title: str | None = None,
+    parent: str | None = None,
+    spoken: datetime | None = None,
 ) -> Statements[Session]:
+    """Create a session for what a person said at the time `spoken`; by default it is used from now on."""
     owner = owner_of(key, source)
     moment = micros(now)
     rows = yield (
@@ -204,7 +213,7 @@ def create(
             title and (yield from free_title(owner, title)),
             parent,
             moment,
-            moment,
+            micros(spoken or now),
             moment,
         ),
     )
@@ -260,8 +269,8 @@ def end(number: int, reason: EndReason, now: datetime) -> Statements[None]:
 
 
 @transaction
-def reopen(number: int, key: SessionKey, now: datetime, *, human: bool = True) -> Statements[None]:
-    """Reopen a session. Returning counts as human activity, or the next message would find it idle.
+def reopen(number: int, key: SessionKey, now: datetime, *, spoken: datetime | None) -> Statements[None]:
+    """Reopen a session. A person who returns to it counts as activity, or the next message would find it idle.
 
     In another conversation, it is no longer that of a job.
     """
@@ -270,17 +279,20 @@ def reopen(number: int, key: SessionKey, now: datetime, *, human: bool = True) -
         " finalised_by = NULL, schedule_no = CASE WHEN key = ? THEN schedule_no END, key = ?, profile = ? WHERE no = ?",
         (key.text, key.text, key.profile, number),
     )
-    yield from touch(number, now, human=human)
+    yield from touch(number, now, spoken=spoken)
 
 
 @transaction
-def touch(number: int, now: datetime, *, human: bool, entries: int = 0) -> Statements[int]:
-    """Record activity, and reserve seqs for entries; return the first. Only people extend the idle time."""
-    moment = micros(now)
+def touch(number: int, now: datetime, *, spoken: datetime | None, entries: int = 0) -> Statements[int]:
+    """Record activity, and reserve seqs for entries; return the first.
+
+    Only people extend the idle time: `spoken` is when what they said was received, however long it waited.
+    """
+    heard = spoken and micros(min(spoken, now))
     rows = yield (
-        "UPDATE sessions SET last_active = ?, last_human = coalesce(?, last_human), next_seq = next_seq + ?"
-        " WHERE no = ? RETURNING next_seq",
-        (moment, moment if human else None, entries, number),
+        "UPDATE sessions SET last_active = ?, next_seq = next_seq + ?,"
+        " last_human = CASE WHEN last_human < ? THEN ? ELSE last_human END WHERE no = ? RETURNING next_seq",
+        (micros(now), entries, heard, heard, number),
     )
     return rows[0][0] - entries
 
@@ -294,9 +306,10 @@ def _start_fresh(
     *,
     by: str,
     title: str | None = None,
+    spoken: datetime | None = None,
 ) -> Statements[Session]:
     yield from end(current.number, reason, now)
-    fresh = yield from create(key, source, now, title=title)
+    fresh = yield from create(key, source, now, title=title, spoken=spoken)
     details = {"because": reason.value}
     yield from undo_log.record(OperationKind.RESET, key, fresh.number, now, by, details, from_session=current.id)
     return fresh
@@ -338,7 +351,7 @@ def continue_here(
     if current is not None:
         yield from end(current.number, EndReason.SWITCHED, now)
     yield from detach_all(key, now, entering=session)
-    yield from reopen(session.number, key, now)
+    yield from reopen(session.number, key, now, spoken=now)
     yield from route(key, session.number, source)
     left = current.id if current and current.number != session.number else None
     return (

@@ -145,7 +145,7 @@ def _return_to(side: frozenset[str], session: Session, people: People, now: date
     rows = yield "SELECT session_no FROM routes WHERE key = ?", (home.text,)
     was_there = all(number == session.number for (number,) in rows)
     if session.ended is None and was_there and (yield from open_by_key(home)) is None:
-        yield from reopen(session.number, home, now, human=False)
+        yield from reopen(session.number, home, now, spoken=None)
         yield from route(home, session.number, session.origin)
 
 
@@ -171,7 +171,7 @@ def _vacate(session: Session, new: SessionKey, now: datetime) -> Statements[None
     yield from undo_log.mark_undone(operation.number, now)
     for before in (yield from select_sessions("s.id = ?", operation.from_session)):
         if before.key == old and before.ended is not None:
-            yield from reopen(before.number, old, now, human=False)
+            yield from reopen(before.number, old, now, spoken=None)
             yield from route(old, before.number, before.origin)
 
 

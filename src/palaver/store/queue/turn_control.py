@@ -12,7 +12,7 @@ from palaver.model.source import Source
 from palaver.model.split import ReplyPlace
 from palaver.model.tools import NOT_ANSWERED, Question, clean_result, parse_question
 from palaver.model.transcript import Entry, Role, Sender
-from palaver.model.turn import Inbound, Received, Turn, TurnState, outbound_to, question_id
+from palaver.model.turn import Inbound, Received, Turn, TurnState, last_spoken, outbound_to, question_id
 from palaver.model.view import NOT_RUN, open_calls_of_turn
 from palaver.store.conversations.sessions import join, touch
 from palaver.store.conversations.transcript import find_call, load_shown
@@ -91,7 +91,7 @@ def answer_question(
     if isinstance(answer, Words) and wanted is None:
         return Decision.NEEDS_APPROVAL
     turn = yield from _resume_parked(number, now)
-    yield from touch(turn.session_number, now, human=True)
+    yield from touch(turn.session_number, now, spoken=said or now)
     results = [_result(wanted, asked, answer, now)] if wanted else []
     yield from record_answers(turn, results, {asked: answer is not False}, now)
     if command is not None and asks == key.text:
@@ -263,7 +263,7 @@ def take_waiting(turn: Turn, numbers: Collection[int], now: datetime) -> Stateme
     if taken:
         if (yield from join(turn.session_number, taken[-1].inbound.source)):
             yield from meet_sender(taken[-1])
-        yield from touch(turn.session_number, now, human=any(each.inbound.counts_as_activity for each in taken))
+        yield from touch(turn.session_number, now, spoken=last_spoken(taken))
         yield from write_messages(turn, taken)
         yield from assign_to_turn(turn.number, taken)
     return (yield from list_messages(turn))

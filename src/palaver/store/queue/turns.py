@@ -24,7 +24,18 @@ from palaver.model.session import EndReason, Session
 from palaver.model.source import identity_of
 from palaver.model.split import ReplyRoutes
 from palaver.model.transcript import Entry, Role, Sender
-from palaver.model.turn import NO_USAGE, Cause, Inbound, Outbound, Received, Turn, TurnState, Usage, advance
+from palaver.model.turn import (
+    NO_USAGE,
+    Cause,
+    Inbound,
+    Outbound,
+    Received,
+    Turn,
+    TurnState,
+    Usage,
+    advance,
+    last_spoken,
+)
 from palaver.store.conversations.sessions import claim_for_job, end, join, open_by_key, open_locked, touch
 from palaver.store.conversations.transcript import append
 from palaver.store.conversations.visibility import get
@@ -132,10 +143,16 @@ def _begin(
     more_wait: bool | None,
 ) -> Statements[Begun]:
     source = messages[-1].inbound.source
-    human = any(each.inbound.counts_as_activity for each in messages)
+    spoken = last_spoken(messages)
     is_sequel = all(each.inbound.cause is Cause.PROCESS for each in messages)
     opened = yield from open_locked(
-        key, source, now, rules.reset_rule(source), sent=messages[0].received, human=human, is_sequel=is_sequel
+        key,
+        source,
+        now,
+        rules.reset_rule(source),
+        sent=messages[0].received,
+        human=spoken is not None,
+        is_sequel=is_sequel,
     )
     if opened.is_first_contact:
         yield from meet_sender(messages[-1])
@@ -165,7 +182,7 @@ def _begin(
         notes, notices = welcome(opened, messages[-1], rules, routes)
     yield from _add_participants(messages, turn.session_number)
     entries = [*(Entry(seq=0, role=Role.NOTE, at=now, text=note) for note in notes), *_entries(messages)]
-    first_seq = yield from touch(opened.session.number, now, human=human, entries=len(entries))
+    first_seq = yield from touch(opened.session.number, now, spoken=spoken, entries=len(entries))
     prepared = [prepare(entry, turn.number) for entry in entries]
     yield from append(turn.session_number, first_seq, prepared, turn.number)
     yield from outbox.enqueue_parts(notices, SendCause(CauseKind.WELCOME, opened.session.id), now)

@@ -97,7 +97,7 @@ async def get_job(request: WebRequest) -> JobSchema:
 
 class NewJobSchema(Schema, frozen=True, kw_only=True):
     when: _Text
-    """30m or 18:00 (once), every 2h, every day at 18:00, five cron fields, or an ISO time."""
+    """30m, 18:00 or tomorrow at 9am (once), every 2h, every day at 18:00, five cron fields, or an ISO time."""
     prompt: _Prompt = ""
     name: _Text = ""
     to: _Text = "origin"

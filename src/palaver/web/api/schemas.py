@@ -79,6 +79,8 @@ class EntrySchema(Schema, frozen=True, kw_only=True):
     cost_micros: int | None
     """What the model's answer cost with its prompt, in millionths of the currency; null if unknown."""
     observed: bool
+    cut: bool
+    """The answer reached the model's limit of tokens and ends in the middle."""
     hidden: bool
 
 
@@ -93,6 +95,8 @@ class MessageSchema(Schema, frozen=True, kw_only=True):
     turn: str | None
     answer: str | None
     """The agent's final answer; null until there is one."""
+    cut: bool
+    """The answer reached the model's limit of tokens and ends in the middle."""
     notices: list[str]
     """What the gateway answered: to a command, with a question, or with an error."""
     waits_for: str | None
@@ -148,6 +152,7 @@ def message_schema(reply: Reply) -> MessageSchema:
         session=turn and turn.session,
         turn=turn and f"turn:{turn.number}",
         answer=last and last.text,
+        cut=last is not None and last.cut,
         notices=list(reply.notices),
         waits_for=reply.waits_for,
         calls=[call_schema(call) for call in calls],

@@ -54,7 +54,7 @@ def _event(body: Mapping[str, Any]) -> bytes:
 
 
 def _finish_reason(outcome: Outcome) -> str:
-    return "tool_calls" if outcome.calls else "stop"
+    return "tool_calls" if outcome.calls else "length" if outcome.cut else "stop"
 
 
 def _calls(outcome: Outcome) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 
 from palaver.engine import texts
 from palaver.model.quotas import QuotaKind, period_end
-from palaver.model.transcript import ToolCall
+from palaver.model.transcript import Role, ToolCall
 from palaver.model.turn import InboxState, Turn, TurnState
 from palaver.model.value import value
 from palaver.model.view import answer_texts
@@ -38,6 +38,8 @@ _PARAGRAPH = "\n\n"
 class Outcome:
     content: str
     calls: Sequence[ToolCall] = ()
+    cut: bool = False
+    """The answer reached the model's limit of tokens."""
 
 
 def outcome_of(reply: Reply, services: Services) -> Outcome:
@@ -59,9 +61,14 @@ def outcome_of(reply: Reply, services: Services) -> Outcome:
     answers = answer_texts(reply.entries, {tool.name for tool in reply.received.inbound.client_tools})
     if reply.received.inbound.form.schema is not None:
         answers = answers[-1:]
-    outcome = Outcome(content=_PARAGRAPH.join(answers), calls=reply.pending_tool_calls)
+    outcome = Outcome(content=_PARAGRAPH.join(answers), calls=reply.pending_tool_calls, cut=_is_cut(reply))
     _check_form(outcome, reply)
     return outcome
+
+
+def _is_cut(reply: Reply) -> bool:
+    said = [entry for entry in reply.entries if entry.role is Role.ASSISTANT]
+    return bool(said) and said[-1].cut
 
 
 def _check_form(outcome: Outcome, reply: Reply) -> None:
@@ -69,7 +76,7 @@ def _check_form(outcome: Outcome, reply: Reply) -> None:
     form, problem = reply.received.inbound.form, None
     if form.must_call and not any(call.name in form.must_call for entry in reply.entries for call in entry.calls):
         problem = "The agent called no tool, though tool_choice requires it."
-    if form.schema is not None and not outcome.calls and not _is_json(outcome.content):
+    if form.schema is not None and not (outcome.calls or outcome.cut) and not _is_json(outcome.content):
         problem = "The agent did not answer in the JSON that response_format requires."
     if problem:
         raise OpenAIError(500, problem, "agent_failed", _NO_RETRY)

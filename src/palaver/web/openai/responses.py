@@ -30,7 +30,11 @@ class ResponseWriter:
     """The text of the message item so far; it exists once it has text."""
 
     def whole(self, outcome: Outcome, reply: Reply) -> dict[str, Any]:
-        return self._response("completed", self._output(outcome.content, outcome), reply)
+        return self._ended(outcome, self._output(outcome.content, outcome), reply)
+
+    def _ended(self, outcome: Outcome, output: list[dict[str, Any]], reply: Reply) -> dict[str, Any]:
+        details = {"reason": "max_output_tokens"} if outcome.cut else None
+        return {**self._response(_status(outcome), output, reply), "incomplete_details": details}
 
     def unfinished(self, status: str, error: Mapping[str, object] | None = None) -> dict[str, Any]:
         return {**self._response(status, [], None), "error": error}
@@ -72,7 +76,7 @@ class ResponseWriter:
                 self._event("response.function_call_arguments.done", **place, **done),
                 self._event("response.output_item.done", output_index=index, item=item),
             ]
-        return [*events, self._event("response.completed", response=self._response("completed", output, reply))]
+        return [*events, self._event(f"response.{_status(outcome)}", response=self._ended(outcome, output, reply))]
 
     def failure(self, problem: Mapping[str, object]) -> bytes:
         return self._event("error", code=problem["code"], message=problem["message"], param=None)
@@ -94,7 +98,7 @@ class ResponseWriter:
         return {"id": self._id("msg"), "type": "message", "role": "assistant", "status": status, "content": content}
 
     def _output(self, text: str, outcome: Outcome) -> list[dict[str, Any]]:
-        return [*([self._message(text)] if text else []), *map(self._call, outcome.calls)]
+        return [*([self._message(text, _status(outcome))] if text else []), *map(self._call, outcome.calls)]
 
     def _call(self, call: ToolCall) -> dict[str, Any]:
         return {
@@ -127,6 +131,10 @@ class ResponseWriter:
             "metadata": asked.get("metadata") or {},
             "usage": reply and _usage(reply),
         }
+
+
+def _status(outcome: Outcome) -> str:
+    return "incomplete" if outcome.cut else "completed"
 
 
 def _text_part(text: str) -> dict[str, Any]:

@@ -81,6 +81,7 @@ async def _show(request: WebRequest, room: Room) -> Response:
         "can_read": request.caller.has(Right.READ),
         "models": _models(request, room),
         "model": _model(room),
+        "suggestions": () if window.items else await request.services.engine.suggestions(room.source),
     }
     if fragment:
         return show_page(request, "parts/messages.html" if before else "parts/conversation.html", **context)

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from starlette.responses import RedirectResponse, Response
 
-from palaver.config.agents import AgentConfig, EchoAgentConfig, ModelAgentConfig
+from palaver.config.agents import AgentConfig, GuideAgentConfig, ModelAgentConfig
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.jobs.describe import schedule_text
 from palaver.model import problem
@@ -74,7 +74,7 @@ async def home(request: WebRequest) -> Response:
         found=found,
         problems=list_problems(request, found),
         agent=_agent_name(config.agent),
-        is_test_agent=isinstance(config.agent, EchoAgentConfig),
+        is_guide=isinstance(config.agent, GuideAgentConfig),
         schedule_text=schedule_text,
         people=await list_names(request),
         you=YOU,
@@ -157,8 +157,8 @@ def _agent_name(agent: AgentConfig) -> str:
     match agent:
         case ModelAgentConfig():
             return readable_model(agent.model)
-        case EchoAgentConfig():
-            return "The test agent"
+        case GuideAgentConfig():
+            return "The guide"
         case _:
             return {"local": "The local model"}.get(agent.name, f"The agent {agent.name}")
 

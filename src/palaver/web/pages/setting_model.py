@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from starlette.responses import Response
 
-from palaver.config.agent_plan import ECHO, LOCAL, MODEL, AgentPlan, parse_agent, take_key
+from palaver.config.agent_plan import GUIDE, LOCAL, MODEL, AgentPlan, parse_agent, take_key
 from palaver.config.agent_trial import trial_agent
 from palaver.config.agents import AgentConfig, ModelAgentConfig
 from palaver.config.editor import Edit
@@ -28,7 +28,7 @@ PROVIDERS = {
     "deepseek": ("DeepSeek", "deepseek-chat"),
     _SERVER: ("A server of your own, with OpenAI's API", "llama3.2"),
     LOCAL: ("The small model on this machine", ""),
-    ECHO: ("The test agent, which repeats what you say", ""),
+    GUIDE: ("The guide, which needs no model", ""),
 }
 """What to choose from: a label, and an example of a model."""
 
@@ -44,8 +44,8 @@ async def model(request: WebRequest) -> Response:
 def _choice(agent: AgentConfig) -> Mapping[str, str]:
     """Return the running agent as the form shows it."""
     if not isinstance(agent, ModelAgentConfig):
-        # On the first visit, offer a model instead of the test agent.
-        return {"provider": next(iter(PROVIDERS)) if agent.name == ECHO else agent.name, "model": "", "base_url": ""}
+        # On the first visit, offer a model instead of the guide.
+        return {"provider": next(iter(PROVIDERS)) if agent.name == GUIDE else agent.name, "model": "", "base_url": ""}
     provider, _, name = agent.model.partition(":")
     if agent.base_url:
         return {"provider": _SERVER, "model": name, "base_url": agent.base_url}
@@ -61,7 +61,7 @@ async def save_model(request: WebRequest) -> Response:
     if plan.agent == MODEL:
         # A key goes only to the address that it was given for.
         plan = take_key(plan, form.get("key", "")) if form.get("key") or not kept else replace(plan, key=kept)
-    if plan.agent != ECHO:
+    if plan.agent != GUIDE:
         problem = await settings.ask_agent(trial_agent(plan), plan.key)
         if problem:
             raise BadArgument(
@@ -80,7 +80,7 @@ async def save_model(request: WebRequest) -> Response:
 
 def _plan(form: Mapping[str, str]) -> AgentPlan:
     provider, name = form.get("provider", ""), form.get("model", "")
-    if provider in {ECHO, LOCAL}:
+    if provider in {GUIDE, LOCAL}:
         return AgentPlan(agent=provider)
     if not name:
         example = PROVIDERS.get(provider, ("", "gpt-5-mini"))[1]
@@ -112,7 +112,7 @@ def _edits(loaded: Loaded, plan: AgentPlan, *, keeps_key: bool) -> list[Edit]:
 
 
 def _name(plan: AgentPlan) -> str:
-    return {ECHO: "The test agent", LOCAL: "The local model"}.get(plan.agent, readable_model(plan.model))
+    return {GUIDE: "The guide", LOCAL: "The local model"}.get(plan.agent, readable_model(plan.model))
 
 
 ROUTES = (model, save_model)

@@ -124,6 +124,9 @@ export class Composer {
     this.hooks.send({ id: newId(), text, files });
   }
 
+  // Send a text of ours. What is being written stays.
+  say(text) { this.hooks.send({ id: newId(), text, files: [] }); this.text.focus(); }
+
   // Take a message back, before what was written since.
   takeBack({ text, files }, problem = "") {
     this.text.value = [text, this.text.value].filter(Boolean).join("\n");
