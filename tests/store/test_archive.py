@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from html.parser import HTMLParser
 from pathlib import Path
@@ -366,7 +367,7 @@ def entries(draw: st.DrawFn, turn_count: int, operation_count: int) -> list[Entr
 
 @st.composite
 def records(draw: st.DrawFn) -> SessionRecord:
-    source = draw(sources)
+    source = replace(draw(sources), profile=draw(st.sampled_from(("main", "work"))))
     key = derive_key(source, Scope())
     ended = draw(st.one_of(st.none(), instants))
     needed = {"summary": 1, "key": key.text}
