@@ -1,8 +1,12 @@
 # Everything runs in .venv, which is made on first use from Python 3.11 or newer and constraints.txt.
-PYTHON ?= $(firstword $(foreach p,python3.13 python3.12 python3.11 python3 python,\
-  $(shell $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $(p))))
+ifndef PYTHON
+PYTHON := $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
+  $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
+endif
 VENV ?= .venv
 BIN := $(VENV)/bin
+# What `make run` can do without another installation.
+RUN_EXTRAS := [web,openai,anthropic,google]
 PIP ?= $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Many processes run the same source: it is compiled once, whatever the environment prefers.
 unexport PYTHONDONTWRITEBYTECODE
@@ -68,11 +72,22 @@ clean: ## remove everything that was made
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "palaver needs Python 3.11 or newer; none was found. Install one, or say make PYTHON=/path/to/python3"; exit 1; }
-	@echo "setting up $(VENV), once: a minute or two" >&2
-	$(PYTHON) -m venv $(VENV)
+	@echo "Making the environment $(VENV), once. This takes a few seconds." >&2
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot make environments. On Debian and Ubuntu, run: sudo apt install python3-venv" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
 
+# uv takes a tenth of pip's time. It does not read pip's configuration: where it fails, pip does the work.
 $(VENV)/.run: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(PIP) install -c constraints.txt -e '.[web]'
+	@start=$$(date +%s); say() { echo "$$@ ($$(($$(date +%s) - start)) s)" >&2; }; \
+	$(BIN)/python -c 'import pip' 2>/dev/null || $(PYTHON) -m venv $(VENV) || exit 1; \
+	uv=$$(command -v uv || echo $(BIN)/uv); \
+	test -x "$$uv" || { say "Step 1 of 2: getting uv, which installs packages"; $(PIP) install --no-compile -c constraints.txt uv >&2 || true; }; \
+	say "Step 2 of 2: installing Palaver, its window and the clients of OpenAI, Anthropic and Google: about 60 packages"; \
+	rm -f $@; { test -x "$$uv" && $$uv pip install --python $(BIN)/python -c constraints.txt -e '.$(RUN_EXTRAS)' 2>&1 && \
+	touch $@; } | grep -v '^ [-+~] ' >&2; \
+	test -e $@ || { say "uv cannot do it, so pip does: a minute or two"; \
+	$(subst --quiet,,$(PIP)) install -c constraints.txt -e '.$(RUN_EXTRAS)' >&2; } || exit 1; \
+	say "Installed. Starting Palaver"
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt requirements-dev.txt

@@ -18,11 +18,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
 from palaver.cli import versions
+from palaver.config.agents import EchoAgentConfig
 from palaver.db.postgres import PostgresDatabase
 from palaver.db.sqlite import SqliteDatabase
 from palaver.db.transaction import Transaction
 from palaver.store.store import Store
-from tests.echo import answer_with_echo
+from tests.echo import answer_with
 from tests.store.empty import copied_stores
 from tests.store.server import postgres_server
 from tests.workers import pytest_addoption, pytest_collection, pytest_runtestloop
@@ -36,7 +37,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("unhurried")
-answer_with_echo()
+answer_with(EchoAgentConfig())
 ON_UVLOOP = frozenset({"commands", "damage", "db", "dialogues", "engine", "gateway", "relay", "store"})
 """Elsewhere tests leave pipes to programs behind, of which uvloop warns."""
 # A shell that starts tests in the background, or nohup, has them and every process that they start ignore these.

@@ -57,7 +57,7 @@ def _serve(orders: socket.socket) -> None:
     for name in IMPORTED:
         import_module(name)
     echo: Any = import_module("tests.echo")
-    echo.answer_with_echo()
+    echo.answer_with(echo.EchoAgentConfig())
     gc.collect()
     gc.freeze()
     while True:

@@ -5,13 +5,14 @@ It speaks as OpenAI does (`/v1/chat/completions`) and as Anthropic does (`/v1/me
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, suppress
+import threading
+from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-__all__ = ["Call", "Hangs", "Page", "Provider", "Recorded", "Refuses", "Says", "providing"]
+__all__ = ["Call", "Hangs", "Page", "Provider", "Recorded", "Refuses", "Says", "provided", "providing"]
 
 _PIECE = 5
 
@@ -88,6 +89,9 @@ class Provider:
     requests: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     bodies: list[bytes] = field(default_factory=list[bytes])
     keys: list[str] = field(default_factory=list[str])
+    heads: list[str] = field(default_factory=list[str])
+    models: tuple[str, ...] = ()
+    """What it lists; without any, the script says what it answers when it is asked for a list."""
     port: int = 0
     _over: asyncio.Event = field(default_factory=asyncio.Event)
     _open: set[asyncio.StreamWriter] = field(default_factory=set[asyncio.StreamWriter])
@@ -119,11 +123,15 @@ class Provider:
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         head = (await reader.readuntil(b"\r\n\r\n")).decode().splitlines()
+        self.heads.append("\n".join(head))
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:])}
         body = await reader.readexactly(int(headers.get("content-length", "0")))
         self.bodies.append(body)
-        self.requests.append(json.loads(body))
+        self.requests.append(json.loads(body or b"{}"))
         self.keys.append(headers.get("authorization") or headers.get("x-api-key", ""))
+        if head[0].startswith("GET ") and self.models:
+            listed = {"object": "list", "data": [{"id": each, "object": "model"} for each in self.models]}
+            return await self._do(Recorded(body=json.dumps(listed)), writer, anthropic=False)
         step = self.script.pop(0) if self.script else Says(text=f"answer {len(self.requests)}")
         return await self._do(step, writer, "/messages" in head[0])
 
@@ -248,9 +256,32 @@ def _blocks(step: Says) -> Iterator[tuple[dict[str, object], list[dict[str, str]
         yield {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}, arguments
 
 
+@contextmanager
+def provided(*script: Step, models: tuple[str, ...] = ()) -> Generator[Provider]:
+    """Beside a test that has the loop of its thread for itself, or none."""
+    ready, over, found = threading.Event(), asyncio.Event(), list[Provider]()
+    loop = asyncio.new_event_loop()
+
+    async def serve() -> None:
+        async with providing(*script, models=models) as served:
+            found.append(served)
+            ready.set()
+            await over.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    ready.wait()
+    try:
+        yield found[0]
+    finally:
+        loop.call_soon_threadsafe(over.set)
+        thread.join()
+        loop.close()
+
+
 @asynccontextmanager
-async def providing(*script: Step) -> AsyncGenerator[Provider]:
-    provider = Provider(list(script))
+async def providing(*script: Step, models: tuple[str, ...] = ()) -> AsyncGenerator[Provider]:
+    provider = Provider(list(script), models=models)
     server = await asyncio.start_server(provider.serve, "127.0.0.1", 0)
     provider.port = server.sockets[0].getsockname()[1]
     try:

@@ -164,6 +164,20 @@ async def test_the_notice_names_the_model_that_failed_last(tmp_path: Path) -> No
         await chat.hears("The provider does not have openai:second")
 
 
+async def test_an_owner_with_one_chat_learns_there_that_another_model_answers(tmp_path: Path) -> None:
+    world, grants = FakePlatform(), (Grant(role=AccessRole.OWNER),)
+    chat = world.dm(ann := world.person("ann"))
+    async with (
+        two(Refuses(status=401, code="invalid_api_key")) as both,
+        running(tmp_path / "p.db", world, agent=both.agent, grants=grants, titles=False),
+    ):
+        both.second.then(Says(text="from the second"))
+        await chat.say(ann, "hello")
+        await chat.hears("from the second")
+        told = await chat.hears("openai:first rejects the key.")
+        assert "Until then openai:second answers instead." in told.text
+
+
 async def test_a_terminal_names_the_model_that_answers(tmp_path: Path) -> None:
     """Only in this turn: after one hiccup, the next one asks the first again."""
     world, go, named = FakePlatform(), asyncio.Event(), list[str | None]()

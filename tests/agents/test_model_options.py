@@ -43,7 +43,7 @@ def test_what_is_built_in_says_nothing_about_a_server_of_ones_own() -> None:
     [
         (ModelOptions(model="openai:gpt-5"), "key: ${OPENAI_API_KEY}"),
         (ModelOptions(model="nobody:x", key=KEY), "Unknown model"),
-        (ModelOptions(model="mistral:x", key=KEY), "pip install"),
+        (ModelOptions(model="cohere:x", key=KEY), "pip install"),
         (ModelOptions(model="openai:x", models=("anthropic:y",), key=KEY), "one key"),
         (ModelOptions(model="deepseek:x", base_url="http://x", key=KEY), "fixed address"),
         (ModelOptions(model=MODEL, base_url="http://x", prices=b"[1"), "price file"),

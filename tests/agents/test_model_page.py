@@ -15,6 +15,7 @@ from palaver.config.agents import ModelAgentConfig
 from palaver.config.errors import MalformedConfig
 from palaver.config.loader import load
 from palaver.model.errors import InvalidInput
+from palaver.protocols.installation import MissingPackages, install_line
 
 PAGE = Path(__file__).parents[2] / "docs/agents.md"
 EXAMPLES = re.findall(r"^```yaml\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
@@ -70,5 +71,6 @@ def test_an_extra_that_is_not_installed_is_named(model: str, extra: str, monkeyp
         if name != "palaver.agents.model.options":
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pydantic_ai", None)
-    with pytest.raises(InvalidInput, match=rf"pip install 'palaver\[{extra}\]'"):
+    with pytest.raises(MissingPackages, match="which is not installed") as caught:
         make_model_agent(ModelOptions(model=model, key="k"))
+    assert (caught.value.extra, caught.value.line) == (extra, install_line(extra))

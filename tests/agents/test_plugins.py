@@ -91,7 +91,10 @@ def test_the_configuration_names_it_and_imports_nothing() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("agent: {name: gull}", "own.yaml:1: agent.name cannot be 'gull'. Use echo, model, local, program, acp, http"),
+        (
+            "agent: {name: gull}",
+            "own.yaml:1: agent.name cannot be 'gull'. Use guide, model, local, program, acp, http",
+        ),
         ("agent:\n  name: parrot\n  tims: 3", "own.yaml:3: agent has an unknown option 'tims'. Did you mean times?"),
         ("agent:\n  name: parrot\n  times: 11", "own.yaml:3: agent.times cannot be '11'. Use less than"),
         ("profiles: {a: {agent: {name: wrong}}}", "own.yaml:1: profiles.a.agent.name: The agent plugin"),

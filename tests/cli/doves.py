@@ -28,12 +28,12 @@ class Dove:
     options: ClassVar[type[BaseModel]] = Options
     limits: ClassVar[Limits] = Limits()
     guide: ClassVar[SetupGuide] = SetupGuide(
-        before="Go to the loft and ask for a dove.",
+        before=("Go to the loft and ask for a dove.",),
         questions=[
             SetupQuestion(option="token", prompt="The ring of the dove?", help="It stands on its left foot."),
             SetupQuestion(option="mood", prompt="How is it?", default="well", unless="shade"),
         ],
-        after="Doves sleep at night.",
+        after=("Doves sleep at night.",),
         owner_prompt="Your number at the loft?",
     )
 

@@ -33,6 +33,8 @@ class Place:
         self.home = folder / "home"
         self._config = folder / "config.yaml"
         self._started: list[subprocess.Popen[str]] = []
+        self.variables: dict[str, str] = {}
+        """Further variables of the environment."""
         self.configure("")
 
     def configure(self, text: str) -> None:
@@ -46,6 +48,7 @@ class Place:
             "PALAVER_CONFIG": str(self._config),
             "PROMPT_TOOLKIT_NO_CPR": "1",
             "TERM": "xterm",
+            **self.variables,
         }
 
     def start(self, *args: str, stdin: int = subprocess.PIPE) -> "subprocess.Popen[str]":

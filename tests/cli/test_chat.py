@@ -116,7 +116,7 @@ def test_what_was_meant_for_another_conversation_is_not_said_in_this_one(place: 
 
 
 def test_another_profile_is_another_conversation_and_only_a_known_one_is_there(place: Place) -> None:
-    place.configure("profiles: {work: {agent: {streams: true}}}")
+    place.configure("profiles: {work: {agent: {name: echo, streams: true}}}")
     assert place.run("chat", "--profile", "work", "-m", "hello").stdout == "You said: hello\n"
     assert "no open conversation here" in place.run("chat", "-m", "/status").stdout
     place.configure("profiles: {work: {serves: [{platform: terminal}]}}")
@@ -164,7 +164,7 @@ def test_someone_who_is_not_let_in_gets_a_notice(place: Place) -> None:
 
 def test_a_reader_that_has_enough_ends_it_in_silence(place: Place) -> None:
     talk = subprocess.run(
-        ["/bin/sh", "-c", f"yes | head -200 | {sys.executable} -m palaver chat | head -1"],
+        ["/bin/sh", "-c", f"yes | head -200 | {sys.executable} -m palaver chat --agent echo | head -1"],
         env=place.environment,
         capture_output=True,
         check=False,
@@ -176,7 +176,7 @@ def test_a_reader_that_has_enough_ends_it_in_silence(place: Place) -> None:
 
 def test_an_answer_that_has_nowhere_to_go_is_owed_until_it_has(place: Place) -> None:
     talk = subprocess.run(
-        ["/bin/sh", "-c", f"exec {sys.executable} -m palaver chat -m first >&-"],
+        ["/bin/sh", "-c", f"exec {sys.executable} -m palaver chat --agent echo -m first >&-"],
         env=place.environment,
         capture_output=True,
         check=False,

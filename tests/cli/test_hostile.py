@@ -100,7 +100,7 @@ def test_who_leaves_before_it_has_begun_is_shown_no_trace(place: Place, tmp_path
 
 
 def test_a_hangup_to_be_ignored_is_ignored(place: Place) -> None:
-    ignoring = f"trap '' HUP; exec {sys.executable} -m palaver chat -m '!slow 1 hello'"
+    ignoring = f"trap '' HUP; exec {sys.executable} -m palaver chat --agent echo -m '!slow 1 hello'"
     with subprocess.Popen(["/bin/sh", "-c", ignoring], env=place.environment, stdout=subprocess.PIPE) as talk:
         log = place.home / "gateway.log"
         until(lambda: log.exists() and "turn began" in log.read_text())

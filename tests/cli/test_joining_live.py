@@ -30,7 +30,7 @@ def walk(terminal: Terminal) -> None:
     time.sleep(0.2)  # like a person; before, the terminal may still show what is typed
     terminal.types(f"{WRONG}\n")
     terminal.shows("telegram says: ")
-    terminal.shows("Try again? [y/N]")
+    terminal.shows("Try again? [Y/n]")
     terminal.types("y\n")
     terminal.shows("Token (hidden")
     time.sleep(0.2)
@@ -39,8 +39,9 @@ def walk(terminal: Terminal) -> None:
     terminal.types("7\n")
     terminal.shows("Added telegram:main to")
     terminal.shows(f": @{BOT['username']}.")
-    terminal.shows("/setprivacy")
     terminal.shows("telegram:7 is its owner.")
+    terminal.shows("Next: run palaver up")
+    terminal.shows("/setprivacy")
     assert terminal.process.wait(PATIENCE) == 0
 
 

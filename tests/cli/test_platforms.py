@@ -153,7 +153,7 @@ def test_what_was_refused_and_works_by_now_is_tried_again(tmp_path: Path, capsys
 def test_what_is_not_installed_can_be(tmp_path: Path, doves: Path, capsys: pytest.CaptureFixture[str]) -> None:
     doves.write_text("platforms: {gone: {accounts: {home: {}}}}")
     assert main(["platforms", "check", "gone", "--store", str(tmp_path / "p.db")]) == 2
-    assert "pip install 'brought[gone]'" in capsys.readouterr().err
+    assert "/constraints.txt 'brought[gone]'" in capsys.readouterr().err
 
 
 def test_what_was_taken_out_of_the_configuration_is_not_asked_for(

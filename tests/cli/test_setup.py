@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import signal
 import stat
 import threading
 import time
@@ -16,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from palaver.cli import setup
+from palaver.cli import model_wizard, prompts
 from palaver.cli.main import main
-from tests.agents.fake_provider import Provider, Refuses, Says, Step, providing
+from tests.agents.fake_provider import Provider, Recorded, Refuses, Says, Step, providing
 from tests.cli.processes import PATIENCE
 from tests.forkserver import start_module
 
@@ -59,15 +60,19 @@ def provider(*script: Step) -> Generator[Provider]:
         loop.close()
 
 
+def lists(*names: str) -> Recorded:
+    return Recorded(body=json.dumps({"data": [{"id": name} for name in names]}))
+
+
 def model(served: Provider, *more: str) -> list[str]:
     return ["setup", "--agent", "model", "--model", "openai:small", "--base-url", f"{served.url}/v1", *more]
 
 
-def test_echo_needs_no_test_and_the_file_is_made(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["setup", "--agent", "echo", "--timezone", "Europe/Berlin"]) == 0
-    assert own.read_text() == "agent:\n  name: echo\ntimezone: Europe/Berlin\n"
+def test_the_guide_needs_no_test_and_the_file_is_made(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["setup", "--agent", "guide", "--timezone", "Europe/Berlin"]) == 0
+    assert own.read_text() == "agent:\n  name: guide\ntimezone: Europe/Berlin\n"
     assert stat.S_IMODE(own.stat().st_mode) == 0o600
-    assert "echo answers from now on" in capsys.readouterr().out
+    assert "guide answers from now on" in capsys.readouterr().out
     assert main(["config", "check"]) == 0
 
 
@@ -120,17 +125,17 @@ def test_where_it_does_not_answer_nothing_is_written(
 def test_what_is_there_is_not_replaced_silently(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own.parent.mkdir()
     own.write_text("agent: {name: echo, streams: true}\n")
-    assert main(["setup", "--agent", "echo"]) == 2
+    assert main(["setup", "--agent", "guide"]) == 2
     assert "already sets the agent" in capsys.readouterr().err
     assert own.read_text() == "agent: {name: echo, streams: true}\n"
-    assert main(["setup", "--agent", "echo", "--yes"]) == 0
-    assert own.read_text() == "agent:\n  name: echo\n"
+    assert main(["setup", "--agent", "guide", "--yes"]) == 0
+    assert own.read_text() == "agent:\n  name: guide\n"
 
 
 def test_a_file_with_mistakes_is_left_to_its_author(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own.parent.mkdir()
     own.write_text("bussy: queue\n")
-    assert main(["setup", "--agent", "echo"]) == 2
+    assert main(["setup", "--agent", "guide"]) == 2
     assert "Unknown field 'bussy'" in capsys.readouterr().err
     assert own.read_text() == "bussy: queue\n"
 
@@ -147,7 +152,7 @@ def test_a_file_with_mistakes_is_left_to_its_author(own: Path, capsys: pytest.Ca
         (("--model", "openai:x", "--base-url", "ftp://x"), "Unknown agent or model"),
         (("--model", "openai:x", "--key-env", "NOT_SET"), "There is no environment variable 'NOT_SET'"),
         (("--model", "openai:x", "--key-file", "nowhere"), "nowhere: it is missing."),
-        (("--agent", "echo", "--timezone", "Europe/Atlantis"), "Unknown time zone"),
+        (("--agent", "guide", "--timezone", "Europe/Atlantis"), "Unknown time zone"),
     ],
 )
 def test_mistakes_are_reported_and_nothing_is_written(
@@ -164,10 +169,10 @@ def test_the_zone_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     place.parent.mkdir(parents=True)
     place.touch()
     (tmp_path / "localtime").symlink_to(place)
-    assert setup.zone_here(tmp_path / "localtime") == "Europe/Rome"
-    assert setup.zone_here(tmp_path / "nothing") == "UTC"
+    assert model_wizard.zone_here(tmp_path / "localtime") == "Europe/Rome"
+    assert model_wizard.zone_here(tmp_path / "nothing") == "UTC"
     monkeypatch.setenv("TZ", "Asia/Tokyo")
-    assert setup.zone_here(tmp_path / "nothing") == "Asia/Tokyo"
+    assert model_wizard.zone_here(tmp_path / "nothing") == "Asia/Tokyo"
 
 
 # At a terminal
@@ -178,7 +183,7 @@ def typing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Somebody types these lines, and those keys where nothing is shown."""
 
     def types(lines: Sequence[str], keys: Sequence[str]) -> None:
-        monkeypatch.setattr(setup, "is_interactive", lambda: True)
+        monkeypatch.setattr(prompts, "is_interactive", lambda: True)
         monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
         typed = iter(keys)
 
@@ -195,7 +200,7 @@ def test_what_was_typed_secretly_is_never_quoted(
 ) -> None:
     monkeypatch.setenv("EMPTY_KEY_0123", "")
     refused = ["AKIA_SECRETKEY_0123456789", "EMPTY_KEY_0123", "sk-sécret-0123456789", "sk-\x1b-0123456789"]
-    typing(["openai:small", "Europe/Berlin"], [*refused, KEY])
+    typing(["openai:small", "Europe/Berlin", "none"], [*refused, KEY])
     assert main(["setup", "--no-test"]) == 0
     said = capsys.readouterr()
     assert said.err.count("This is neither a usable key") == len(refused)
@@ -216,7 +221,7 @@ def test_a_refused_configuration_leaves_the_key_that_was_there(own: Path, typing
 def test_a_file_that_cannot_be_added_to_is_left_alone(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own.parent.mkdir()
     own.write_text("busy: queue\n...\n")
-    assert main(["setup", "--agent", "echo", "--timezone", "Europe/Berlin"]) == 2
+    assert main(["setup", "--agent", "guide", "--timezone", "Europe/Berlin"]) == 2
     assert "Palaver cannot edit" in capsys.readouterr().err
     assert own.read_text() == "busy: queue\n...\n"
 
@@ -269,38 +274,104 @@ def terminal(own: Path) -> Iterator[Terminal]:
     terminal.close()
 
 
-def test_three_questions_and_a_key_that_nobody_sees(own: Path, terminal: Terminal) -> None:
-    with provider(Says(text="Yes.")) as served:
-        terminal.shows("Which agent answers?")
-        terminal.types("nobody\n")
-        terminal.shows("Unknown agent or model 'nobody'")
-        terminal.shows("Which agent answers?")
-        terminal.types(f"openai:small {served.url}/v1\n")
-        terminal.shows("The key for openai")
+def test_a_model_is_picked_from_lists_and_its_key_is_seen_by_nobody(own: Path, terminal: Terminal) -> None:
+    with provider(lists("small-embed", "large", "small"), Says(text="Yes.")) as served:
+        terminal.shows("Which model answers?")
+        terminal.shows("  1  OpenAI\r\n  2  Anthropic")
+        terminal.shows("Number or name [openai]")
+        terminal.types("openia\n")
+        terminal.shows("Did you mean openai?")
+        terminal.shows("Number or name [openai]")
+        terminal.types("?\n")
+        terminal.shows("Choose who runs the model.")
+        terminal.shows("Number or name [openai]")
+        terminal.types("9\n")
+        terminal.shows("What is the address of yours?")
+        terminal.types(f"{served.url}/v1\n")
+        terminal.shows("Your key for http://")
         terminal.types("NOT_SET\n")
         terminal.shows("This is neither a usable key")
-        terminal.shows("The key for openai")
+        terminal.shows("Your key for http://")
         time.sleep(0.2)  # like a person; before, the terminal may still show what is typed
         terminal.types(f"{KEY}\n")
+        terminal.shows("Which model?")
+        terminal.shows("  1  large\r\n  2  small\r\n")
+        terminal.types("7\n")
+        terminal.shows("There is no choice '7'. Use a number from 1 to 2, or a name")
+        terminal.types("2\n")
         terminal.shows("Your time zone?")
         terminal.types("Europe/Berlin\n")
+        terminal.shows("openai:small answers from now on. The test succeeded. The key is in ")
         terminal.shows("Next: run palaver chat")
+        terminal.shows("Which chat app do you want to talk in?")
+        terminal.shows("1  Telegram")
+        terminal.shows("Webhook")
+        terminal.types("none\n")
         assert terminal.process.wait(PATIENCE) == 0
-        assert served.keys == [f"Bearer {KEY}"]
+        assert f"Bearer {KEY}" in served.keys
     assert KEY not in terminal.shown
     assert "Asking openai:small" in terminal.shown
-    keys = own.parent / "keys/openai"
+    (keys,) = (own.parent / "keys").iterdir()
     assert keys.read_text() == f"{KEY}\n"
     assert stat.S_IMODE(keys.stat().st_mode) == 0o600
     assert own.read_text() == (
         f'agent:\n  name: model\n  model: "openai:small"\n  base_url: "{served.url}/v1"\n'
-        "  key_file: keys/openai\ntimezone: Europe/Berlin\n"
+        f"  key_file: keys/{keys.name}\ntimezone: Europe/Berlin\n"
     )
 
 
-def test_someone_who_leaves_in_the_middle_changes_nothing(own: Path, terminal: Terminal) -> None:
-    terminal.shows("Which agent answers?")
-    terminal.types("\x04")
+@pytest.mark.parametrize("interrupts", [False, True])
+def test_someone_who_leaves_in_the_middle_changes_nothing(own: Path, terminal: Terminal, *, interrupts: bool) -> None:
+    terminal.shows("Number or name [openai]")
+    if interrupts:
+        terminal.process.send_signal(signal.SIGINT)
+        terminal.shows("palaver: ")
+    else:
+        terminal.types("\x04")
+        terminal.shows("palaver: The input ended before the questions did. ")
     terminal.shows("Nothing was changed")
     assert terminal.process.wait(PATIENCE) == 1
     assert not own.exists()
+
+
+def test_a_model_that_does_not_answer_is_asked_for_again_and_a_chat_app_can_wait(
+    own: Path, typing: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong, right = (Refuses(status=404), Refuses(status=404)), (lists("small"), Says(text="Yes."))
+    with provider(*wrong, *right) as served:
+        typing(
+            [*("server", f"{served.url}/v1", "samll", "UTC", "y"), *("server", f"{served.url}/v1", "small", "UTC")],
+            ["", ""],
+        )
+        assert main(["setup"]) == 1, "nobody answers which chat app"
+    said = capsys.readouterr()
+    assert "the list of models has status 404." in said.err
+    assert "openai:samll does not answer" in said.err
+    assert "openai:small answers from now on" in said.out
+    assert "No chat app was connected; what was saved before stays." in said.err
+    assert "openai:small" in own.read_text()
+
+
+@pytest.mark.parametrize(
+    ("said", "model"),
+    [
+        ("gpt-5-mini", "openai:gpt-5-mini"),
+        ("openai/gpt-5-mini", "openai:gpt-5-mini"),
+        ("openai:gpt-5-mini", "openai:gpt-5-mini"),
+        ("claude-sonnet-4-5", "anthropic:claude-sonnet-4-5"),
+    ],
+)
+def test_a_model_is_spelled_one_way_however_it_is_given(own: Path, said: str, model: str) -> None:
+    assert main(["setup", "--model", said, "--key-env", "MY_KEY", "--no-test"]) == 0
+    assert f'model: "{model}"' in own.read_text()
+
+
+def test_questions_are_wrapped_between_words(
+    typing: Callable[..., None], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "50")
+    typing(["?"], [])
+    assert main(["setup"]) == 1
+    said = capsys.readouterr().err.replace("[openai] ", "[openai]\n")  # as a terminal shows what is typed
+    assert "You need a key of that" in said.replace("\n", " ")
+    assert all(len(line) <= 50 for line in said.splitlines() if not line.startswith("palaver:")), said

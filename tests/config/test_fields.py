@@ -45,7 +45,7 @@ def models() -> Iterator[type[Section]]:
 def ways(part: type[BaseModel] = Config, outer: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
     """The way to every field, in sections with free names to those of one item."""
     for name, field in part.model_fields.items():
-        if outer and name == "name" and outer[-1] != "echo":
+        if outer and name == "name" and outer[-1] != "guide":
             continue  # a name that is none of those there are is refused as that of the first
         yield (*outer, name)
         place = locate_field((*outer, name))
@@ -65,6 +65,7 @@ NEEDED: Mapping[str | int, Mapping[str, str]] = {
     "acp": {"command": "[x]"},
     "http": {"url": "http://x"},
     "local": {},
+    "echo": {},
 }
 """What an agent has to be told besides its name."""
 
@@ -237,8 +238,8 @@ def test_the_examples_of_the_page_are_right(tmp_path: Path, monkeypatch: pytest.
 def test_the_page_says_what_a_projects_file_can_say() -> None:
     (sentence,) = re.findall(r"may set only (.*?)\. ", PAGE.read_text(), re.DOTALL)
     listed = set(re.findall(r"`([\w.]+)", sentence))
-    fields = {"agent": {"name": "echo", "instructions": "x"}, "titles": "true", "tools": {"allowed": {"x": "never"}}}
-    assert listed == {"agent.name", "agent.instructions", "titles", "tools.allowed", "echo", "local", "never"}
+    fields = {"agent": {"name": "guide", "instructions": "x"}, "titles": "true", "tools": {"allowed": {"x": "never"}}}
+    assert listed == {"agent.name", "agent.instructions", "titles", "tools.allowed", "guide", "echo", "local", "never"}
     assert not list(find_user_only_fields(_node(fields), Path("own.yaml")))
     others = {name: "x" for name in Config.model_fields if name != "titles"}
     assert [mistake.field for mistake in find_user_only_fields(_node(others), Path("own.yaml"))] == list(others)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.config.agents import EchoAgentConfig, ModelAgentConfig
+from palaver.config.agents import EchoAgentConfig, GuideAgentConfig, ModelAgentConfig
 from palaver.config.errors import MalformedConfig, Mistake
 from palaver.config.loader import load, load_with_sources
 from palaver.config.model import Config
@@ -23,9 +23,10 @@ from palaver.model.access import AccessRole, Effect, Grant
 from palaver.model.key import ChatSelector, DmScope, GroupScope, ProfileRule, Scope
 from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.model.source import Source
-from palaver.model.tools import ApprovalMode
+from palaver.model.tools import ApprovalMode, ToolRules
 from palaver.model.turn import BusyMode
 from palaver.platforms.catalog import PLATFORMS
+from tests.echo import guided
 
 NOBODY = 65534
 
@@ -65,13 +66,15 @@ def place(tmp_path: Path) -> Place:
 
 
 def test_with_nothing_configured_the_options_are_the_engines_own(place: Place) -> None:
-    config = place.load()
-    caps = config.options().caps
-    assert config.options() == Options(grants=(TERMINAL_OWNER, WEB_OWNER, API_OWNER), caps=caps)
+    with guided():
+        config = place.load()
+    caps, tools = config.options().caps, config.options().tools
+    assert config.options() == Options(grants=(TERMINAL_OWNER, WEB_OWNER, API_OWNER), caps=caps, tools=tools)
+    assert ToolRules(private=tools.private) == tools
     assert not any(caps.of(role) for role in (None, *AccessRole))
     assert config.data_dir == Path(place.environ["PALAVER_HOME"])
     assert config.store == str(config.data_dir / "palaver.db")
-    assert config.agent == EchoAgentConfig(name="echo", delay=timedelta(), streams=False)
+    assert config.agent == GuideAgentConfig()
     assert (config.log.level, config.log.format, config.metrics.port) == ("info", "human", None)
 
 
@@ -421,7 +424,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         ("busy: {}", 1, "busy", "cannot be 'a section'"),
         ("busy: [queue]", 1, "busy", "cannot be 'a list'"),
         ("grants: {}", 1, "grants", "Use a list, each a section of effect, role"),
-        ("agent: echo", 1, "agent", "Use a section of name, delay, streams, for example agent: {name: echo}"),
+        ("agent: echo", 1, "agent", "Use a section of name, for example agent: {name: guide}"),
         ("timezone: Berlin", 1, "timezone", "Did you mean Europe/Berlin"),
         ("grants:\n  - platform: irc\n    user_id:", 3, "grants[0].user_id", "has no value"),
         ("grants:\n  -\n  - role: boss", 2, "grants[0]", "has no value"),

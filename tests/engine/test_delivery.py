@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from palaver.engine import texts
+from palaver.model.access import AccessRole, Grant
 from palaver.model.turn import Outbound
 from palaver.protocols.adapter import Limits
 from palaver.protocols.hooks import EventKind
 from palaver.store.queue import outbox
+from palaver.store.status.health import check_all
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.faults import Faults, SendFault
 from palaver.testkit.platform import FakePlatform
@@ -82,13 +84,59 @@ async def test_what_is_refused_is_dead_and_holds_nothing_up(tmp_path: Path) -> N
     async with running(tmp_path / "p.db") as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
-        here.world.injector.script.append(SendFault.REFUSED)
+        here.world.injector.script += [SendFault.REFUSED] * 2  # the second time without the reply
         await chat.say(alice, "first")
         await here.settled()
         await chat.say(alice, "second")
         await chat.hears("You said: second")
         await here.settled()
         assert await states(here) == [("dead", "The platform rejects the message."), ("delivered", None)]
+
+
+async def test_a_reply_that_is_refused_is_sent_without_the_reference(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db") as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        here.world.injector.script.append(SendFault.REFUSED)
+        await chat.say(alice, "first")
+        await chat.say(alice, "second")
+        await here.settled()
+        assert [(each.text, each.reply_to) for each in chat.shown] == [
+            ("You said: first", None),
+            ("You said: second", chat.said[1].id),
+        ]
+
+
+async def test_a_refused_answer_is_told_to_the_owner_and_listed(tmp_path: Path) -> None:
+    grants = (Grant(role=AccessRole.MEMBER), Grant(platform="fake", user_id="p1", role=AccessRole.OWNER))
+    async with running(tmp_path / "p.db", grants=grants) as here:
+        owner, alice = here.world.person("owner"), here.world.person("alice")
+        mine, chat = here.world.dm(owner), here.world.dm(alice)
+        await mine.say(owner, "/whoami")  # commands alone open no conversation
+        await here.settled()
+        for _ in range(2):
+            here.world.injector.script += [SendFault.REFUSED] * 2  # the second time without the reply
+            await chat.say(alice, "hello")
+            await here.settled()
+        number = (await here.rows("SELECT id FROM outbox WHERE state = 'dead' ORDER BY id"))[0][0]
+        told = [each.text for each in mine.shown if "did not take" in each.text]
+        assert len(told) == 1, "once an hour"
+        assert f"The platform did not take my message out:{number}." in told[0]
+        checks = {each.name: each async for each in check_all(here.store, MovableClock().now())}
+        found = checks["refused sends"]
+        assert found.is_warning
+        assert found.found.startswith("2 messages were not delivered in the last week: out:")
+
+
+async def test_a_notice_that_is_refused_makes_no_further_one(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db", grants=(Grant(role=AccessRole.OWNER),)) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        here.world.injector.script += [SendFault.REFUSED] * 100
+        await chat.say(alice, "hello")
+        await here.settled()
+        assert await here.rows("SELECT count(*) FROM outbox") == [(2,)]
+        assert chat.shown == []
 
 
 async def test_patience_ends(tmp_path: Path) -> None:

@@ -328,9 +328,10 @@ async def test_a_failed_run_is_reported_once_an_hour_and_names_the_job(tmp_path:
         for _ in range(3):
             await talk.later(minutes=10, seconds=5)
         notice = "The job “news” failed: the agent could not answer. /jobs show 1 shows its last runs."
-        assert talk.texts()[1:] == [notice]
+        assert talk.texts()[2:] == [notice]
+        assert talk.texts()[1].startswith("The agent failed."), "once a day, in the only chat of the owner"
         await talk.later(hours=1)
-        assert talk.texts()[1:] == [notice] * 2
+        assert talk.texts()[2:] == [notice] * 2
         assert "SECRET" not in "".join(talk.texts())
 
 
@@ -355,6 +356,40 @@ async def test_a_target_that_is_gone_is_reported_and_the_rest_is_sent(tmp_path: 
                 f"other:{gone.id} (the chat is gone or the bot was removed from it). /jobs show 1 shows where it sends."
             )
         ]
+
+
+async def test_a_job_whose_target_stays_dead_pauses_and_says_so(tmp_path: Path) -> None:
+    async with talking(tmp_path) as talk:
+        gone, there = talk.other.group("gone"), talk.other.group("there")
+        await talk.ask(f"/jobs add every 20m news --to other:{gone.id}")
+        await talk.ask(f"/jobs add every 20m rest --to other:{gone.id},other:{there.id}")
+        gone.gone = True
+        for _ in range(5):
+            await talk.later(minutes=20, seconds=5)
+        reach = "I paused the job “news” because its last 3 answers reached no chat."
+        assert [text.partition(" /jobs")[0] for text in talk.texts() if "paused" in text] == [reach]
+        assert await talk.here.rows("SELECT name, paused IS NULL FROM schedules ORDER BY no") == [
+            ("news", False),
+            ("rest", True),
+        ]
+        assert await talk.here.rows("SELECT count(*) FROM firings WHERE schedule_no = 1") == [(3,)]
+        gone.gone = False
+        await talk.ask("/jobs resume news")
+        for _ in range(3):
+            await talk.later(minutes=20, seconds=5)
+        assert [each.text for each in gone.shown].count("You said: news") >= 2
+
+
+async def test_what_happens_to_a_job_in_a_dead_chat_is_told_where_its_owner_is(tmp_path: Path) -> None:
+    async with talking(tmp_path) as talk:
+        dead = talk.other.dm(talk.alice)
+        await dead.say(talk.alice, "/jobs add every 20m news")
+        await dead.hears("Job 1")
+        dead.gone = True
+        await talk.ask("/whoami")  # the only thing that the owner has said in the other chat
+        for _ in range(3):
+            await talk.later(minutes=20, seconds=5)
+        assert any("I paused the job “news”" in text for text in talk.texts())
 
 
 async def test_a_home_channel_at_an_account_that_is_gone_is_reported(tmp_path: Path) -> None:

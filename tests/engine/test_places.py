@@ -6,14 +6,17 @@ from palaver.model.access import AccessRole, Grant
 from palaver.model.key import Scope, derive_key
 from palaver.model.platform import Platform
 from palaver.model.source import Source
+from palaver.model.tools import ApprovalMode, ToolRules
 from palaver.model.turn import Outbound
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.chat import Chat
 from palaver.testkit.faults import SendFault
 from palaver.testkit.platform import FakePlatform
+from palaver.tools.messages import MessageTools
 from palaver.tools.toolsets import Toolsets
 from tests.engine.agents import Slow
 from tests.engine.gateway import Bench, MovableClock, NoPauses, running
+from tests.engine.test_tools import use
 from tests.store.world import cause
 
 
@@ -82,6 +85,20 @@ async def test_a_chat_that_is_back_is_reported_again_when_it_goes_again(store_ur
         here.world.injector.script.append(SendFault.GONE)
         await chat.say(alice, "three")
         await home.hears("gone", times=2)
+
+
+async def test_an_owner_who_only_gives_commands_learns_that_the_home_is_gone(store_url: str) -> None:
+    clock, grants = MovableClock(), (Grant(platform="fake", user_id="p1", role=AccessRole.OWNER),)
+    async with running(store_url, clock=clock, grants=grants) as here:
+        owner = here.world.person("owner")
+        chat, home = here.world.dm(owner), here.world.group("home", owner)
+        await set_home(here, home, clock)
+        await chat.say(owner, "/whoami")
+        await here.settled()
+        home.gone = True
+        notice = Outbound(platform="fake", account="bot", chat_id=home.id, text="news")
+        await here.store.transact(here.store.outbox.enqueue(notice, cause("n"), clock.now()))
+        await chat.hears(f"fake:{home.id} can no longer be delivered")
 
 
 async def test_a_home_that_is_gone_itself_is_not_told(tmp_path: Path) -> None:
@@ -164,6 +181,33 @@ async def test_the_agent_knows_what_was_said_in_its_chat_by_others_of_ours(store
         await chat.say(alice, "tell me more")
         await chat.hears("tell me more")
         assert [message.text for message in agent.requests[1].messages].count("answer to: hello\n\nthe news") == 1
+
+
+async def test_an_agent_that_is_answered_elsewhere_knows_what_it_asked_there(store_url: str) -> None:
+    """In a direct chat, and in a group where everybody has a conversation of their own."""
+    asks = ToolRules(allowed={"send_message": ApprovalMode.ALWAYS})
+    owner, world = (Grant(role=AccessRole.OWNER),), FakePlatform()
+    async with running(store_url, world, toolsets=lambda _: (MessageTools(),), tools=asks, grants=owner) as here:
+        alice, bob, carl = (world.person(name) for name in ("alice", "bob", "carl"))
+        mine, his, group, other = (
+            world.dm(alice),
+            world.dm(bob),
+            world.group("Dev", bob, carl),
+            world.group("Else", bob),
+        )
+        for person, chat in ((bob, his), (bob, group), (carl, group), (bob, other)):
+            await chat.say(person, "hello")
+        await here.settled()
+        for chat in (his, group, mine):
+            await mine.say(alice, use("send_message", to=f"fake:{chat.id}", text="Is 8 o'clock all right?"))
+            await chat.hears("Is 8 o'clock all right?")
+        await here.settled()
+        await his.say(bob, "yes, 8 o'clock")
+        await his.hears("yes, 8 o'clock")
+        sessions = await here.rows("SELECT id FROM sessions ORDER BY no")
+        texts = [[entry.text for entry in await here.entries(row[0])] for row in sessions]
+        assert [each.count("Is 8 o'clock all right?") for each in texts] == [1, 1, 1, 0, 0]
+        assert texts[0][-3:] == ["Is 8 o'clock all right?", "yes, 8 o'clock", "You said: yes, 8 o'clock"]
 
 
 async def test_where_no_conversation_is_open_there_is_nothing_to_know(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from palaver.store.status.session_list import list_sessions
 from tests.gateway.test_gateway import person, serving
 from tests.pigeon import install
 
-WORK = {"agent": {"streams": "true"}, "serves": [{"platform": "pigeon", "account": "work"}]}
+WORK = {"agent": {"name": "echo", "streams": "true"}, "serves": [{"platform": "pigeon", "account": "work"}]}
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +76,7 @@ async def test_what_others_made_badly_is_said_before_anything_starts(tmp_path: P
 
 
 async def test_a_terminal_speaks_in_the_profile_it_asks_for(tmp_path: Path, store_url: str) -> None:
-    work = {"agent": {"delay": "10ms"}, "serves": [{"platform": "terminal"}]}
+    work = {"agent": {"name": "echo", "delay": "10ms"}, "serves": [{"platform": "terminal"}]}
     said = {"data_dir": tmp_path, "store": store_url, "profiles": {"work": work, "home": {}}}
     config = Config.model_validate(said)
     async with serving(config) as gateway:

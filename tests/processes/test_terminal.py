@@ -65,6 +65,7 @@ async def test_a_command_that_takes_long_goes_on_in_the_background(store_url: st
         (tmp_path / "work/go").touch()
         await shop.chat.hears("has ended")
         assert "exit code 0. Its last output:\n```\nbegun\ndone" in shop.chat.shown[-1].text
+        assert shop.chat.shown[-1].reply_to is None, "nobody wrote the notice"
 
 
 async def test_a_foreground_command_reads_an_empty_input(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from palaver.cli import shared_options
 from palaver.cli.main import main
 from palaver.gateway.gateway import FIXED_SETTINGS
+from tests.echo import guided
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -59,7 +60,8 @@ def test_commands_print_what_the_page_says(page: Path, capsys: pytest.CaptureFix
     for command, promised in shown_commands(page):
         program, *args = shlex.split(command)
         assert program == "palaver", f"{page_id(page)} shows a command this test does not run: {command}"
-        main(args)
+        with guided():
+            main(args)
         printed = capsys.readouterr()
         assert without_padding(printed.out + printed.err) == without_padding(promised), command
 

@@ -421,15 +421,17 @@ def records(draw: st.DrawFn) -> SessionRecord:
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(record=records())
 async def test_any_session_comes_back_exactly(store: Store, record: SessionRecord) -> None:
-    archive = [HEADER, *session_lines(record)]
-    assert outcomes_of(await bring(store, archive)) == [ImportOutcome.IMPORTED]
-    there = await store.read(collect(record.session.id, OPERATOR))
-    there.session.routes = []  # an open session is given one
-    assert [HEADER, *session_lines(there)] == archive
-    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", b"".join(archive).decode())
-    assert outcomes_of(await bring(store, archive)) == [ImportOutcome.UNCHANGED]
-    assert await store.read(violations()) == []
-    await store.transact(deletion.delete(record.session.id, OPERATOR, NOON))
+    try:
+        archive = [HEADER, *session_lines(record)]
+        assert outcomes_of(await bring(store, archive)) == [ImportOutcome.IMPORTED]
+        there = await store.read(collect(record.session.id, OPERATOR))
+        there.session.routes = []  # an open session is given one
+        assert [HEADER, *session_lines(there)] == archive
+        assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", b"".join(archive).decode())
+        assert outcomes_of(await bring(store, archive)) == [ImportOutcome.UNCHANGED]
+        assert await store.read(violations()) == []
+    finally:
+        await store.transact(deletion.delete(record.session.id, OPERATOR, NOON))
 
 
 # Twice, and over what is there

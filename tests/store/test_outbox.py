@@ -213,11 +213,13 @@ async def test_parts_that_are_owed_at_once_come_in_their_order(world: World) -> 
 async def test_what_cannot_take_the_place_of_its_draft_is_due_as_a_message_of_its_own(world: World) -> None:
     await world.store.transact(outbox.enqueue(replace(NOTICE, edits="draft"), cause("n"), NOON))
     (sent,) = await claim(world)
-    await world.store.transact(outbox.resend_as_new(sent, "w1", world.now, error="too old"))
+    await world.store.transact(
+        outbox.resend_as(sent, replace(sent.outbound, edits=None), "w1", world.now, error="too old")
+    )
     (again,) = await claim(world)
     assert (again.outbound, again.may_be_duplicate) == (NOTICE, False)
     with pytest.raises(StaleFence):
-        await world.store.transact(outbox.resend_as_new(sent, "w1", world.now, error="too late"))
+        await world.store.transact(outbox.resend_as(sent, sent.outbound, "w1", world.now, error="too late"))
 
 
 async def test_a_worker_whose_clock_runs_behind_does_not_overtake(world: World) -> None:

@@ -103,7 +103,7 @@ async def test_a_mistake_is_said_and_nothing_is_written(client: httpx.AsyncClien
 async def test_a_model_is_tested_saved_and_answers_and_its_key_is_never_shown(
     client: httpx.AsyncClient, file: ConfigFile
 ) -> None:
-    assert "You are talking to a test agent" in (await client.get("/")).text
+    assert "No model is connected yet" in (await client.get("/")).text
     async with providing() as provider:
         choice = {"provider": "server", "model": "small", "base_url": provider.openai}
         provider.then(Refuses(status=401, message=f"bad key {KEY}"))

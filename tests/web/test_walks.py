@@ -99,7 +99,7 @@ async def test_home_says_what_matters_and_decides_it(shared: Opened, tab: Page) 
     assert "no route to host" in doctor
     assert "Everything is fine" not in doctor
     await expect(tab.locator("#accounts")).to_contain_text("telegram:helper")
-    await expect(tab.get_by_role("heading", name="You are talking to a test agent")).to_be_visible()
+    await expect(tab.get_by_role("heading", name="No model is connected yet")).to_be_visible()
     model = tab.locator("#model")
     await expect(model).to_contain_text("The test agent")
     await expect(model).to_contain_text("$0.0")

@@ -68,6 +68,8 @@ def _text(found: re.Match[str]) -> str:
 
 # Reminders
 
+_JOB_MADE = re.compile(r"Job (?P<number>[0-9]+) runs (?:once, next (?P<once>.*)|(?P<often>.*))\.$")
+
 
 def _remind(found: re.Match[str], asked: Asked) -> str | Use:
     answer = asked.result_of(call_id(asked.request, ASK_USER))
@@ -82,9 +84,10 @@ def _remind(found: re.Match[str], asked: Asked) -> str | Use:
 
 
 def _tell_reminder(result: str) -> str:
-    if not result.startswith("Job "):
+    if not (made := _JOB_MADE.match(result)):
         return result
-    return f"{result} The reminder arrives here, even if Palaver restarts before then. `/jobs` lists it."
+    when = made["once"] or made["often"]
+    return f"Reminder {made['number']} is set: {when}. It arrives here, even if Palaver restarts before then."
 
 
 def _jobs(_found: re.Match[str], _asked: Asked) -> Use:
@@ -222,7 +225,7 @@ def _connect(_found: re.Match[str], asked: Asked) -> str:
 def how_to_connect(asked: Asked) -> str:
     if not asked.is_owner:
         return "The owner of this gateway can connect one with `palaver setup`."
-    return "To connect a model, paste your API key here, run `palaver setup`, or open Settings > Model in the window."
+    return "To connect a model, paste your API key here, run `palaver setup`, or open Settings, Model, in the window."
 
 
 def _phone(_found: re.Match[str], asked: Asked) -> str:
@@ -231,7 +234,7 @@ def _phone(_found: re.Match[str], asked: Asked) -> str:
     return (
         "To talk from Telegram: write /newbot to @BotFather there, run `palaver setup telegram`, and give it the token "
         "that you got. Then write to your bot. For another app, run `palaver setup` with its name, such as discord; "
-        "`palaver platforms` lists them. Or open Settings > Accounts in the window."
+        "`palaver platforms` lists them. Or open Settings, Accounts, in the window."
     )
 
 
@@ -333,7 +336,6 @@ RULES = (
         _notes,
         REMEMBER,
     ),
-    _SEARCH,
     _rule(
         r"(?:remember|note|keep in mind|memori[sz]e|(?:make|take|keep) a note|write down|save|do(?:n'?t| not) forget)"
         r"(?: down)?(?: this| of this)?(?:[,:]| that\b| of\b)*(.+)"
@@ -343,6 +345,7 @@ RULES = (
         "remember that I like tea",
         "Keep a note",
     ),
+    _SEARCH,
     _rule(r"forget (?:about |that |the |my )*(?:notes? )?(.+)", _forget, FORGET),
     _rule(
         r"(?:cancel|remove|delete|stop)(?: my| the)? (?:reminder|job|alarm|timer)s? ?#?([0-9]+)", _cancel, "change_job"

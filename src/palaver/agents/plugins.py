@@ -6,9 +6,10 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
-from palaver.model.errors import BadArgument, InvalidInput, PalaverError
+from palaver.model.errors import BadArgument, PalaverError
 from palaver.protocols.agent import Agent
 from palaver.protocols.entry_points import find_plugins
+from palaver.protocols.installation import MissingPackages
 
 ENTRY_POINT_GROUP = "palaver.agents"
 """A package adds `name = "module:Agent"` to this entry point group."""
@@ -26,19 +27,12 @@ class AgentFactory(Protocol):
     def make(self, options: Any) -> Agent: ...  # noqa: ANN401 - an instance of its own model
 
 
-def import_extra(module: str, user: str, extra: str) -> Any:  # noqa: ANN401 - a module
-    """Import a module whose packages may be missing. Raises InvalidInput with what to install."""
+def import_extra(module: str, who_needs: str, extra: str) -> Any:  # noqa: ANN401 - a module
+    """Import a module whose packages may be missing. Raises MissingPackages."""
     try:
         return import_module(module)
     except ModuleNotFoundError as missing:
-        command = f"pip install 'palaver[{extra}]'"
-        raise InvalidInput(
-            f"{user} the package {{found}}, which is not installed",
-            found=missing.name or str(missing),
-            allowed=f"the {extra} extra",
-            fix=f"Run {command}",
-            example=command,
-        ) from missing
+        raise MissingPackages(who_needs, extra, missing=missing.name or str(missing)) from missing
 
 
 def agent_options(name: str) -> type[BaseModel]:

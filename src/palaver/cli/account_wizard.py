@@ -1,36 +1,56 @@
 """Ask for the options of a platform account, test it, and keep its secrets in files."""
 
-import getpass
 import os
 import re
-import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
+from palaver.cli import prompts
 from palaver.cli.loop import run
-from palaver.cli.output import confirmed, print_note
+from palaver.cli.output import progress_line
+from palaver.cli.prompts import Cancelled, Choice, agrees, ask_for, choose, say, say_steps
 from palaver.config.account_draft import AccountDraft, start_draft, validate_options, without_secrets
+from palaver.config.accounts import example_of
 from palaver.config.paths import configuration_files
 from palaver.config.secrets import FILE, read_secret
+from palaver.gateway.installer import NotInstalled, install
 from palaver.gateway.probe import ask_account
 from palaver.model.errors import BadArgument, InvalidInput, PalaverError
-from palaver.model.text import escape_invisible
+from palaver.platforms.plugins import offered_platforms
 from palaver.protocols.adapter import SetupQuestion
+from palaver.protocols.installation import MissingPackages, find_installation
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+_NONE = "none"
+_MAX_PROGRESS = 78
 
 
 class AccountRejected(PalaverError):
     """The platform rejected the account."""
 
 
-def draft_account(platform: str, account: str, given: Sequence[str], *, tests: bool) -> AccountDraft:
+def choose_platform() -> str:
+    """Ask which chat app to connect; return "" for none."""
+    choices = [*(Choice(name, title) for name, title in offered_platforms()), Choice(_NONE, "None for now")]
+    chosen = choose(
+        "Which chat app do you want to talk in?",
+        choices,
+        _NONE,
+        help="The terminal and the web window always work, and you can connect more apps later with palaver setup.",
+    )
+    return "" if chosen == _NONE else chosen
+
+
+def draft_account(platform: str, account: str, given: Sequence[str], *, tests: bool, installs: bool) -> AccountDraft:
     """Ask for and test an account; write nothing."""
-    guide, fill = start_draft(platform, account).guide, _ask_questions if is_interactive() else _fill_defaults
-    if guide.before and is_interactive():
-        print_note(guide.before)
+    guide = _start(platform, account, installs=installs).guide
+    fill = _ask_questions if prompts.is_interactive() else _fill_defaults
+    if guide.before and prompts.is_interactive():
+        say("First, on the platform:")
+        say_steps(guide.before)
     while True:
         try:
             draft = start_draft(platform, account)
@@ -38,11 +58,40 @@ def draft_account(platform: str, account: str, given: Sequence[str], *, tests: b
             fill(draft)
             return _test(draft, tests=tests)
         except (InvalidInput, AccountRejected) as refusal:
-            if not is_interactive():
+            if not prompts.is_interactive():
                 raise
-            print_note(str(refusal))
-            if not confirmed("Try again?"):
+            say(str(refusal))
+            if not agrees("Try again?", usual=True):
                 raise Cancelled from None
+
+
+def _start(platform: str, account: str, *, installs: bool) -> AccountDraft:
+    try:
+        return start_draft(platform, account)
+    except MissingPackages as missing:
+        install_missing(missing, installs=installs)
+    return start_draft(platform, account)
+
+
+def install_missing(missing: MissingPackages, *, installs: bool) -> None:
+    """Install what is missing, if the person agrees and this environment can be changed."""
+    if find_installation().obstacle:
+        raise NotInstalled(missing, find_installation().obstacle)
+    if not installs:
+        if not prompts.is_interactive():
+            raise missing
+        say(f"{missing.user} needs {missing.what}.")
+        if not agrees("Install it now?", usual=True):
+            raise Cancelled(f"Run it yourself: {missing.line}")
+    started = time.monotonic()
+    with progress_line() as show_line:
+
+        def show(step: str) -> None:
+            show_line(f"Installing, {time.monotonic() - started:.0f} s: {step}"[:_MAX_PROGRESS])
+
+        show("starting")
+        run(install(missing, show))
+    say(f"Installed {', '.join(missing.packages)}.")
 
 
 def _folder() -> Path:
@@ -52,9 +101,24 @@ def _folder() -> Path:
 def _ask_questions(draft: AccountDraft) -> None:
     for question in draft.open_questions():
         if question.help:
-            print_note(question.help)
+            say(question.help)
         usual = "a new one" if question.generate else draft.default_answer(question, _folder())
-        ask_for(question.prompt, usual, _answer_parser(draft, question, usual), secret=draft.is_secret(question.option))
+        ask_for(
+            question.prompt,
+            usual,
+            _answer_parser(draft, question, usual),
+            help=_explain(draft, question),
+            secret=draft.is_secret(question.option),
+        )
+
+
+def _explain(draft: AccountDraft, question: SetupQuestion) -> str:
+    """Say what an option is for and what it looks like."""
+    field = draft.adapter.options.model_fields.get(question.option)
+    described = (field.description or "") if field else ""
+    example = example_of(draft.adapter.options, question.option)
+    kept = "It goes into a file that only you can read." if draft.is_secret(question.option) else f"Example: {example}."
+    return " ".join(filter(None, (question.help, described, kept)))
 
 
 def _answer_parser(draft: AccountDraft, question: SetupQuestion, usual: str) -> Callable[[str], None]:
@@ -120,37 +184,3 @@ def _test(draft: AccountDraft, *, tests: bool) -> AccountDraft:
         words = without_secrets(answer.words, draft).rstrip(".")
         raise AccountRejected(f"{draft.platform} says: {words}. Nothing was changed. Use --no-test to skip the test.")
     return replace(draft, known_as=answer.words if answer.was_asked else "")
-
-
-T = TypeVar("T")
-
-
-class Cancelled(PalaverError):
-    def __init__(self) -> None:
-        super().__init__("Nothing was changed.")
-
-
-def is_interactive() -> bool:
-    return sys.stdin.isatty() and sys.stderr.isatty()
-
-
-def ask_for(question: str, usual: str, read: Callable[[str], T], *, secret: bool = False) -> T:
-    """Ask until `read` accepts the answer, and return its result. A secret is not shown while it is typed."""
-    prompt = f"{escape_invisible(question)}{f' [{escape_invisible(usual)}]' if usual else ''} "
-    while True:
-        try:
-            said = getpass.getpass(prompt, sys.stderr) if secret else _line(prompt)
-            return read(said.strip() or usual)
-        except InvalidInput as refusal:
-            print_note(str(refusal))
-        except (EOFError, KeyboardInterrupt):
-            print(file=sys.stderr)
-            raise Cancelled from None
-
-
-def _line(question: str) -> str:
-    print(question, end="", file=sys.stderr, flush=True)
-    line = sys.stdin.readline()
-    if not line:
-        raise EOFError
-    return line

@@ -18,10 +18,13 @@ from palaver.config.agents import BUILT_IN_AGENTS, AgentConfig
 from palaver.config.model import Config
 from palaver.model.errors import BadArgument, PalaverError, StoreError, StoreInUse, StoreUnavailable
 from palaver.model.key import choose_profile_rule
+from palaver.model.pasted_key import mask_keys
 from palaver.model.source import MAIN
 from palaver.model.text import quoted
+from palaver.model.value import value
 from palaver.platforms.terminal.client import Client, GatewayFailing, Screen
 from palaver.platforms.terminal.history import history_file
+from palaver.platforms.terminal.offers import PendingOffer
 from palaver.platforms.terminal.pipe import PipeScreen, read_lines, say_all, say_one
 from palaver.platforms.terminal.screen import LiveScreen
 
@@ -40,11 +43,25 @@ Attach = Annotated[
     ),
 ]
 Message = Annotated[str | None, typer.Option("--message", "-m", help="Send this message, print the answer, and exit.")]
+Yes = Annotated[
+    bool, typer.Option("--yes", "-y", help="Use the key or the model server that is found here, without asking.")
+]
 AgentName = Annotated[
     str | None,
     typer.Option("--agent", metavar="NAME", help="Let a built-in agent answer: guide, echo or local."),
 ]
 Window = Annotated[bool, typer.Option("--window", help="Also open the web window, if this starts a gateway.")]
+
+
+@value
+class _Opening:
+    """What happens before the first message."""
+
+    attach: str | None
+    """Which conversation to attach first."""
+    accepts: bool
+    """Whether to use what is found to connect a model with."""
+    window: bool
 
 
 class _NotAttached(PalaverError):
@@ -63,6 +80,7 @@ def chat(
     attach: Attach = None,
     message: Message = None,
     agent: AgentName = None,
+    yes: Yes = False,
     window: Window = False,
     store: StoreOption = None,
 ) -> None:
@@ -73,7 +91,8 @@ def chat(
         config = config.model_copy(update={"agent": _built_in(agent)})
     name = _name(chat, profile, config)
     try:
-        run(_talk(config, name, attach, message, opens=window and config.web.enabled, alone=agent is not None))
+        opening = _Opening(attach=attach, accepts=yes, window=window and config.web.enabled)
+        run(_talk(config, name, opening, message, alone=agent is not None))
     except (KeyboardInterrupt, asyncio.CancelledError):
         raise typer.Exit(_INTERRUPTED) from None
     except (StoreInUse, StoreUnavailable):
@@ -117,9 +136,7 @@ def _left(error: PalaverError, code: int) -> typer.Exit:
     return typer.Exit(code)
 
 
-async def _talk(
-    config: Config, name: str, attach: str | None, message: str | None, *, opens: bool, alone: bool
-) -> None:
+async def _talk(config: Config, name: str, opening: _Opening, message: str | None, *, alone: bool) -> None:
     task = asyncio.current_task()
     for ending in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(ending) is not signal.SIG_IGN:  # as `nohup` has it
@@ -127,47 +144,50 @@ async def _talk(
     is_live = message is None and sys.stdin.isatty() and sys.stdout.isatty()
     async with GatewayClient(config, config_file(config.store), alone=alone) as gateway_client:
         if is_live:
-            await _live(gateway_client, config, name, attach, opens=opens)
+            await _live(gateway_client, config, name, opening)
         else:
-            gateway_client.window = print_note if opens else None
-            await _through(
-                gateway_client, _client(gateway_client, name, PipeScreen(sys.stdout), alone=True), attach, message
-            )
+            gateway_client.window = print_note if opening.window else None
+            await _through(gateway_client, name, opening, message)
 
 
-async def _through(gateway_client: GatewayClient, client: Client, attach: str | None, message: str | None) -> None:
+async def _through(gateway_client: GatewayClient, name: str, opening: _Opening, message: str | None) -> None:
     """Send one message, or every line of standard input."""
+    screen = PipeScreen(sys.stdout, sys.stderr, accepts=opening.accepts)
+    client = _client(gateway_client, name, screen, alone=True)
 
     async def talk() -> None:
-        await _attach(client, attach)
+        await _open(client, opening, screen.offer)
         if message is not None:
             await say_one(client, message, sys.stderr)
-        elif not await say_all(client, read_lines(), sys.stderr):
+        elif not await say_all(client, read_lines(), sys.stderr, screen.offer):
             raise typer.Exit(WRONG)
 
     await _while_connected(gateway_client, client, talk())
 
 
-async def _attach(client: Client, which: str | None) -> None:
+async def _open(client: Client, opening: _Opening, offer: PendingOffer) -> None:
     """Attach first, or send nothing: the messages are not for the other conversation."""
+    which = opening.attach
     if which is not None and not await say_one(client, f"/attach {which}", sys.stderr):
         raise _NotAttached(which)
+    if opening.accepts and (accept := await offer.accepted()):
+        await say_one(client, accept, sys.stderr)
 
 
-async def _live(gateway_client: GatewayClient, config: Config, name: str, attach: str | None, *, opens: bool) -> None:
+async def _live(gateway_client: GatewayClient, config: Config, name: str, opening: _Opening) -> None:
     def interrupt() -> bool:
         if client.waits:
             client.say("/stop")
             return True
         return False
 
-    screen = LiveScreen(history_file(config.data_dir), interrupt)
-    gateway_client.window = screen.tell if opens else None
+    screen = LiveScreen(history_file(config.data_dir), interrupt, accepts=opening.accepts)
+    gateway_client.window = screen.tell if opening.window else None
     client = _client(gateway_client, name, screen)
     try:
-        await _while_connected(gateway_client, client, _say(client, screen, attach))
+        await _while_connected(gateway_client, client, _say(client, screen, opening))
     finally:
-        for text in client.unsent:
+        for text in map(mask_keys, client.unsent):
             print_error(f"Not sent, because no gateway was there: {quoted(text)}. Up brings it back.", as_json=False)
 
 
@@ -182,9 +202,9 @@ def _user() -> str:
         return ""  # a number without a name, as containers have it
 
 
-async def _say(client: Client, screen: LiveScreen, attach: str | None) -> None:
+async def _say(client: Client, screen: LiveScreen, opening: _Opening) -> None:
     try:
-        await _attach(client, attach)
+        await _open(client, opening, screen.offer)
     finally:
         screen.rest()
     async for line in screen.lines():

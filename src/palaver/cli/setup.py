@@ -1,29 +1,21 @@
-"""`palaver setup`: ask a few questions and write the configuration of an agent or a platform account."""
+"""`palaver setup`: choose the agent and connect chat apps, from numbered lists or by options."""
 
-import os
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from palaver.cli import shared_options
-from palaver.cli.account_wizard import Cancelled, ask_for, draft_account, is_interactive
-from palaver.cli.output import confirmed, print_json, print_line
-from palaver.cli.probe import try_out
+from palaver.cli import prompts, shared_options
+from palaver.cli.account_wizard import choose_platform, draft_account, install_missing
+from palaver.cli.model_wizard import ask_agent_plan
+from palaver.cli.output import print_json, print_line
+from palaver.cli.probe import NotReached, try_out
+from palaver.cli.prompts import Cancelled, agrees, ask_for, say
 from palaver.cli.shared_options import OPERATOR, Json, ask
 from palaver.config.account_draft import AccountDraft, check_owner
-from palaver.config.agent_plan import (
-    AGENT_FORMS,
-    GUIDE,
-    LOCAL,
-    MODEL,
-    AgentPlan,
-    parse_agent,
-    take_key,
-    usual_variables,
-    with_key,
-)
+from palaver.config.agent_plan import GUIDE, LOCAL, MODEL, AgentPlan, parse_agent, with_key
 from palaver.config.agent_trial import trial_agent
 from palaver.config.loader import load
 from palaver.config.paths import configuration_files, exists
@@ -32,6 +24,7 @@ from palaver.gateway.agents import build_agent
 from palaver.model.access import AccessRole, Grant
 from palaver.model.errors import BadArgument, InvalidInput
 from palaver.model.local_time import parse_zone
+from palaver.protocols.installation import MissingPackages
 from palaver.store.people import grants
 
 EXAMPLES = {
@@ -42,7 +35,7 @@ EXAMPLES = {
 app = typer.Typer(rich_markup_mode=None)
 
 PlatformName = Annotated[
-    str, typer.Argument(metavar="[PLATFORM]", help="The platform to connect; without it, choose the agent.")
+    str, typer.Argument(metavar="[PLATFORM]", help="The platform to connect; without it, choose the agent first.")
 ]
 AccountOption = Annotated[str, typer.Option("--account", metavar="NAME", help="Name the account.")]
 SetOption = Annotated[
@@ -60,11 +53,12 @@ ZoneOption = Annotated[
     str, typer.Option("--timezone", metavar="ZONE", help="Set the time zone, for example Europe/Berlin.")
 ]
 Untested = Annotated[bool, typer.Option("--no-test", help="Do not test the agent or the account.")]
+Install = Annotated[bool, typer.Option("--install", help="Install missing packages without asking.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Replace existing settings without asking.")]
 
 
 @app.command(
-    help="Choose the agent or connect a platform account, and write the configuration."
+    help="Choose the model and connect chat apps, from numbered lists, and write the configuration."
     f"\n\n{EXAMPLES['setup']}\n\n{EXAMPLES['account']}"
 )
 def setup(
@@ -80,39 +74,126 @@ def setup(
     key_file: FileOption = "",
     timezone: ZoneOption = "",
     no_test: Untested = False,
+    install: Install = False,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
     file = configuration_files(Path.cwd()).user
-    before = _content(file)
-    if platform:
-        way = ("platforms", platform, "accounts", account)
-        _confirm_replace(file, f"has {platform}:{account}", there=has_value(before, way), yes=yes)
-        draft = draft_account(platform, account, given, tests=not no_test)
-        owner = _owner(draft, owner)
-        _write_account(file, before, draft, owner)
-        _report_account(file, draft, owner, json=json)
-        return
-    _confirm_replace(file, "sets the agent", there=has_value(before, ("agent",)), yes=yes)
+    steps = _Setup(file=file, account=account, tests=not no_test, installs=install, yes=yes, json=json)
+    try:
+        if platform:
+            steps.connect(platform, given, owner)
+        elif agent or model:
+            steps.use(_plan(agent, model, base_url, key_env, key_file, timezone))
+        elif prompts.is_interactive():
+            steps.walk()
+        else:
+            raise BadArgument(
+                "There is no terminal to ask which agent to use.",
+                found="no --agent",
+                allowed="--agent guide, --agent local, or --agent model with --model and --key-env or --key-file",
+                example=EXAMPLES["setup"],
+            )
+    except KeyboardInterrupt:
+        raise Cancelled from None
+
+
+def _plan(agent: str, model: str, base_url: str, key_env: str, key_file: str, timezone: str) -> AgentPlan:
     if agent == MODEL and not model:
         allowed = "--model provider:model"
         raise BadArgument("--agent model needs --model.", found="", allowed=allowed, example=EXAMPLES["setup"])
-    if agent or model:
-        name = " ".join(filter(None, (model, base_url))) if agent in {"", MODEL} else agent
-        plan = with_key(parse_agent(name), key_env, key_file)
-        plan = replace(plan, timezone=parse_zone(timezone).key if timezone else "")
-    elif is_interactive():
-        plan = _ask_plan()
-    else:
-        raise BadArgument(
-            "There is no terminal to ask which agent to use.",
-            found="no --agent",
-            allowed="--agent guide, --agent local, or --agent model with --model and --key-env or --key-file",
-            example=EXAMPLES["setup"],
-        )
-    _try(plan, asks=not no_test)
-    _write(file, before, plan)
-    _report(file, plan, tested=not no_test, json=json)
+    name = " ".join(filter(None, (model, base_url))) if agent in {"", MODEL} else agent
+    plan = with_key(parse_agent(name), key_env, key_file)
+    return replace(plan, timezone=parse_zone(timezone).key if timezone else "")
+
+
+@dataclass(kw_only=True)
+class _Setup:
+    """One run of the command. Each part is written whole, after all of its questions."""
+
+    file: Path
+    account: str
+    tests: bool
+    installs: bool
+    yes: bool
+    json: bool
+
+    def walk(self) -> None:
+        """Ask for the agent, then for a chat app."""
+        before = _content(self.file)
+        say("Set up Palaver. Enter ? at a question for help, or press Ctrl-C to stop.")
+        kept = "Nothing was changed."
+        if self.yes or not has_value(before, ("agent",)) or agrees(_replaces(self.file, "sets the agent"), usual=False):
+            plan = self._ask_for_agent()
+            self._write(before, plan)
+            kept = "No chat app was connected; what was saved before stays."
+        try:
+            platform = choose_platform()
+            if platform:
+                self.connect(platform, (), "")
+        except (Cancelled, KeyboardInterrupt):
+            raise Cancelled(kept=kept) from None
+
+    def use(self, plan: AgentPlan) -> None:
+        before = _content(self.file)
+        self._confirm("sets the agent", there=has_value(before, ("agent",)))
+        self._try(plan)
+        self._write(before, plan)
+
+    def connect(self, platform: str, given: Sequence[str], owner: str) -> None:
+        """Connect an account of a platform."""
+        before = _content(self.file)
+        way = ("platforms", platform, "accounts", self.account)
+        self._confirm(f"has {platform}:{self.account}", there=has_value(before, way))
+        draft = draft_account(platform, self.account, given, tests=self.tests, installs=self.installs)
+        owner = _owner(draft, owner)
+        _write_account(self.file, before, draft, owner)
+        _report_account(self.file, draft, owner, json=self.json)
+
+    def _confirm(self, what: str, *, there: bool) -> None:
+        """Ask before replacing existing settings."""
+        if self.yes or not there:
+            return
+        if not prompts.is_interactive():
+            raise BadArgument(f"{self.file} already {what}.", found="", allowed="--yes to replace it", example="--yes")
+        if not agrees(_replaces(self.file, what), usual=False):
+            raise Cancelled
+
+    def _ask_for_agent(self) -> AgentPlan:
+        while True:
+            try:
+                plan = ask_agent_plan(installs=self.installs)
+                self._try(plan)
+            except (InvalidInput, NotReached) as problem:
+                say(str(problem))
+                if not agrees("Try again?", usual=True):
+                    raise Cancelled from None
+            else:
+                return plan
+
+    def _try(self, plan: AgentPlan) -> None:
+        """Raise InvalidInput if the agent cannot be built, NotReached if it does not answer."""
+        try:
+            agent = build_agent(trial_agent(plan))
+        except MissingPackages as missing:
+            install_missing(missing, installs=self.installs)
+            agent = build_agent(trial_agent(plan))
+        if self.tests and plan.agent != GUIDE:
+            try_out(agent, plan.model or "The local model", plan.key)
+
+    def _write(self, before: str, plan: AgentPlan) -> None:
+        after = replace_value(before, ("agent",), plan.fields())
+        if plan.timezone:
+            after = replace_value(after, ("timezone",), plan.timezone)
+        load(Path.cwd(), draft=after)  # before anything is replaced
+        if plan.key and plan.key_file and not Path(plan.key_file).is_absolute():
+            replace_file(self.file.parent / plan.key_file, f"{plan.key}\n", private=True)
+        replace_file(self.file, after)
+        _report(self.file, plan, tested=self.tests, json=self.json)
+
+
+def _replaces(file: Path, what: str) -> str:
+    return f"{file} already {what}. Replace it?"
 
 
 def _content(file: Path) -> str:
@@ -123,38 +204,7 @@ def _content(file: Path) -> str:
     return file.read_bytes().decode("utf-8-sig")
 
 
-# What is asked
-
-
-def _ask_plan() -> AgentPlan:
-    plan = ask_for(f"Which agent answers? {AGENT_FORMS}:", LOCAL, parse_agent)
-    if plan.agent == MODEL:
-        usual = next((name for name in usual_variables(plan.provider) if os.environ.get(name)), "")
-        question = f"The key for {plan.provider} (hidden while you type), or the variable that holds it:"
-        plan = ask_for(question, usual, lambda said: take_key(plan, said), secret=True)
-    return replace(plan, timezone=ask_for("Your time zone?", zone_here(), lambda said: parse_zone(said).key))
-
-
-def zone_here(link: Path = Path("/etc/localtime")) -> str:
-    """Return the time zone of this machine, or UTC."""
-    named = os.environ.get("TZ") or str(link.resolve()).rpartition("zoneinfo/")[2]
-    try:
-        return parse_zone(named).key
-    except InvalidInput:
-        return "UTC"
-
-
-# What is done
-
-
-def _confirm_replace(file: Path, what: str, *, there: bool, yes: bool) -> None:
-    """Ask before replacing existing settings."""
-    if yes or not there:
-        return
-    if not is_interactive():
-        raise BadArgument(f"{file} already {what}.", found="", allowed="--yes to replace it", example="--yes")
-    if not confirmed(f"{file} already {what}. Replace it?"):
-        raise Cancelled
+# What is written
 
 
 def _write_account(file: Path, before: str, draft: AccountDraft, owner: str) -> None:
@@ -172,11 +222,14 @@ def _write_account(file: Path, before: str, draft: AccountDraft, owner: str) -> 
 def _owner(draft: AccountDraft, said: str) -> str:
     """Return the owner's user id, or "" if it is not known."""
     guide = draft.guide
-
-    if said or not guide.owner_prompt or not is_interactive():
+    if said or not guide.owner_prompt or not prompts.is_interactive():
         return check_owner(draft, said)
+    example = f" Example: {guide.owner_example}." if guide.owner_example else ""
     return ask_for(
-        f"{guide.owner_prompt} Leave empty to pair with a code later:", "", lambda owner: check_owner(draft, owner)
+        f"{guide.owner_prompt} Leave empty to pair with a code later:",
+        "",
+        lambda owner: check_owner(draft, owner),
+        help=f"The owner can do everything with this agent. With a code, you become it by writing to it.{example}",
     )
 
 
@@ -187,48 +240,30 @@ def _report_account(file: Path, draft: AccountDraft, owner: str, *, json: bool) 
         said = {"file": str(file), "account": name, "options": draft.fields, "secrets": files}
         print_json({"ok": True, **said, "known_as": draft.known_as or None, "owner": owner or None})
         return
-    print_line(f"Added {name} to {file}{f': {draft.known_as}' if draft.known_as else ''}.")
-    for each in files:
-        print_line(f"Its secret is in {each}, which only you can read.")
-    if draft.guide.after:
-        print_line(draft.guide.after.replace("{account}", draft.account))
-    if draft.guide.owner_prompt:
-        later = "write to it and use the code it gives you: palaver pair approve CODE --role owner"
-        print_line(f"{draft.platform}:{owner} is its owner." if owner else f"To become its owner, {later}")
-    print_line("Next: run palaver up, or restart the gateway if it is running.")
-
-
-def _try(plan: AgentPlan, *, asks: bool) -> None:
-    """Raise InvalidInput if the agent cannot be built, NotReached if it does not answer."""
-    agent = build_agent(trial_agent(plan))
-    if asks and plan.agent != GUIDE:
-        try_out(agent, plan.model or "The local model", plan.key)
-
-
-def _write(file: Path, before: str, plan: AgentPlan) -> None:
-    after = replace_value(before, ("agent",), plan.fields())
-    if plan.timezone:
-        after = replace_value(after, ("timezone",), plan.timezone)
-    load(Path.cwd(), draft=after)  # before anything is replaced
-    if plan.key and plan.key_file and not Path(plan.key_file).is_absolute():
-        replace_file(file.parent / plan.key_file, f"{plan.key}\n", private=True)
-    replace_file(file, after)
+    secrets = f" Only you can read its secrets, in {', '.join(files)}." if files else ""
+    owned = f" {draft.platform}:{owner} is its owner." if owner else ""
+    todo = [*draft.next_steps]
+    if draft.guide.owner_prompt and not owner:
+        todo.append("To become its owner, write to it and enter its code here: palaver pair approve CODE --role owner")
+    print_line(f"Added {name} to {file}{f': {draft.known_as}' if draft.known_as else ''}.{secrets}{owned}")
+    print_line(f"Next: run palaver up, or restart the gateway if it is running.{' Then:' if todo else ''}")
+    for number, step in enumerate(todo, 1):
+        print_line(f"  {number}. {step}" if len(todo) > 1 else f"  {step}")
 
 
 def _report(file: Path, plan: AgentPlan, *, tested: bool, json: bool) -> None:
+    was_asked = tested and plan.agent != GUIDE
     if json:
-        was_asked = tested and plan.agent != GUIDE
         said = {"file": str(file), "agent": plan.fields(), "timezone": plan.timezone or None}
         print_json({"ok": True, **said, "tested": was_asked})
         return
     who = plan.model or {LOCAL: "the local model"}.get(plan.agent, plan.agent)
-    print_line(
-        f"{file}: {who} answers from now on{'' if plan.agent == GUIDE or not tested else '. The test succeeded'}."
-    )
+    key = ""
     if plan.key_variable:
-        print_line(f"The key stays in {plan.key_variable}, which must be set where Palaver runs.")
+        key = f" The key stays in {plan.key_variable}, which must be set where Palaver runs."
     elif plan.key_file:
-        print_line(f"The key is in {file.parent / plan.key_file}.")
+        key = f" The key is in {file.parent / plan.key_file}."
     print_line(
+        f"{file}: {who} answers from now on{'. The test succeeded' if was_asked else ''}.{key} "
         "Next: run palaver chat to talk to it, or palaver up to run the gateway. A running gateway reloads on SIGHUP."
     )

@@ -50,6 +50,11 @@ class AccountDraft:
         options = (f"--set {name}{FILE}=FILE" if self.is_secret(name) else f"--set {name}=…" for name in names)
         return f"palaver setup {self.platform} {' '.join(options)}"
 
+    @property
+    def next_steps(self) -> list[str]:
+        """What to do on the platform once the account works."""
+        return [step.replace("{account}", self.account) for step in self.guide.after]
+
     def is_secret(self, option: str) -> bool:
         found = self.adapter.options.model_fields.get(option)
         return found is not None and is_secret(found.annotation)

@@ -8,6 +8,7 @@ from pathlib import Path
 from palaver.config.account_draft import VARIABLE
 from palaver.config.secrets import read_secret
 from palaver.model.errors import BadArgument
+from palaver.model.providers import parse_model, spell_model
 from palaver.model.value import value
 
 GUIDE, LOCAL, MODEL = "guide", "local", "model"
@@ -32,6 +33,11 @@ class AgentPlan:
     def provider(self) -> str:
         return self.model.partition(":")[0]
 
+    @property
+    def usual_key_file(self) -> str:
+        """Where its key is kept, beside the configuration."""
+        return f"keys/{'server' if self.base_url else self.provider}"
+
     def fields(self) -> dict[str, str]:
         """Return the agent section to write."""
         said = {"name": self.agent, "model": self.model, "base_url": self.base_url, "key_file": self.key_file}
@@ -44,6 +50,7 @@ def parse_agent(said: str) -> AgentPlan:
     name, _, address = said.strip().partition(" ")
     if name in {GUIDE, LOCAL} and not address:
         return AgentPlan(agent=name)
+    name = spell_model(parse_model(name))
     if _MODEL_NAME.fullmatch(name) and (not address or address.startswith(("http://", "https://"))):
         return AgentPlan(agent=MODEL, model=name, base_url=address.strip())
     raise BadArgument("Unknown agent or model", found=said, allowed=AGENT_FORMS, example="openai:gpt-5-mini")
@@ -62,7 +69,7 @@ def take_key(plan: AgentPlan, said: str) -> AgentPlan:
         )
     if not said and not plan.base_url:
         raise BadArgument("There is no key.", found="", allowed="a key, or a variable", example="OPENAI_API_KEY")
-    return replace(plan, key=said, key_file=f"keys/{plan.provider}" if said else "")
+    return replace(plan, key=said, key_file=plan.usual_key_file if said else "")
 
 
 def with_key(plan: AgentPlan, variable: str, file: str) -> AgentPlan:
@@ -77,8 +84,3 @@ def with_key(plan: AgentPlan, variable: str, file: str) -> AgentPlan:
         place = Path(file).expanduser().absolute()
         return replace(plan, key_file=str(place), key=read_secret(place))
     return plan
-
-
-def usual_variables(provider: str) -> tuple[str, ...]:
-    names = {"google": ("GOOGLE_API_KEY", "GEMINI_API_KEY")}
-    return names.get(provider, (f"{provider.upper().replace('-', '_')}_API_KEY",))

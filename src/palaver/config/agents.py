@@ -9,6 +9,7 @@ from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, mode
 
 from palaver.config.types import Duration, Headers, MaybeKey, Secret, Section, Syntax, Tokens, reveal
 from palaver.model.errors import InvalidInput
+from palaver.model.providers import parse_model
 from palaver.protocols.entry_points import find_plugins
 
 GROUP = "palaver.agents"
@@ -137,10 +138,11 @@ SAFE_AGENTS = frozenset({_GUIDE, _ECHO, _LOCAL})
 WITH_INSTRUCTIONS = frozenset({_MODEL, _LOCAL})
 
 
-def _check_model_name(name: str) -> str:
+def _check_model_name(said: str) -> str:
+    name = parse_model(said)
     provider, separator, model = name.partition(":")
     if not (provider.strip() and separator and model.strip()):
-        raise ValueError(name)
+        raise ValueError(said)
     return name
 
 

@@ -197,6 +197,11 @@ class Config(ChatConfig):
     data_dir: Folder = Field(description="Store data in this folder.")
     store: Url = Field(repr=False, description="The database.")
     agent: AgentConfig = Field(default=GuideAgentConfig(), description="The agent that answers.")
+    offers: bool = Field(
+        default=True,
+        description="Whether to look for keys of models in the environment and for model servers on this machine while "
+        "the guide answers, and to offer them.",
+    )
     log: LogConfig = Field(default=LogConfig(), description="What the gateway logs.")
     metrics: MetricsConfig = Field(default=MetricsConfig(), description="Metrics for Prometheus.")
     traces: TracesConfig = Field(default=TracesConfig(), description="OpenTelemetry traces.")

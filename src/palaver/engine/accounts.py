@@ -11,7 +11,7 @@ from functools import partial
 from palaver.db.transaction import Notify, Statements, Transaction, transaction
 from palaver.engine import texts
 from palaver.engine.context import EngineContext
-from palaver.engine.delivery.outcomes import Reporting, notify_owner
+from palaver.engine.delivery.owner import Reporting, notify_owner
 from palaver.engine.intake.receiver import Intake
 from palaver.engine.relay import Relay
 from palaver.engine.retry import (

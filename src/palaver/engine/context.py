@@ -8,6 +8,7 @@ from datetime import datetime
 from palaver.engine.delivery.replies import Replies
 from palaver.engine.delivery.sender import EndedSends, SendBudget
 from palaver.engine.hooks import Hooks, Meter, NoMeter
+from palaver.engine.intake.pasted_keys import PastedKeys
 from palaver.engine.jobs.scripts import Scripts
 from palaver.engine.options import Agents, ChatMoves, Options, follow_move, follow_moves
 from palaver.engine.reply_waiter import ReplyWaiter
@@ -41,6 +42,7 @@ class EngineContext:
     """Runs the scripts of jobs; None if they cannot have any."""
     voice: Voice | None = None
     """What speech services this gateway has."""
+    pasted_keys: PastedKeys = field(default_factory=PastedKeys)
     toolsets: Sequence[Toolset] = ()
     subscriptions: Sequence[EventSubscription] = ()
     """Accounts that get events."""

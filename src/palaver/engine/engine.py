@@ -17,6 +17,7 @@ from palaver.engine.delivery.worker import DeliveryWorker
 from palaver.engine.explain import Explanation, explain
 from palaver.engine.hooks import Hooks, Meter, NoMeter, PartialAnswerListener
 from palaver.engine.intake.command_dispatch import CommandDispatcher
+from palaver.engine.intake.pasted_keys import PastedKeys
 from palaver.engine.intake.receiver import Intake
 from palaver.engine.intake.roles import role_of_source
 from palaver.engine.jobs.creation import JobRules, job_rules
@@ -84,6 +85,7 @@ class Engine:
         loops: Mapping[str, Callable[[], Awaitable[None]]] | None = None,
         scripts: Scripts | None = None,
         voice: Voice | None = None,
+        pasted_keys: PastedKeys | None = None,
     ) -> None:
         """`loops` run beside the engine's own, by name, and are restarted like those."""
         self._loops = loops or {}
@@ -101,6 +103,7 @@ class Engine:
             blob_store=blob_store,
             scripts=scripts,
             voice=voice,
+            pasted_keys=pasted_keys or PastedKeys(),
             toolsets=toolsets,
             hooks=Hooks(hooks, meter, watch),
             meter=meter or NoMeter(),

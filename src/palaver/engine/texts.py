@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from zoneinfo import ZoneInfo
 
-from palaver.model.access import AccessRole
+from palaver.model.access import BLOCKED, AccessRole
 from palaver.model.attachment import Attachment, format_size
 from palaver.model.command import as_said
 from palaver.model.errors import InvalidInput, NotFound, PalaverError
+from palaver.model.providers import spell_model
 from palaver.model.quotas import QuotaKind, QuotaReached
-from palaver.model.session import readable_model
 from palaver.model.text import one_line, quoted
 from palaver.model.tools import Question
 from palaver.model.turn import BusyMode, Choice
@@ -58,7 +58,14 @@ CAPPED_NOTE = "the message above was not answered because a usage limit was reac
 LEFT_NOTE = "the user left without answering your question; nothing was approved"
 NO_HOME = "There is no home channel for such notices yet. Send /sethome in the chat that should receive them."
 ASKED_AT_HOME = "Somebody who cannot decide this needs your answer."
+NO_LONGER_ANSWERED = "I cannot answer your message: you no longer have access. Only the owner can give it to you."
+BLOCKED_MEANWHILE = "I cannot answer your message: you were blocked here."
 PAIRED = "You are approved. I am answering what you wrote."
+
+
+def access_lost(reason: str) -> str:
+    """Tell somebody whose message was accepted why it is not answered."""
+    return BLOCKED_MEANWHILE if reason == BLOCKED else NO_LONGER_ANSWERED
 
 
 def shown_answer(text: str, *, cut: bool) -> str:
@@ -155,12 +162,19 @@ def unclear_notice(message: str) -> str:
     )
 
 
+def refused_notice(message: str) -> str:
+    return (
+        f"The platform did not take my message {message}. On the gateway's machine, `palaver trace {message}` says"
+        " why; `palaver doctor` lists others."
+    )
+
+
 def agent_problem(problem: str, turn: int) -> str:
     return f"{problem} palaver trace turn:{turn} shows what happened."
 
 
 def answers_instead(problem: str, model: str, turn: int) -> str:
-    return f"{agent_problem(problem, turn)} Until then {readable_model(model)} answers instead."
+    return f"{agent_problem(problem, turn)} Until then {spell_model(model)} answers instead."
 
 
 def not_answered(problem: str, turn: int) -> str:
@@ -180,6 +194,13 @@ def job_paused(name: str, number: int) -> str:
     return (
         f"I paused the job “{as_said(name)}” because it could not start. `palaver doctor` and the log on the gateway's "
         f"machine say why. Once that is fixed, /jobs resume {number} lets it run again."
+    )
+
+
+def job_target_dead(name: str, number: int, firings: int) -> str:
+    return (
+        f"I paused the job “{as_said(name)}” because its last {firings} answers reached no chat. /jobs show {number} "
+        f"shows where it sends. Once that works again, /jobs resume {number} lets it run."
     )
 
 

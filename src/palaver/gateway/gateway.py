@@ -27,7 +27,9 @@ from palaver.engine.reply_waiter import ReplyWaiter
 from palaver.engine.retry import close_all
 from palaver.gateway.agents import AgentPool
 from palaver.gateway.backups import find_backups, make_backup, serve_backups
+from palaver.gateway.connector import Connector
 from palaver.gateway.erasures import with_outside
+from palaver.gateway.installer import install
 from palaver.gateway.log_file import read_log
 from palaver.gateway.owner import link_owner
 from palaver.gateway.probe import ask_account
@@ -124,6 +126,7 @@ class _Parts:
     hub: Hub
     webchat: WebAdapter
     reply_waiter: ReplyWaiter
+    connector: Connector
 
 
 class Gateway:
@@ -244,13 +247,16 @@ class Gateway:
         await store.transact(link_owner(config, SystemClock().now()))
         processes = await make_process_manager(config, store, clock, self._worker)
         hub, blob_store = Hub(store, alone=self._is_alone), find_blob_store(config, self._vault)
+        connector = Connector(store, self._settings(), lambda: self._used)
+        connector.look()
         processes.on_output = partial(hub.hint, "processes")
         return _Parts(
             store=store,
             clock=clock,
             pseudonyms=pseudonyms,
             processes=processes,
-            commands=with_plugins(builtin_commands(store, processes), store),
+            commands=with_plugins(builtin_commands(store, processes, connector.connect), store),
+            connector=connector,
             blob_store=blob_store,
             hub=hub,
             webchat=WebAdapter(clock, push=partial(push_chat, hub), shelf=blob_store, receive=self._receive),
@@ -259,7 +265,9 @@ class Gateway:
 
     def _make_engine(self, loaded: _Loaded, parts: _Parts) -> Engine:
         config, store, hub, voice = self._config, parts.store, parts.hub, loaded.voice
-        terminals = TerminalService(store, parts.commands, self._key_of, self._model_of, self._suggestions_for)
+        terminals = TerminalService(
+            store, parts.commands, self._key_of, self._model_of, self._suggestions_for, connector=parts.connector
+        )
         terminal_tools = make_terminal_tools(config, parts.processes)
         return Engine(
             store=store,
@@ -283,6 +291,7 @@ class Gateway:
             reply_waiter=parts.reply_waiter,
             scripts=_scripts(config),
             voice=voice,
+            pasted_keys=parts.connector.keys,
             watch=partial(push_partial, hub, parts.reply_waiter) if self._show_login else None,
             loops={
                 "processes": parts.processes.serve,
@@ -312,6 +321,7 @@ class Gateway:
             processes=parts.processes,
             config=lambda: self._used,
             settings=self._settings(),
+            find_offers=parts.connector.find,
             back_up=self._back_up,
             list_backups=lambda: find_backups(self._used, self._vault).list_all(),
             metrics=self._meter.exposed if isinstance(self._meter, Exposing) else None,
@@ -330,6 +340,7 @@ class Gateway:
             find_deferred=self.find_deferred,
             ask_agent=find_agent_problem,
             ask_account=ask_account,
+            install=install,
         )
 
     def _terminal_adapter(self, terminals: TerminalService, clock: Clock) -> Adapter:

@@ -10,12 +10,14 @@ from pathlib import Path
 from palaver.commands.registry import Registry
 from palaver.config.model import Config
 from palaver.db.transaction import Statements, transaction
+from palaver.gateway.connector import Connector
 from palaver.model.errors import NotFound, StoreUnavailable
 from palaver.model.key import SessionKey
 from palaver.model.source import Source
+from palaver.model.text import listed
 from palaver.model.transcript import Entry, Role
 from palaver.platforms.terminal.socket import socket_path
-from palaver.platforms.terminal.wire import MenuEntry, RecapLine, Settled
+from palaver.platforms.terminal.wire import MenuEntry, Offer, RecapLine, Settled
 from palaver.protocols.hooks import GatewayEvent
 from palaver.store.opening import sqlite_path
 from palaver.store.status import message_status
@@ -43,10 +45,13 @@ class TerminalService:
         key_of: Callable[[Source], Awaitable[SessionKey]],
         model_of: Callable[[Source], Awaitable[str | None]],
         suggestions_for: Callable[[Source], Awaitable[Sequence[str]]],
+        *,
+        connector: Connector,
     ) -> None:
         self._store = store
         self._model_of = model_of
         self._suggestions_for = suggestions_for
+        self._connector = connector
         self._commands = commands
         self._key_of = key_of
         self._changed = asyncio.Event()
@@ -58,6 +63,15 @@ class TerminalService:
 
     def commands(self) -> Sequence[MenuEntry]:
         return [MenuEntry(name=name, help=command.help) for name, command in sorted(self._commands.table.items())]
+
+    async def offer(self) -> Offer | None:
+        """Return the first thing to connect a model with, and name the others."""
+        found = await self._connector.find()
+        if not found:
+            return None
+        first, *others = found
+        more = f" Also here: {listed([each.text for each in others])}." if others else ""
+        return Offer(found=f"Found {first.text}.{more}", accept=f"/connect {first.name}", decline="/connect no")
 
     async def recap(self, source: Source) -> Sequence[RecapLine]:
         """Return the last entries of the conversation, to show when a terminal opens."""

@@ -258,6 +258,9 @@ class Access:
 
 
 PAIRING_OFF = "pairing is off"
+BLOCKED = "a grant blocks this sender"
+ACCESS_ENDED = "no grant matches this sender any more"
+"""Why a message that was accepted is refused later."""
 
 
 def decide_access(
@@ -270,7 +273,7 @@ def decide_access(
     matching = [grant for grant in grants if grant.matches(source, trust, person)]
     for grant in matching:
         if grant.effect is Effect.BLOCK:
-            return _refuse("a grant blocks this sender", grant)
+            return _refuse(BLOCKED, grant)
     if matching:
         best = max(matching, key=lambda grant: grant.role)
         return Access(

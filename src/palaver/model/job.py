@@ -30,12 +30,13 @@ _SCHEDULE_WORDS = 12
 _LIKE_SCHEDULE = re.compile(
     r"at\s+(?=\d|noon\b|midnight\b)(?P<time>\d+:\d+(?!\S))?\S*|in\s+(?:UTC\b|[A-Za-z_]+/\S+)", re.IGNORECASE
 )
-_MAX_SAID_WORDS = 60
+_MAX_SAID_WORDS = 40
 _SCHEDULE_START = re.compile(
     r"in|at|on|every|daily|hourly|weekly|today|tomorrow|next|this|noon|midnight|@|mon|tue|wed|thu|fri|sat|sun"
     r"|[0-9]+:[0-9]|[0-9]+ ?[ap]\.?m",
     re.IGNORECASE,
 )
+_IN_NO_ZONE = re.compile(r"\S in (?!UTC$|[A-Z][A-Za-z_]+/[A-Z]\S*$)")
 _JOINS = re.compile(r"^(?:(?:for|to|that|about|of|and|please|me)\b|[\s,:;-])+", re.IGNORECASE)
 _LAST_JOINS = re.compile(r"(?:\b(?:for|to|please|and|at|on)\b|[\s,:;.!?-])+$", re.IGNORECASE)
 _LIKE_TIME = re.compile(r"\d+:\d+(?!\S)")
@@ -251,6 +252,8 @@ def find_schedule(text: str, zone: ZoneInfo, now: datetime) -> ScheduledText | N
             schedule = " ".join(words[start : start + length]).strip(",.!?;:")
             if start and words[start - 1].lower() != "for" and not _SCHEDULE_START.match(schedule):
                 continue  # A length alone is none, as in `walk 5 m`.
+            if _IN_NO_ZONE.search(schedule):
+                continue
             with suppress(InvalidInput):
                 parse_schedule(schedule, zone, now)
                 rest = " ".join([*words[:start], *words[start + length :]])

@@ -4,6 +4,7 @@ import re
 from bisect import bisect_left
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
+from functools import cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from palaver.model.errors import BadArgument, MalformedTime
@@ -48,9 +49,14 @@ def _unknown_zone(name: str) -> BadArgument:
     )
 
 
+@cache
+def _known_zones() -> frozenset[str]:
+    return frozenset(available_timezones())
+
+
 def _close_zones(name: str) -> list[str]:
     """Return known zones that resemble `name`, by full name or city, closest first."""
-    known = sorted(filter(_ZONE.fullmatch, available_timezones()))
+    known = sorted(filter(_ZONE.fullmatch, _known_zones()))
     cities = {zone.rpartition("/")[2].lower(): zone for zone in known}
     spelled = cities | {zone.lower(): zone for zone in known}
     wanted = name.strip().lower().replace(" ", "_")

@@ -72,6 +72,8 @@ class Platform:
     chat_rule: Callable[[str], str | None] = str
     """The same for the id of a direct chat, where it is a person's; None for other chats, whose ids stay."""
     example_user: str = "7"
+    takes_keys: bool = False
+    """Only the people of this gateway write here, so the owner can paste the key of a model provider."""
 
     def canonical_user(self, user: str) -> str:
         """Return the one form of a person's id. An alternate id (`alt:ID`) has no other forms."""

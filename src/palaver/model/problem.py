@@ -3,7 +3,7 @@
 from datetime import datetime
 from enum import StrEnum
 
-from palaver.model.session import readable_model
+from palaver.model.providers import spell_model
 from palaver.model.source import MAIN
 from palaver.model.value import value
 
@@ -73,7 +73,7 @@ def describe_agent_problem(failure: str, model: str | None, profile: str) -> tup
     """Return the cause and the fix."""
     cause, fix = _AGENT_PROBLEMS[failure]
     agent = "The agent" if profile == MAIN else f"The agent of the profile {profile}"
-    model = readable_model(model) if model else None
+    model = spell_model(model) if model else None
     named = f"{model} (profile {profile})" if model and profile != MAIN else model
     return cause.format(model=named or agent), fix
 

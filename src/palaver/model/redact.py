@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
+from palaver.model.providers import KEYED_PROVIDERS
+
 _TYPED_NAME = (
     r"(?:pass(?:word|wd|phrase|code|wort)|(?<=[_-])pass|pwd|kennwort|wachtwoord|mot de passe|contrase[ñn]a|senha"
     r"|has[łl]o|l[öo]senord|[Пп]ароль|密[码碼]|パスワード|비밀번호)"
@@ -173,15 +175,11 @@ _FORMATS = (
     _Kind("telegram token", r":(?<=\d{8}:)([\w-]{35})(?![\w-])", ":"),
     _Kind("matrix token", r"syt_[A-Za-z0-9+/=-]{1,200}_[A-Za-z]{20}_[A-Za-z0-9]{6}", "syt_"),
     _Kind("meta token", r"(?<![A-Za-z0-9+/])EAA[A-Za-z0-9]{100,}+", "eaa"),
-    _Kind("anthropic key", r"sk-ant-[\w-]{20,}+", "sk-ant-"),
-    _Kind("openrouter key", r"sk-or-[\w-]{20,}+", "sk-or-"),
-    _Kind("openai key", r"(?<![\w-])sk-(?=[A-Za-z_-]{0,64}\d)[\w-]{20,}+", "sk-"),
-    _Kind("groq key", r"gsk_[A-Za-z0-9]{40,}+", "gsk_"),
-    _Kind("xai key", r"xai-[A-Za-z0-9]{60,}+", "xai-"),
+    *(_Kind(f"{each.name} key", each.key_form, each.key_prefix.lower()) for each in KEYED_PROVIDERS),
     _Kind("perplexity key", r"pplx-[A-Za-z0-9]{40,}+", "pplx-"),
     _Kind("replicate token", r"r8_[A-Za-z0-9]{37,}+", "r8_"),
     _Kind("hugging face token", r"(?:hf|api_org)_[A-Za-z0-9]{30,}+", "hf_", "api_org_"),
-    _Kind("google key", r"AIza[\w-]{35,}+|GOCSPX-[\w-]{20,}+", "aiza", "gocspx-"),
+    _Kind("google key", r"GOCSPX-[\w-]{20,}+", "gocspx-"),
     _Kind("google token", r"ya29\.[\w-]{20,}+|(?<![\w/])1//0[\w-]{30,}+", "ya29.", "1//0"),
     _Kind("stripe key", r"[rs]k_(?:live|test)_[A-Za-z0-9]{16,}+|whsec_[A-Za-z0-9+/=]{24,}+", "sk_", "rk_", "whsec_"),
     _Kind("square token", r"sq0[a-z]{3}-[\w-]{22,}+", "sq0"),

@@ -54,7 +54,7 @@ _DATE = rf"(?:(?P<near>today|tomorrow)|(?P<on>next |on |this )?(?P<day>{_DAY_NAM
 _ON_DAY = re.compile(rf"{_DATE}(?:,? (?:at )?(?P<time>{_CLOCK}))?{_IN}", re.IGNORECASE)
 _TIME_FIRST = re.compile(rf"(?:at )?(?P<time>{_CLOCK}),? (?P<date>{_DATE})(?P<rest>{_IN})", re.IGNORECASE)
 _FIVE_FIELDS = re.compile(r"\S+(?: \S+){4}")
-_CRON = re.compile(rf"(?P<expression>{_FIVE_FIELDS.pattern}){_IN}", re.IGNORECASE)
+_CRON = re.compile(rf"(?=[0-9*,/-]+ [0-9*,/-]+ )(?P<expression>{_FIVE_FIELDS.pattern}){_IN}", re.IGNORECASE)
 _DATED = re.compile(r"[0-9]{4}-.*")
 _MAX_TEXT_LENGTH = 500
 _FORMS = (

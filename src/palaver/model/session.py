@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from palaver.model.errors import BadArgument
 from palaver.model.key import SessionKey
+from palaver.model.providers import parse_model, spell_model
 from palaver.model.source import Source, identity_of
 from palaver.model.text import cut_line, one_line, strip_markdown
 from palaver.model.usage import Spent
@@ -89,18 +90,17 @@ class ModelOverride:
 
 
 def model_name(override: ModelOverride) -> str:
-    """Return `provider/model`, or the model alone."""
-    return one_line("/".join(part for part in (override.provider, override.model) if part), _MAX_MODEL_NAME)
-
-
-def readable_model(name: str) -> str:
-    """Return the name of a model for people, without the interface by which a server of their own is spoken to."""
-    return name.removeprefix("openai-chat:")
+    """Return the name for people: `provider:model`, or the model alone."""
+    return one_line(spell_model(_configured_name(override)), _MAX_MODEL_NAME)
 
 
 def find_models(name: str, offered: Iterable[ModelOverride]) -> list[ModelOverride]:
-    """Return the offered models of that name, with or without the provider, or as the configuration writes it."""
-    return [model for model in offered if name in {model.model, model_name(model), _configured_name(model)}]
+    """Return the offered models of that name, with or without the provider, in any spelling."""
+    return [model for model in offered if name in {model.model, _configured_name(model)} or _is(name, model)]
+
+
+def _is(name: str, model: ModelOverride) -> bool:
+    return spell_model(parse_model(name)) == spell_model(_configured_name(model))
 
 
 def _configured_name(override: ModelOverride) -> str:

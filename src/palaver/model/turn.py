@@ -228,8 +228,9 @@ class Inbound:
 
     @property
     def origin(self) -> Source:
-        """Return where to tell its sender something about it. Nobody can reply to the firing of a job."""
-        return self.source if self.job is None else replace(self.source, message_id=None)
+        """Return where to tell its sender something about it. Only what a person wrote can be replied to."""
+        is_written = self.cause is Cause.HUMAN and self.job is None
+        return self.source if is_written else replace(self.source, message_id=None)
 
     def check_ids(self) -> None:
         """Raise MalformedSource if the ids are too long to identify its conversation or itself."""

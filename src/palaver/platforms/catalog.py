@@ -145,8 +145,8 @@ _MATRIX_ROOM = r"[!#@][^:%]*:[^:$]+(?::[0-9]{1,5})?|(?:[!#@]|%21|%23|%40)[^:]*"
 _TEAMS_CHAT = r"(?:a|[0-9]{1,2}):[^:]+|[^:]+"
 
 _ALL = (
-    Platform(name="terminal", title="Terminal", place="CLI terminal"),
-    Platform(name="web", title="Web chat", place="web chat"),
+    Platform(name="terminal", title="Terminal", place="CLI terminal", takes_keys=True),
+    Platform(name="web", title="Web chat", place="web chat", takes_keys=True),
     Platform(name="api", title="HTTP API", for_people=False),
     Platform(name="webhook", title="Webhook", for_people=False, accounts_are_chats=True, notes=(_WEBHOOK,)),
     Platform(

@@ -1,7 +1,8 @@
 """Adapter plugins: found by entry point, imported only when needed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from importlib.metadata import EntryPoint
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ from palaver.model.value import value
 from palaver.platforms.catalog import PLATFORMS
 from palaver.protocols.adapter import Adapter
 from palaver.protocols.entry_points import find_plugins
+from palaver.protocols.installation import MissingPackages
 from palaver.protocols.relay import RELAY_OPTION
 
 ENTRY_POINT_GROUP = "palaver.platforms"
@@ -40,6 +42,18 @@ class AdapterFactory(Protocol):
 def installed_platforms() -> list[str]:
     """Return the installed platforms without importing them."""
     return sorted(_installed())
+
+
+def offered_platforms() -> list[tuple[str, str]]:
+    """Return the installed platforms with their titles: ours in the order of the catalogue, programs last."""
+    found = {name: PLATFORMS.get(name, each) for name, each in _installed().items()}
+    order = list(PLATFORMS)
+    ranked = sorted(found, key=lambda name: (not found[name].for_people, name not in PLATFORMS, *_rank(name, order)))
+    return [(name, found[name].title) for name in ranked]
+
+
+def _rank(name: str, order: Sequence[str]) -> tuple[int, str]:
+    return (order.index(name) if name in order else 0), name
 
 
 def known_platforms() -> Mapping[str, Platform]:
@@ -101,27 +115,31 @@ def _load(name: str) -> object:
         try:
             return found.load()
         except Exception as error:
-            extra = _install_hint(found) if isinstance(error, ModuleNotFoundError) else ""
+            if isinstance(error, ModuleNotFoundError) and (missing := _missing(found, error)):
+                raise missing from error
             raise BadArgument(
                 f"The adapter plugin {name} cannot be loaded ({{found}})",
                 found=f"{type(error).__name__}: {error}",
                 allowed="an entry point with an importable module and a name in it",
-                fix=f"Install what it needs: {extra}" if extra else None,
-                example=extra or _EXAMPLE,
+                example=_EXAMPLE,
             ) from error
+    close = ", ".join(get_close_matches(name.lower(), installed_platforms(), n=1))
     raise BadArgument(
         "No adapter named {found} is installed",
         found=name,
         allowed=", ".join(installed_platforms()),
-        fix=None if installed_platforms() else "Install its package",
+        fix=f"Did you mean {close}?" if close else None if installed_platforms() else "Install its package",
         example="pip install NAME",
     )
 
 
-def _install_hint(entry: EntryPoint) -> str:
-    """Return how to install the adapter's extra, if its distribution has one of that name."""
+def _missing(entry: EntryPoint, error: ModuleNotFoundError) -> MissingPackages | None:
+    """Return what an adapter lacks, if its distribution has an extra of its name."""
     extras: list[str] = (entry.dist and entry.dist.metadata.get_all("Provides-Extra")) or []
-    return f"pip install '{entry.dist.name}[{entry.name}]'" if entry.dist and entry.name in extras else ""
+    if entry.dist is None or entry.name not in extras:
+        return None
+    title = PLATFORMS[entry.name].title if entry.name in PLATFORMS else entry.name
+    return MissingPackages(f"{title} needs", entry.name, distribution_name=entry.dist.name, missing=error.name or "")
 
 
 def make_adapter(name: str, account: str, options: Mapping[str, object]) -> Adapter:

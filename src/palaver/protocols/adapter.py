@@ -227,12 +227,16 @@ class SetupQuestion:
 @value
 class SetupGuide:
     questions: Sequence[SetupQuestion]
-    before: str = ""
-    """What to do on the platform first."""
-    after: str = ""
-    """What to do once it works; `{account}` stands for the account's name."""
+    before: Sequence[str] = ()
+    """What to do on the platform first, step by step, one sentence each."""
+    after: Sequence[str] = ()
+    """What to do once it works, step by step; `{account}` stands for the account's name."""
     owner_prompt: str = ""
     """Asks people for their own user id on the platform, and says how to find it."""
     owner_pattern: str = ""
     """A regular expression that the whole id matches; empty if any text can be an id."""
     owner_example: str = ""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.before, str) or isinstance(self.after, str):
+            raise TypeError("before and after of a SetupGuide are lists of steps, not one text")

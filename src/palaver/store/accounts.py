@@ -2,7 +2,8 @@
 
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ from palaver.model.label import Label
 from palaver.model.source import DM, Source, Trust, account_name, decode_id, encode_id, identity_text
 from palaver.model.split import ReplyRoutes
 from palaver.model.text import one_line
-from palaver.model.turn import Outbound, outbound_to
+from palaver.model.turn import Outbound
 from palaver.model.value import value
 from palaver.store.conversations.visibility import Filter
 from palaver.store.meta import SET_META
@@ -23,6 +24,7 @@ from palaver.store.people.grants import GrantTable
 from palaver.store.records import (
     chat_columns,
     from_json,
+    inbound_of,
     instant,
     instant_or_none,
     json_text,
@@ -278,41 +280,51 @@ _RECENT_CHATS = 500
 
 
 @transaction
-def last_owner_chat(
-    configured: Sequence[Grant], routes: ReplyRoutes, *, besides: Callable[[Source], bool]
-) -> Statements[Source | None]:
-    """Return the direct chat that an owner used last and can be reached in; a terminal or web window only if no other.
+def owner_chats(configured: Sequence[Grant], routes: ReplyRoutes) -> Statements[list[Source]]:
+    """Return the direct chats in which owners can be reached, in the order in which they were used last.
 
-    `configured` are the grants beside the stored ones. Chats for which `besides` is true are left out.
+    `configured` are the grants beside the stored ones. Commands count as use: they open no session.
     """
     rules = yield from load_rules(configured)
-    owners = [_identities_of(grant, rules.table) for grant in rules.grants if grant.role is AccessRole.OWNER]
+    owners = [grant for grant in rules.grants if grant.role is AccessRole.OWNER]
     platforms = sorted({name.partition(":")[0] for name, account in routes.accounts.items() if account.for_people})
-    rows = yield (
-        "SELECT s.no, s.origin FROM participants p JOIN sessions s ON s.no = p.session_no"
-        f" WHERE ({' OR '.join(each.sql for each in owners) or '1 = 0'}) AND s.platform IN ({placeholders(platforms)})"
-        " ORDER BY s.last_human DESC, s.no DESC LIMIT ?",
-        (*(value for each in owners for value in each.values), *platforms, _RECENT_CHATS),
-    )
-    chats = [source for source in readable(source_in, rows) if source.chat_kind == DM]
-    reached = [each for each in chats if routes.reaches_people(each) and not besides(each)]
-    for source in sorted(reached, key=lambda each: not routes.has_places(each)):
-        is_owner = rules.role(source, Trust()) is AccessRole.OWNER
-        if is_owner and not (yield from is_chat_gone(outbound_to(source, ""))):
-            return source
-    return None
+    chats: list[Source] = []
+    for identity, recent in (("i.identity", _RECENT_MESSAGES), ("p.identity", _RECENT_SESSIONS)):
+        named = [_identities_of(grant, rules.table, identity) for grant in owners]
+        rows = yield (
+            recent.format(whose=" OR ".join(each.sql for each in named) or "1 = 0", platforms=placeholders(platforms)),
+            (*(value for each in named for value in each.values), *platforms, _RECENT_CHATS),
+        )
+        chats += readable(_place_of if recent is _RECENT_MESSAGES else source_in, rows)
+    used = {chat.address: chat for chat in reversed(chats) if chat.chat_kind == DM and routes.reaches_people(chat)}
+    return [chat for chat in reversed(used.values()) if rules.role(chat, Trust()) is AccessRole.OWNER]
 
 
-def _identities_of(grant: Grant, table: GrantTable) -> Filter:
+_RECENT_MESSAGES = (
+    "SELECT i.no, i.body FROM inbox i WHERE ({whose}) AND i.platform IN ({platforms}) AND i.body <> ''"
+    " ORDER BY i.no DESC LIMIT ?"
+)
+_RECENT_SESSIONS = (
+    "SELECT s.no, s.origin FROM participants p JOIN sessions s ON s.no = p.session_no WHERE ({whose})"
+    " AND s.platform IN ({platforms}) ORDER BY s.last_human DESC, s.no DESC LIMIT ?"
+)
+
+
+def _place_of(row: Row) -> Source:
+    """Return the place of a message, from the second column."""
+    return replace(inbound_of(row[1])[0].source, message_id=None)
+
+
+def _identities_of(grant: Grant, table: GrantTable, column: str) -> Filter:
     """Match the identities that a grant names, as far as it names any."""
     if grant.person is not None:
-        return Filter.among("p.identity", (name for name, person in table.people.items() if person == grant.person))
+        return Filter.among(column, (name for name, person in table.people.items() if person == grant.person))
     if grant.platform is None:
         return Filter("1 = 1")
     if grant.user_id is None:
         start = f"{grant.platform}:"
-        return Filter("substr(p.identity, 1, ?) = ?", (len(start), start))
-    return Filter("p.identity = ?", (identity_text(grant.platform, grant.user_id),))
+        return Filter(f"substr({column}, 1, ?) = ?", (len(start), start))
+    return Filter(f"{column} = ?", (identity_text(grant.platform, grant.user_id),))
 
 
 @transaction

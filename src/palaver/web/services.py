@@ -7,6 +7,7 @@ from datetime import datetime
 
 from palaver.commands.registry import Registry
 from palaver.config.model import Config
+from palaver.config.offers import Offer
 from palaver.engine.engine import Engine
 from palaver.engine.reply_waiter import ReplyWaiter
 from palaver.model.log_line import LogFilter, LogLine
@@ -25,6 +26,10 @@ from palaver.web.event_hub import Hub
 from palaver.web.limits import RateLimiter, WebLimits
 from palaver.web.settings import Settings
 from palaver.web.tokens import Authenticator
+
+
+async def no_offers() -> Sequence[Offer]:
+    return ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +71,8 @@ class Services:
     callback_failures: RateLimiter = field(default_factory=lambda: RateLimiter(per_caller=60, total=None))
     settings: Settings | None = None
     """Change the configuration; None if the gateway was started without its file."""
+    find_offers: Callable[[], Awaitable[Sequence[Offer]]] = no_offers
+    """Return what this machine has to connect a model with, while the guide answers."""
     shelf: BlobStore | None = None
     metrics: Callable[[], bytes] | None = None
     """Render the metrics for Prometheus; None if its client is not installed."""

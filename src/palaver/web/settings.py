@@ -11,6 +11,11 @@ from palaver.config.editor import ConfigFile, Edit
 from palaver.config.loader import Loaded
 from palaver.config.model import Config
 from palaver.config.writer import line_of
+from palaver.model.errors import PalaverError
+from palaver.protocols.installation import MissingPackages
+
+_INSTALL_WAIT_S = 20.0
+"""How long a request waits for an installation. The page follows a longer one."""
 
 
 class AccountAnswer(Protocol):
@@ -38,6 +43,17 @@ class Saved(NamedTuple):
         return f"Saved in {where}. Restart the gateway to use it."
 
 
+@dataclass(kw_only=True)
+class Installing:
+    """An installation that a page started."""
+
+    task: "asyncio.Task[None]"
+    shown: str = "Starting"
+    """What it does now."""
+    problem: str = ""
+    """Why it failed; empty if it did not."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     file: ConfigFile
@@ -48,6 +64,10 @@ class Settings:
     ask_agent: Callable[[AgentConfig, str], Awaitable[str]]
     """Ask an agent one question; return why it does not answer, without its secret, or nothing."""
     ask_account: Callable[[str, str, Mapping[str, object]], Awaitable[AccountAnswer]]
+    install: Callable[[MissingPackages, Callable[[str], None]], Awaitable[None]]
+    """Install what is missing and show what goes on; raise an error that says why not."""
+    installing: dict[str, Installing] = field(default_factory=dict[str, Installing])
+    """By extra."""
     _changing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def load(self) -> Loaded:
@@ -62,6 +82,28 @@ class Settings:
         lines = [line for edit in edits if (line := line_of(content, edit.path))]
         deferred = [name for name in self.find_deferred(loaded.config) if _concerns(edits, name)]
         return Saved(file=self.file.path, line=lines[0] if lines else None, deferred=deferred)
+
+    async def start_install(self, missing: MissingPackages, changed: Callable[[], None]) -> None:
+        """Install what is missing, unless that goes on already, and wait a while for its end."""
+        going_on = self.installing.get(missing.extra)
+        if going_on is None or going_on.task.done():
+            going_on = Installing(task=asyncio.create_task(self._install(missing, changed)))
+            self.installing[missing.extra] = going_on
+        changed()
+        await asyncio.wait([going_on.task], timeout=_INSTALL_WAIT_S)
+
+    async def _install(self, missing: MissingPackages, changed: Callable[[], None]) -> None:
+        def show(line: str) -> None:
+            self.installing[missing.extra].shown = line
+            changed()
+
+        await asyncio.sleep(0)  # until it is listed
+        try:
+            await self.install(missing, show)
+        except PalaverError as error:
+            self.installing[missing.extra].problem = str(error)
+        finally:
+            changed()
 
 
 def _concerns(edits: Sequence[Edit], deferred: str) -> bool:

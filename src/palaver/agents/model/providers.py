@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.util import find_spec
 from inspect import signature
 from typing import Any, cast
 
@@ -14,8 +15,10 @@ from pydantic_ai.settings import ModelSettings
 
 from palaver.agents.model.options import ModelOptions, model_extra
 from palaver.model.errors import InvalidInput
+from palaver.model.providers import PROVIDERS
 from palaver.model.session import ModelOverride
 from palaver.model.value import value
+from palaver.protocols.installation import MissingPackages
 from palaver.protocols.rest import tls_context
 
 _COMPATIBLE = ("openai", "openai-chat")
@@ -27,6 +30,8 @@ _RESPONSES_MODEL = "OpenAIResponsesModel"
 _PACKAGES = ("anthropic", "google", "openai", "tiktoken")
 """What our extras for models install."""
 _CONNECT_TIMEOUT_SECONDS = 10.0
+_OWN_CLIENTS = {"mistral": "mistralai", "groq": "groq", "xai": "xai_sdk"}
+"""Providers with OpenAI's API, whose own client is used where its package is installed."""
 _NO_KEY = "none"
 """For a server that needs no key. With an empty one the library would read the environment."""
 _EXAMPLE = "key: ${OPENAI_API_KEY}"
@@ -115,10 +120,28 @@ def _model(name: str, options: ModelOptions, client: httpx2.AsyncClient) -> Mode
             allowed=f"models of {options.model.partition(':')[0]}, or add a profile with its own agent",
             example=options.model,
         )
-    if _is_compatible(name, options):
-        given = {"base_url": options.base_url, "api_key": options.key or _NO_KEY, "http_client": client}
+    if address := options.base_url if _is_compatible(name, options) else _address_without_client(provider, options):
+        _require_key(provider, options)
+        given = {"base_url": address, "api_key": options.key or _NO_KEY, "http_client": client}
         return _inferred(f"{_CHAT}:{name.partition(':')[2]}", lambda _: _openai_client().compatible_provider(**given))
     return _inferred(name, lambda provider: _provider(provider, options, client))
+
+
+def _address_without_client(provider: str, options: ModelOptions) -> str:
+    """Return where a provider speaks OpenAI's API, if the package of its own client is not installed."""
+    package = _OWN_CLIENTS.get(provider)
+    return (options.base_url or PROVIDERS[provider].base_url) if package and find_spec(package) is None else ""
+
+
+def _require_key(name: str, options: ModelOptions) -> None:
+    if options.key is None and not options.base_url:
+        raise InvalidInput(
+            "The model agent has no key for {found}",
+            found=name,
+            allowed="key or key_file in agent",
+            fix="Set key or key_file in agent",
+            example=_EXAMPLE,
+        )
 
 
 def _openai_client() -> Any:  # noqa: ANN401 - a module
@@ -137,7 +160,10 @@ def _inferred(name: str, factory: Callable[[str], Provider[Any]]) -> Model:
             example="openai:gpt-5-mini",
         ) from error
     except ImportError as missing:
-        command = f"pip install '{_package(name, missing)}'"
+        cause = missing.__cause__ if isinstance(missing.__cause__, ImportError) else missing
+        if (cause.name or "").partition(".")[0] in _PACKAGES:
+            raise MissingPackages(f"The model {name} needs", model_extra(name), missing=cause.name or "") from missing
+        command = f"pip install 'pydantic-ai-slim[{name.partition(':')[0]}]'"
         raise InvalidInput(
             "The model {found} needs a package that is not installed",
             found=name,
@@ -145,13 +171,6 @@ def _inferred(name: str, factory: Callable[[str], Provider[Any]]) -> Model:
             fix=f"Run {command}",
             example=command,
         ) from missing
-
-
-def _package(name: str, missing: ImportError) -> str:
-    """Return what to install: an extra of ours, or what pydantic-ai names for a provider that has none."""
-    cause = missing.__cause__ if isinstance(missing.__cause__, ImportError) else missing
-    is_ours = (cause.name or "").partition(".")[0] in _PACKAGES
-    return f"palaver[{model_extra(name)}]" if is_ours else f"pydantic-ai-slim[{name.partition(':')[0]}]"
 
 
 def _provider(name: str, options: ModelOptions, client: httpx2.AsyncClient) -> Provider[Any]:
@@ -165,14 +184,7 @@ def _provider(name: str, options: ModelOptions, client: httpx2.AsyncClient) -> P
             fix="Remove base_url, or use a model of another provider",
             example="model: openai:" + options.model.partition(":")[2],
         )
-    if options.key is None and not options.base_url:
-        raise InvalidInput(
-            "The model agent has no key for {found}",
-            found=name,
-            allowed="key or key_file in agent",
-            fix="Set key or key_file in agent",
-            example=_EXAMPLE,
-        )
+    _require_key(name, options)
     # Never from the environment: a key there need not be meant for this address.
     given = {"api_key": options.key or _NO_KEY, "base_url": options.base_url, "http_client": client}
     arguments: dict[str, Any] = {name: value for name, value in given.items() if name in accepted and value is not None}

@@ -1,20 +1,19 @@
 """What follows from a send: a handoff takes place or is undone, and the owner gets a notice at home."""
 
-from collections.abc import Sequence
 from datetime import datetime
 
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
-from palaver.model.access import Grant
+from palaver.engine.delivery.owner import Reporting, notify_owner
+from palaver.engine.jobs.notices import pause_dead_job
 from palaver.model.key import SessionKey
-from palaver.model.source import DM, Source
+from palaver.model.source import Source
 from palaver.model.split import ReplyRoutes
 from palaver.model.transcript import Entry, Role
-from palaver.model.turn import Delivery, Outbound, OutboxState, outbound_to, resolve_unclear
-from palaver.model.value import value
+from palaver.model.turn import Delivery, Outbound, OutboxState, resolve_unclear
 from palaver.store import accounts
 from palaver.store.conversations import handoff, transcript
-from palaver.store.people import access_rules
+from palaver.store.jobs import firings
 from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.results import RepeatSafety
@@ -53,22 +52,13 @@ def _cancel_handoff(announced: Outbound, routes: ReplyRoutes, now: datetime) -> 
 # Failures
 
 
-@value(kw_only=False)
-class Reporting:
-    """What decides where the owner gets a notice."""
-
-    routes: ReplyRoutes
-    grants: Sequence[Grant]
-    """The configured ones."""
-
-
 @transaction
 def settle_failed(
-    delivery: Delivery, settle: Transaction[OutboxState], reporting: Reporting, now: datetime
+    delivery: Delivery, settle: Transaction[OutboxState], reporting: Reporting, now: datetime, *, is_gone: bool = False
 ) -> Statements[OutboxState]:
-    """Settle a send and do what follows from its state."""
+    """Settle a send and do what follows from its state. That a chat `is_gone` is told as such."""
     state = yield from settle
-    yield from _follow_up(delivery, state, reporting, now)
+    yield from _follow_up(delivery, state, reporting, now, is_gone=is_gone)
     return state
 
 
@@ -78,7 +68,7 @@ def settle_gone(
 ) -> Statements[bool]:
     """Settle a send to a chat that is gone. Return False if the chat only has a new id."""
     outbound = delivery.outbound
-    if (yield from settle_failed(delivery, settle, reporting, now)) is not OutboxState.DEAD:
+    if (yield from settle_failed(delivery, settle, reporting, now, is_gone=True)) is not OutboxState.DEAD:
         return False
     # Event subscribers have no chat: for them it is the account that is switched off.
     if outbound.is_news or (yield from accounts.mark_chat_gone(outbound, now, error)):
@@ -102,53 +92,18 @@ def reclaim(
     return lost
 
 
-def _follow_up(delivery: Delivery, state: OutboxState, reporting: Reporting, now: datetime) -> Statements[None]:
+def _follow_up(
+    delivery: Delivery, state: OutboxState, reporting: Reporting, now: datetime, *, is_gone: bool = False
+) -> Statements[None]:
     if state in {OutboxState.DEAD, OutboxState.UNCLEAR}:
         yield from _cancel_handoff(delivery.outbound, reporting.routes, now)
+    # Report at most once an hour: one outage makes many sends unclear, and lost reports make no further ones.
+    hour = f"{now:%Y-%m-%dT%H}"
     if state is OutboxState.UNCLEAR:
-        # Report at most once an hour: one outage makes many sends unclear, and lost reports make no further ones.
-        notice, cause = (
-            texts.unclear_notice(f"out:{delivery.number}"),
-            SendCause(CauseKind.UNCLEAR, f"{now:%Y-%m-%dT%H}"),
-        )
+        notice, cause = texts.unclear_notice(f"out:{delivery.number}"), SendCause(CauseKind.UNCLEAR, hour)
         yield from notify_owner(delivery.outbound, notice, cause, reporting, now)
-
-
-@transaction
-def notify_owner(
-    outbound: Outbound,
-    text: str,
-    cause: SendCause,
-    reporting: Reporting,
-    now: datetime,
-    *,
-    never_there: bool = False,
-    account_is_down: bool = False,
-) -> Statements[None]:
-    """Notify the owner in a home channel that is not gone, or where they wrote last; better not where the send failed.
-
-    With `never_there`, not in the chat of `outbound` even if there is no other. With `account_is_down`, in no chat of
-    its account. If there is no home channel, mention once that there can be one.
-    """
-    routes, place, account = reporting.routes, None, (outbound.platform, outbound.account)
-
-    def is_there(home: Source) -> bool:
-        at_account = (home.platform, home.account) == account
-        return at_account if account_is_down else home.address[:-1] == outbound.chat
-
-    known = yield from accounts.list_all_homes(access_rules.load(reporting.grants))
-    homes = [home for home in known if routes.reaches_people(home)]
-    others = [home for home in homes if not is_there(home)]
-
-    def distance(home: Source) -> tuple[bool, ...]:
-        """Rank the homes: one at the account in question first, a group of another one last."""
-        is_far = (home.platform, home.account) != account
-        return home not in others, is_far and home.chat_kind != DM, is_far
-
-    for home in sorted(others if never_there or account_is_down else homes, key=distance):
-        if place is None and not (yield from accounts.is_chat_gone(outbound_to(home, ""))):
-            place = home
-    place = place or (yield from accounts.last_owner_chat(reporting.grants, routes, besides=is_there))
-    if place is not None:
-        hint = "" if homes or not (yield from accounts.take_home_hint()) else f" {texts.NO_HOME}"
-        yield from outbox.enqueue_parts(routes.notices(place, f"{text}{hint}"), cause, now)
+    if state is OutboxState.DEAD and delivery.turn:
+        yield from pause_dead_job((yield from firings.job_of_turn(delivery.turn)), reporting, now)
+    if state is OutboxState.DEAD and not is_gone:
+        notice, cause = texts.refused_notice(f"out:{delivery.number}"), SendCause(CauseKind.REFUSED, hour)
+        yield from notify_owner(delivery.outbound, notice, cause, reporting, now)

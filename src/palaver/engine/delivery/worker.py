@@ -13,6 +13,7 @@ from palaver.db.transaction import OUTBOX, Statements, Transaction, keyed, trans
 from palaver.engine.accounts import AccountRunner
 from palaver.engine.context import EngineContext
 from palaver.engine.delivery import outcomes
+from palaver.engine.delivery.owner import Reporting
 from palaver.engine.delivery.sender import Sender
 from palaver.engine.retry import log_error, log_task_error, retry, retry_outage, retry_until_stored, wait_any
 from palaver.model.backoff import backoff
@@ -33,7 +34,7 @@ from palaver.protocols.adapter import (
 )
 from palaver.protocols.hooks import EventKind, EventSubscription, GatewayEvent
 from palaver.store import accounts
-from palaver.store.conversations import attach, transcript
+from palaver.store.conversations import mirrors
 from palaver.store.queue.outbox import enqueue_events
 
 log = logging.getLogger(__name__)
@@ -92,8 +93,8 @@ class DeliveryWorker:
         return await ctx.store.transact(outcomes.reclaim(ctx.worker, now, safe, self._reporting, alone=ctx.alone))
 
     @property
-    def _reporting(self) -> outcomes.Reporting:
-        return outcomes.Reporting(self.ctx.replies.routes, self.ctx.options.grants)
+    def _reporting(self) -> Reporting:
+        return Reporting(self.ctx.replies.routes, self.ctx.options.grants)
 
     # Claim
 
@@ -250,13 +251,18 @@ class DeliveryWorker:
                 await self._settle_refused(delivery, str(error))
 
     async def _settle_refused(self, delivery: Delivery, error: str) -> None:
-        """Send without the edit or the thread that may have been refused; otherwise give up."""
-        if delivery.outbound.edits is None and not self._sender.opens_thread(delivery.outbound):
-            await self._settle(delivery, OutboxState.DEAD, error=error)
+        """Send without the edit, the thread or the reply that may have been refused; otherwise give up."""
+        outbound = delivery.outbound
+        if outbound.edits is not None or self._sender.opens_thread(outbound):
+            plain = replace(outbound, edits=None, opens=None)
+        elif outbound.reply_to is not None:
+            plain = replace(outbound, reply_to=None)
         else:
-            # Write this before sending: a new message that is sent twice shows twice, an edit does not.
-            detach = self.ctx.store.outbox.resend_as_new(delivery, self.ctx.worker, self.ctx.clock.now(), error=error)
-            await self._retry_until_settled(detach)
+            await self._settle(delivery, OutboxState.DEAD, error=error)
+            return
+        # Write this before sending: a new message that is sent twice shows twice, an edit does not.
+        resend = self.ctx.store.outbox.resend_as(delivery, plain, self.ctx.worker, self.ctx.clock.now(), error=error)
+        await self._retry_until_settled(resend)
 
     async def _settle_unclear(self, delivery: Delivery, error: str) -> None:
         outbox, safe = self.ctx.store.outbox, self._sender.is_repeat_safe(delivery.outbound)
@@ -383,8 +389,7 @@ def _record_delivered(
         yield from accounts.mark_chat_reachable(outbound)
     if outbound.mirror is not None:
         entry = Entry(seq=0, role=Role.ASSISTANT, at=now, text=outbound.text, message_id=receipt)
-        conversation = yield from attach.conversation_of(SessionKey.parse(outbound.mirror))
-        yield from transcript.append_outside_turn(conversation, entry)
+        yield from mirrors.note_delivered(SessionKey.parse(outbound.mirror), entry)
     if arrival is not None:
         yield from arrival
     if subscriptions and not outbound.is_news:

@@ -9,10 +9,10 @@ from datetime import datetime
 from palaver.db.transaction import Lock, Statements, Transaction, keyed, transaction
 from palaver.engine import texts
 from palaver.engine.context import EngineContext
-from palaver.engine.delivery.outcomes import Reporting, notify_owner
+from palaver.engine.delivery.owner import Reporting, notify_owner
 from palaver.engine.intake.revisions import Revisions
 from palaver.engine.options import ChatMoves, Options, follow_move
-from palaver.model.access import PAIRING_OFF, Access, AccessRole, Verdict, decide_access, possible_trust
+from palaver.model.access import ACCESS_ENDED, PAIRING_OFF, Access, AccessRole, Verdict, decide_access, possible_trust
 from palaver.model.addressing import Addressing, classify_addressing
 from palaver.model.key import DmScope, SessionKey, Speaker, choose_profile, derive_key
 from palaver.model.people import MAX_ANNOUNCED_STRANGERS, make_code
@@ -118,7 +118,8 @@ class Rules:
     def refusal(self, received: Received) -> str:
         """Return why the sender of an accepted message has no role now."""
         source = follow_move(self.canonical(received.inbound.source), self.directory.moves)
-        return self._access(source, next(iter(possible_trust(received.basis)))).reason
+        access = self._access(source, next(iter(possible_trust(received.basis))))
+        return access.reason if access.grant else ACCESS_ENDED
 
     def _access(self, source: Source, trust: Trust, *, no_pairing: str = PAIRING_OFF) -> Access:
         """Decide access. A grant to one form of an id holds for all its aliases."""
@@ -343,7 +344,6 @@ class Admission:
                 SendCause(CauseKind.ACCESS_ASKED, requested.number),
                 Reporting(self._ctx.replies.routes, self._ctx.options.grants),
                 now,
-                never_there=True,
             )
         return requested.number, requested.reason
 

@@ -37,12 +37,14 @@ from palaver.model.errors import (
 )
 from palaver.model.platform import Platform
 from palaver.model.session import EndReason, Principal, Session
+from palaver.model.split import ReplyRoutes
 from palaver.model.turn import Inbound, InboxState, Received
 from palaver.model.value import value
 from palaver.protocols.capabilities import MenuCommand
 from palaver.protocols.hooks import EventKind, EventSubscription, GatewayEvent
-from palaver.store.queue import commands
-from palaver.store.queue.outbox import enqueue_events
+from palaver.store.queue import commands, inbox
+from palaver.store.queue.cause import CauseKind, SendCause
+from palaver.store.queue.outbox import enqueue_events, enqueue_parts
 from palaver.store.results import CommandResult
 
 log = logging.getLogger(__name__)
@@ -221,8 +223,9 @@ class CommandDispatcher:
 
     async def refuse(self, lost: AccessLost) -> None:
         """Refuse waiting messages whose senders have no access any more."""
+        routes, now = self._ctx.replies.routes, self._ctx.clock.now()
         for number, reason in lost.reasons.items():
-            if await self._ctx.store.transact(self._ctx.store.inbox.refuse(number, reason)):
+            if await self._ctx.store.transact(_refuse_late(number, reason, routes, now)):
                 self._ctx.meter.count("messages_refused")
                 log.info("message refused late", extra={"action": "message.refused", "inbox": number})
 
@@ -287,6 +290,24 @@ class CommandDispatcher:
     def _tell_hooks(self, result: CommandResult, now: datetime) -> None:
         for event in _change_events(result, now):
             self._ctx.hooks.tell(event)
+
+
+@transaction
+def _refuse_late(number: int, reason: str, routes: ReplyRoutes, now: datetime) -> Statements[bool]:
+    """Refuse a waiting message of somebody who lost access, and tell them once for all that waits."""
+    received = yield from inbox.get_message(number, Principal.operator())
+    if not (yield from inbox.refuse(number, reason)):
+        return False
+    origin = received.inbound.origin if received and received.inbound.counts_as_activity else None
+    if (
+        received
+        and origin
+        and routes.reaches_people(origin)
+        and not (yield from inbox.was_told_of_lost_access(received))
+    ):
+        notices = routes.notices(origin, texts.access_lost(reason))
+        yield from enqueue_parts(notices, SendCause(CauseKind.ACCESS_LOST, number), now)
+    return True
 
 
 @transaction

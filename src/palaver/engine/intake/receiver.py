@@ -21,6 +21,7 @@ from palaver.model.attachment import Attachment
 from palaver.model.errors import StoreError, StoreUnavailable
 from palaver.model.feedback import Rating, rating_of
 from palaver.model.key import SessionKey
+from palaver.model.pasted_key import PastedKey, find_pasted_key
 from palaver.model.platform import Platform
 from palaver.model.revision import RevisionPolicy
 from palaver.model.session import Principal
@@ -137,9 +138,12 @@ class Intake:
         source = inbound.source
         if inbound.reaction is not None:
             return await self._react(inbound, inbound.reaction, trust)
+        # From here on nothing knows the key of a model provider but what may try it.
+        pasted = find_pasted_key(inbound.text)
+        said = replace(inbound, text=pasted.rest) if pasted else inbound
         try:
             # An adapter may hand over several messages at once. Accept those of one chat in the order they came.
-            accepted = await self.in_order(source, lambda: self._accept(inbound, trust))
+            accepted = await self.in_order(source, lambda: self._accept(said, trust, pasted))
         except StoreError as error:
             account = account_text(source.platform, source.account)
             log_error(log, "a message could not be stored", error, {"action": "message.not_stored", "account": account})
@@ -178,7 +182,9 @@ class Intake:
         platform = self.accounts.get(account_text(inbound.source.platform, inbound.source.account))
         return read_message(inbound, self._commands.table, platform)
 
-    async def _accept(self, inbound: Inbound, trust: Trust) -> tuple[int, ParsedMessage] | None:
+    async def _accept(
+        self, inbound: Inbound, trust: Trust, pasted: PastedKey | None = None
+    ) -> tuple[int, ParsedMessage] | None:
         """Return the number of the accepted message and what it invokes; None if there is nothing more to do."""
         if self._ctx.voice and self._ctx.voice.transcriber and any(map(_is_stored_recording, inbound.files)):
             inbound = replace(inbound, is_unheard=True)
@@ -191,6 +197,8 @@ class Intake:
             if admission is None:
                 self._ctx.meter.count("messages_ignored")
                 return None
+            if pasted and admission.access.verdict is Verdict.ALLOW:
+                message, parsed = self._take_key(pasted, message, parsed, admission)
             busy_notices = self._busy_notices(message, parsed, admission.role)
             result = await self._admission.accept(message, admission.key, admission, busy_notices)
             if result is not None:
@@ -200,6 +208,14 @@ class Intake:
                 return result.number, parsed
             # Somebody was linked, unlinked or granted something since the directory was loaded.
             self._cached = None
+
+    def _take_key(
+        self, pasted: PastedKey, message: Inbound, parsed: ParsedMessage, admission: AdmissionDecision
+    ) -> tuple[Inbound, ParsedMessage]:
+        platform = self.accounts.get(account_text(message.source.platform, message.source.account))
+        keys, profile = self._ctx.pasted_keys, admission.key.profile
+        taken = keys.take_in(message, pasted, platform, admission.role, profile)
+        return (message, parsed) if taken == message else self.read(taken)
 
     async def _with_quote(self, inbound: Inbound) -> Inbound:
         """Add what a message replies to, if the platform tells only the id. What opened a thread is no news in it."""

@@ -5,28 +5,17 @@ from datetime import datetime
 
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
-from palaver.engine.delivery.outcomes import Reporting, notify_owner
+from palaver.engine.delivery.owner import Reporting, notify_job_owner
 from palaver.model.job import FiredJob, Job
 from palaver.model.source import Source
-from palaver.model.turn import Inbound, outbound_to
-from palaver.store.queue import outbox
+from palaver.model.turn import Inbound
+from palaver.store.jobs import firings
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.records import micros
 
 
 def job_cause(job: int, detail: str) -> SendCause:
     return SendCause(CauseKind.JOB, job, detail)
-
-
-@transaction
-def notify_job_owner(
-    origin: Source, text: str, cause: SendCause, reporting: Reporting, now: datetime
-) -> Statements[None]:
-    """Notify the person in the chat where they made the job; the owner of the gateway if that reaches nobody."""
-    if reporting.routes.reaches_people(origin):
-        yield from outbox.enqueue_parts(reporting.routes.notices(origin, text), cause, now)
-    else:
-        yield from notify_owner(outbound_to(origin, ""), text, cause, reporting, now)
 
 
 @transaction
@@ -44,8 +33,21 @@ def report_unreachable(
 @transaction
 def report_paused(number: int, name: str, origin: Source, reporting: Reporting, now: datetime) -> Statements[None]:
     """Tell the owner of a job that it was paused now, because it cannot fire."""
-    cause = job_cause(number, f"paused {micros(now)}")
-    yield from notify_job_owner(origin, texts.job_paused(name, number), cause, reporting, now)
+    yield from _report_paused(number, origin, texts.job_paused(name, number), reporting, now)
+
+
+@transaction
+def pause_dead_job(number: int | None, reporting: Reporting, now: datetime) -> Statements[None]:
+    """Pause a job if the answers of its last firings reached no target, and tell its owner."""
+    paused = (yield from firings.pause_if_dead(number, now)) if number else None
+    if number and paused:
+        name, origin = paused
+        notice = texts.job_target_dead(name, number, firings.DEAD_FIRINGS)
+        yield from _report_paused(number, origin, notice, reporting, now)
+
+
+def _report_paused(number: int, origin: Source, notice: str, reporting: Reporting, now: datetime) -> Statements[None]:
+    yield from notify_job_owner(origin, notice, job_cause(number, f"paused {micros(now)}"), reporting, now)
 
 
 @transaction

@@ -8,24 +8,23 @@ from datetime import datetime
 from palaver.db.transaction import JOBS, Statements, transaction
 from palaver.engine import texts
 from palaver.engine.context import EngineContext
-from palaver.engine.delivery.outcomes import Reporting
+from palaver.engine.delivery.owner import Reporting, notify_job_owner
 from palaver.engine.delivery.targets import TargetRules, reachable_places
 from palaver.engine.intake.admission import CurrentRights
 from palaver.engine.intake.receiver import Intake
 from palaver.engine.jobs.creation import check_rights, target_rules
-from palaver.engine.jobs.notices import job_cause, notify_job_owner, report_paused, report_unreachable
+from palaver.engine.jobs.notices import job_cause, pause_dead_job, report_paused, report_unreachable
 from palaver.engine.retry import log_error, retry_outage, retry_until_stored, wait_any
 from palaver.model.access import AccessRole
 from palaver.model.errors import InvalidInput, NotAllowed, PalaverError, StoreUnavailable
 from palaver.model.job import Job, firing_id
-from palaver.model.key import SessionKey
 from palaver.model.platform import Platform
 from palaver.model.schedule import Once, due_occurrence
-from palaver.model.source import STANDARD_KINDS, Source
+from palaver.model.source import Source
 from palaver.model.target import parse_targets
 from palaver.model.turn import BusyMode, Cause, Destination, Inbound, InboxState, Received, outbound_to
-from palaver.store.jobs.firings import Fired, Occurrence, fire
-from palaver.store.store import Store
+from palaver.store.conversations import mirrors
+from palaver.store.jobs.firings import CANNOT_SEND, Fired, Occurrence, fire
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +128,7 @@ class Scheduler:
             destinations, problems = await self._destinations(job, inbound, now)
             inbound = replace(inbound, destinations=tuple(destinations))
             problem = texts.unreachable_targets(problems) or None
-            skipped = None if destinations else f"it cannot send to {problem}"
+            skipped = None if destinations else f"{CANNOT_SEND} {problem}"
         # A missed occurrence is recorded under the time at which it was due.
         at = at or job.next_due or now
         return Occurrence(at=at, following=following, key=key, inbound=inbound, skipped=skipped, problem=problem)
@@ -166,13 +165,8 @@ class Scheduler:
         is_its_own = job.attached and place.address == job.origin.address
         if not job.mirrors or is_its_own:
             return None
-        platform = self.ctx.replies.platforms.get(place.platform)
-        kinds = (place.chat_kind, *STANDARD_KINDS, *(platform.extra_kinds if platform else ()))
-        for kind in dict.fromkeys(kinds):  # Of a chat that was named by its id, the kind is not known.
-            key = await self.intake.place_of(replace(place, chat_kind=kind))
-            if await self.ctx.store.read(_open_conversation(self.ctx.store, key)):
-                return key.text
-        return None
+        chat = await self.ctx.store.read(mirrors.find_chat(self.ctx.current_source(place)))
+        return chat and chat.text
 
 
 def _reach(
@@ -194,12 +188,6 @@ def _reach(
 
 
 @transaction
-def _open_conversation(store: Store, place: SessionKey) -> Statements[bool]:
-    key = yield from store.attach.conversation_of(place)
-    return (yield from store.sessions.open_by_key(key)) is not None
-
-
-@transaction
 def _fire_and_tell(job: Job, occurrence: Occurrence, now: datetime, reporting: Reporting) -> Statements[Fired | None]:
     """Fire a job. Tell its owner if it cannot run: a reminder that was missed would otherwise never come."""
     fired = yield from fire(job, occurrence, now)
@@ -208,6 +196,8 @@ def _fire_and_tell(job: Job, occurrence: Occurrence, now: datetime, reporting: R
     if occurrence.problem:
         runs = occurrence.skipped is None
         yield from report_unreachable(job, job.origin, occurrence.problem, reporting, now, runs=runs)
+        if not runs:
+            yield from pause_dead_job(job.number, reporting, now)
     elif occurrence.skipped and isinstance(job.schedule, Once):
         notice = texts.job_missed(job.name, job.prompt)
         yield from notify_job_owner(job.origin, notice, job_cause(job.number, "missed"), reporting, now)

@@ -10,7 +10,7 @@ from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
 from palaver.engine.attachments import Attachments
 from palaver.engine.context import EngineContext
-from palaver.engine.delivery.outcomes import Reporting, notify_owner
+from palaver.engine.delivery.owner import Reporting, notify_owner
 from palaver.engine.delivery.replies import LONGEST_ANSWER
 from palaver.engine.jobs.notices import settle_and_report, settle_and_report_dropped
 from palaver.engine.retry import log_error, off_loop, retry_outage, retry_until_stored
@@ -137,7 +137,7 @@ class TurnCompletion:
 
     def _problem(self, running: RunningTurn, failure: Failure) -> str | None:
         """Return cause and fix of a failure for the owner; None if it says nothing about the agent itself."""
-        if not is_agent_problem(failure.kind):
+        if running.shown is None or not is_agent_problem(failure.kind):  # a script can fail before it is asked
             return None
         return " ".join(describe_agent_problem(failure.kind, self._model(running, failure), running.turn.key.profile))
 
@@ -230,7 +230,7 @@ class TurnCompletion:
         try:
             notice = self.ctx.options.for_reader(texts.GIVEN_UP if suspends else texts.STALE, last.role)
             routes = self.ctx.replies.routes
-            notices = [] if last.inbound.job else routes.notices(last.inbound.source, notice, draft=turn.draft)
+            notices = [] if last.inbound.job else routes.notices(last.inbound.origin, notice, draft=turn.draft)
             await self._fail_interrupted(turn, notices, events, suspends=suspends, last=last)
         except (StaleFence, StoreUnavailable):
             raise
@@ -241,10 +241,12 @@ class TurnCompletion:
         self.ctx.meter.count("turns_failed")
         self.tell_hooks(lambda: events)
 
-    async def end_without_access(self, turn: Turn, reason: str) -> None:
-        """End an interrupted turn for whose senders nothing is done any more. The chat gets no notice."""
+    async def end_without_access(self, turn: Turn, last: Received, reason: str) -> None:
+        """End an interrupted turn for whose senders nothing is done any more, and tell the person who asked."""
+        routes, is_told = self.ctx.replies.routes, last.inbound.counts_as_activity
+        told = routes.notices(last.inbound.origin, texts.access_lost(reason), draft=turn.draft) if is_told else []
         events = (turn_event(turn, self.ctx.clock.now(), EventKind.TURN_FAILED, reason="no access"),)
-        settle = self.ctx.store.turns.settle(turn, [], [], self.ctx.clock.now(), error=f"not resumed: {reason}")
+        settle = self.ctx.store.turns.settle(turn, [], told, self.ctx.clock.now(), error=f"not resumed: {reason}")
         await self.end(turn, with_events(settle, self.ctx.subscriptions, events), TurnState.FAILED)
         self.ctx.meter.count("turns_failed")
         self.tell_hooks(lambda: events)
@@ -340,7 +342,7 @@ class TurnCompletion:
         if not self._owner_reads(running):
             notice, place = texts.agent_problem(problem, turn.number), outbound_to(running.source, "")
             cause = SendCause(CauseKind.PROBLEM, turn.key.profile, f"{failure.kind} {now:%Y-%m-%d}")
-            yield from notify_owner(place, notice, cause, self._reporting, now, never_there=True)
+            yield from notify_owner(place, notice, cause, self._reporting, now)
 
     def _note_problem(self, turn: Turn, problem: str | None, *, has_recovered: bool, is_switched: bool) -> None:
         profile = turn.key.profile

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
-from palaver.engine.delivery.outcomes import Reporting
+from palaver.engine.delivery.owner import Reporting
 from palaver.engine.jobs.notices import job_cause, notify_job_owner
 from palaver.engine.options import Options
 from palaver.model.quotas import QuotaKind, QuotaReached, check_quotas, period_start

@@ -133,12 +133,12 @@ class TurnRunner:
         with TurnSignals(self.ctx.store, turn.key) as signals:
             signals.notify()  # Something may have been said while nobody ran the turn.
             load = _load_with_rights(turn, self.commands.rights)
-            messages, lost = await retry_outage(lambda: self.ctx.store.read(load))
+            messages, lost, asked = await retry_outage(lambda: self.ctx.store.read(load))
             is_worth_it = bool(messages) and self._is_fresh(turn) and self._has_attempts(turn)
             try:
                 request = self.compaction.requested(messages)
                 if lost and not messages:
-                    await self.completion.end_without_access(turn, next(iter(lost.values())))
+                    await self.completion.end_without_access(turn, asked[-1], next(iter(lost.values())))
                 elif request and is_worth_it:
                     await self._compact(turn, messages, signals, request)
                 elif request:
@@ -459,8 +459,12 @@ def _begin_with_rights(
 
 
 @transaction
-def _load_with_rights(turn: Turn, rights: CurrentRights) -> Statements[tuple[Sequence[Received], dict[int, str]]]:
-    return (yield from rights.split((yield from turns.list_messages(turn))))
+def _load_with_rights(
+    turn: Turn, rights: CurrentRights
+) -> Statements[tuple[Sequence[Received], dict[int, str], Sequence[Received]]]:
+    """Return the messages of those who have access, why others have none, and all messages as they were."""
+    messages = yield from turns.list_messages(turn)
+    return *(yield from rights.split(messages)), messages
 
 
 @transaction

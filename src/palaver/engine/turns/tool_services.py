@@ -27,6 +27,7 @@ from palaver.model.turn import Outbound, Turn
 from palaver.model.value import value
 from palaver.protocols.tools import ToolFailed
 from palaver.protocols.voice import VoiceFailed
+from palaver.store.conversations import mirrors
 from palaver.store.people import access_rules, people
 from palaver.store.privacy import pseudonyms
 from palaver.store.queue.cause import CauseKind, SendCause
@@ -162,8 +163,7 @@ class TurnServices:
         for file in stored:
             if file.problem:
                 raise ToolFailed(f"The file was not sent: {file.problem}.")
-        replies = self.ctx.replies
-        parts = [part for place in places for part in (*replies.to(place, text), *replies.files(place, stored))]
+        parts = [part for place in places for part in await self._parts(place, text, stored)]
         if not parts:
             raise ToolFailed("There is nothing to send.")
         call = hashlib.sha256(once.encode("utf-8", "replace")).hexdigest()[:32]
@@ -181,6 +181,22 @@ class TurnServices:
         if any(place.address == self.origin.address for place in places):
             self.running.has_sent_here = True
         return is_sent
+
+    async def _parts(self, place: Source, text: str, files: Sequence[Attachment]) -> list[Outbound]:
+        """Return the messages to a place. In another chat they are noted in its conversation, which has this turn's."""
+        replies, store, mirror = self.ctx.replies, self.ctx.store, None
+        if place.address != self.origin.address:
+            mirror = await retry_outage(lambda: store.read(_find_mirror(self.ctx.current_source(place), self.turn)))
+        said = replies.to(place, text)
+        return [*(replace(part, mirror=mirror) if mirror else part for part in said), *replies.files(place, files)]
+
+
+@transaction
+def _find_mirror(place: Source, turn: Turn) -> Statements[str | None]:
+    """Return the chat whose conversations learn what a turn of another one sends there."""
+    chat = yield from mirrors.find_chat(place)
+    is_own = chat is not None and turn.key in (yield from mirrors.conversations_in(chat))
+    return chat.text if chat and not is_own else None
 
 
 @transaction

@@ -9,8 +9,9 @@ from palaver.protocols.options import AccountOptions
 
 GUIDE = SetupGuide(
     before=(
-        "Open open-dev.dingtalk.com, create an internal app and add a robot to it. Copy the Client ID (AppKey) and the "
-        "Client Secret (AppSecret). Under Permissions, allow the app to send messages as a robot."
+        "Open open-dev.dingtalk.com, create an internal app and add a robot to it.",
+        "Copy the Client ID (AppKey) and the Client Secret (AppSecret).",
+        "Under Permissions, allow the app to send messages as a robot.",
     ),
     questions=[
         SetupQuestion(option="client_id", prompt="Client ID (AppKey), like ding1a2b3c:"),
@@ -23,8 +24,10 @@ GUIDE = SetupGuide(
         ),
     ],
     after=(
-        "Start the gateway. In the robot's settings choose the Stream mode (for the mode http the HTTP mode, and enter "
-        "https://YOUR-ADDRESS/in/dingtalk/{account}), and publish the robot."
+        (
+            "In the robot's settings choose the Stream mode (for the mode http the HTTP mode, and enter "
+            "https://YOUR-ADDRESS/in/dingtalk/{account}), and publish the robot."
+        ),
     ),
     owner_prompt="Your own user id in DingTalk? An administrator sees it in the contacts:",
 )

@@ -14,9 +14,9 @@ ADDRESS = re.compile(r"[a-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[a-z0-9](?:[a-z0-9.-]{
 
 GUIDE = SetupGuide(
     before=(
-        "Make a mailbox that only the agent reads, and an app password if your provider has them. Then send a mail to "
-        "it from another provider, open it there, and show its source. The first word after Authentication-Results is "
-        "the name of your mail server, like mx.example.org."
+        "Make a mailbox that only the agent reads, and an app password if your provider has them.",
+        "Send a mail to it from another provider, open it there, and show its source.",
+        "The first word after Authentication-Results is the name of your mail server, like mx.example.org.",
     ),
     questions=[
         SetupQuestion(option="address", prompt="Address of the mailbox, like helper@example.org:"),
@@ -25,7 +25,10 @@ GUIDE = SetupGuide(
         SetupQuestion(option="smtp_host", prompt="SMTP server, like smtp.example.org:"),
         SetupQuestion(option="auth_server", prompt="Name of the server in Authentication-Results:"),
     ],
-    after="Send a mail to the mailbox. The agent answers in the same thread.",
+    after=(
+        "Send a mail to the mailbox.",
+        "The agent answers in the same thread.",
+    ),
     owner_prompt="Your own e-mail address, in lower case?",
     owner_pattern=ADDRESS.pattern,
     owner_example="ann@example.org",

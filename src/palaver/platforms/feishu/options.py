@@ -9,10 +9,13 @@ from palaver.protocols.options import AccountOptions
 
 GUIDE = SetupGuide(
     before=(
-        "Open open.feishu.cn/app (for Lark: open.larksuite.com/app), create a custom app and add the bot capability. "
-        "Under Permissions, add im:message, im:message:send_as_bot, im:resource, im:chat:readonly and "
-        "contact:user.base:readonly. Under Events & Callbacks, Encryption strategy, set an Encrypt Key. "
-        "Publish a version."
+        "Open open.feishu.cn/app (for Lark: open.larksuite.com/app), create a custom app and add the bot capability.",
+        (
+            "Under Permissions, add im:message, im:message:send_as_bot, im:resource, im:chat:readonly and "
+            "contact:user.base:readonly."
+        ),
+        "Under Events & Callbacks, Encryption strategy, set an Encrypt Key.",
+        "Publish a version.",
     ),
     questions=[
         SetupQuestion(option="app_id", prompt="App ID, like cli_a1b2c3:", help="Under Credentials & Basic Info."),
@@ -32,11 +35,14 @@ GUIDE = SetupGuide(
         SetupQuestion(option="api_url", prompt="API:", default="https://open.feishu.cn", required=False),
     ],
     after=(
-        "Start the gateway. Under Events & Callbacks, enter https://YOUR-ADDRESS/in/feishu/{account} as the request "
-        "URL of the events and of the callbacks; for the mode stream, choose the long connection for both. Add the "
-        "events im.message.receive_v1, im.message.recalled_v1, im.message.reaction.created_v1 and "
-        "im.message.reaction.deleted_v1 and the callback card.action.trigger, and publish "
-        "another version."
+        (
+            "Under Events & Callbacks, enter https://YOUR-ADDRESS/in/feishu/{account} as the request URL of the "
+            "events and of the callbacks; for the mode stream, choose the long connection for both."
+        ),
+        (
+            "Add the events im.message.receive_v1, im.message.recalled_v1, im.message.reaction.created_v1 and "
+            "im.message.reaction.deleted_v1 and the callback card.action.trigger, and publish another version."
+        ),
     ),
     owner_prompt="Your own Feishu id, ou_… or alt:on_…? You can leave it out and pair later:",
     owner_pattern=r"ou_[0-9a-z]+|alt:on_[0-9a-z]+",

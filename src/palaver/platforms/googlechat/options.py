@@ -10,9 +10,12 @@ from palaver.protocols.options import AccountOptions
 
 GUIDE = SetupGuide(
     before=(
-        "Open console.cloud.google.com, make a project and enable the Google Chat API. Under IAM & Admin, Service "
-        "Accounts, create a service account and a JSON key for it, and store the file where only you can read it. The "
-        "dashboard of the project shows the project number."
+        "Open console.cloud.google.com, make a project and enable the Google Chat API.",
+        (
+            "Under IAM & Admin, Service Accounts, create a service account and a JSON key for it, and store the file "
+            "where only you can read it."
+        ),
+        "The dashboard of the project shows the project number.",
     ),
     questions=[
         SetupQuestion(option="project_number", prompt="Project number:"),
@@ -23,9 +26,12 @@ GUIDE = SetupGuide(
         ),
     ],
     after=(
-        "Start the gateway. Under Google Chat API, Configuration, turn off Build this Chat app as a Workspace add-on, "
-        "choose HTTP endpoint URL and enter https://YOUR-ADDRESS/in/googlechat/{account}; as the authentication "
-        "audience, choose Project Number. Add your domain under Visibility."
+        (
+            "Under Google Chat API, Configuration, turn off Build this Chat app as a Workspace add-on, choose HTTP "
+            "endpoint URL and enter https://YOUR-ADDRESS/in/googlechat/{account}; as the authentication audience, "
+            "choose Project Number."
+        ),
+        "Add your domain under Visibility.",
     ),
     owner_prompt="Your own id, users/ and digits? You can leave it out and pair later:",
     owner_pattern=r"users/[0-9]+",

@@ -9,8 +9,8 @@ from palaver.protocols.options import AccountOptions
 
 GUIDE = SetupGuide(
     before=(
-        "In Home Assistant, open the profile of an administrator, Security, and create a long-lived access token. "
-        "Find the name of your phone under Settings, Tools, Actions: it begins with notify.mobile_app_."
+        "In Home Assistant, open the profile of an administrator, Security, and create a long-lived access token.",
+        "Find the name of your phone under Settings, Tools, Actions: it begins with notify.mobile_app_.",
     ),
     questions=[
         SetupQuestion(option="url", prompt="Address of Home Assistant, like http://homeassistant.local:8123:"),
@@ -19,10 +19,7 @@ GUIDE = SetupGuide(
             option="notify", prompt="Where answers go, like mobile_app_anns_phone (optional):", required=False
         ),
     ],
-    after=(
-        "Start the gateway. Fire the event palaver_message with a text, from an automation or under Settings, Tools, "
-        "Events."
-    ),
+    after=("Fire the event palaver_message with a text, from an automation or under Settings, Tools, Events.",),
     owner_prompt="Your own user id in Home Assistant (32 letters and digits; or pair later)?",
     owner_pattern=r"[0-9a-f]{32}",
     owner_example="31ddb597e03147118cf8d2f8fbea5553",

@@ -11,8 +11,11 @@ from palaver.protocols.options import AccountOptions
 
 GUIDE = SetupGuide(
     before=(
-        "On a Mac, sign in to Messages with an Apple Account of the agent's own: what that account writes is never "
-        "answered. Install BlueBubbles from bluebubbles.app, give it Full Disk Access and set a server password."
+        (
+            "On a Mac, sign in to Messages with an Apple Account of the agent's own: what that account writes is "
+            "never answered."
+        ),
+        "Install BlueBubbles from bluebubbles.app, give it Full Disk Access and set a server password.",
     ),
     questions=[
         SetupQuestion(
@@ -30,8 +33,11 @@ GUIDE = SetupGuide(
         ),
     ],
     after=(
-        "Typing, read receipts and inline replies need the private API of BlueBubbles: turn it on there under "
-        "Private API. Everything else works without it."
+        (
+            "Typing, read receipts and inline replies need the private API of BlueBubbles: turn it on there under "
+            "Private API."
+        ),
+        "Everything else works without it.",
     ),
     owner_prompt="Your own iMessage address: the phone number or e-mail address that you write from?",
     owner_pattern=r"\+[0-9]{4,15}|[^@\s]+@[^@\s]+",

@@ -9,8 +9,10 @@ from palaver.protocols.options import AccountOptions
 
 GUIDE = SetupGuide(
     before=(
-        "Choose a nick for the bot, and register it with the services of the network (NickServ) if there are any: the "
-        "bot then logs in with SASL, and keeps its nick."
+        (
+            "Choose a nick for the bot, and register it with the services of the network (NickServ) if there are any: "
+            "the bot then logs in with SASL, and keeps its nick."
+        ),
     ),
     questions=[
         SetupQuestion(option="server", prompt="Server, like irc.libera.chat:"),
@@ -18,7 +20,7 @@ GUIDE = SetupGuide(
         SetupQuestion(option="channels", prompt="Channels, like #one,#two (optional):", required=False),
         SetupQuestion(option="password", prompt="Password of its account (hidden while you type):", required=False),
     ],
-    after="Start the gateway. Write to the bot, or write its nick and a colon in a channel.",
+    after=("Write to the bot, or write its nick and a colon in a channel.",),
     owner_prompt="Your own account with the services, as alt:NAME? Anybody can take a nick, so do not enter one:",
     owner_pattern=r"alt:\S+",
     owner_example="alt:ann",

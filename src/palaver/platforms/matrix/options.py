@@ -19,8 +19,11 @@ _KEYS = SetupQuestion(
 
 GUIDE = SetupGuide(
     before=(
-        "Register an account for the gateway on your homeserver, with Element or, on your own server, with the command "
-        "register_new_matrix_user. Do not use your own account."
+        (
+            "Register an account for the gateway on your homeserver, with Element or, on your own server, with the "
+            "command register_new_matrix_user."
+        ),
+        "Do not use your own account.",
     ),
     questions=[
         SetupQuestion(option="homeserver", prompt="Homeserver URL, for example https://matrix.example.org:"),
@@ -37,8 +40,8 @@ GUIDE = SetupGuide(
         *([_KEYS] if ENCRYPTION_ENABLED else []),
     ],
     after=(
-        "Invite it to a room, or start a direct chat with it. By default it accepts invitations from its own "
-        "homeserver only; change that with the invites option."
+        "Invite it to a room, or start a direct chat with it.",
+        "By default it accepts invitations from its own homeserver only; change that with the invites option.",
     ),
     owner_prompt="Your own Matrix id, for example @you:example.org?",
     owner_pattern=r"@[^:\s]+:\S+",

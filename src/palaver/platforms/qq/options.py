@@ -9,16 +9,21 @@ from palaver.protocols.options import AccountOptions
 
 GUIDE = SetupGuide(
     before=(
-        "Open q.qq.com and create a bot. Under Development Settings copy the AppID and the AppSecret, and add the "
-        "address of this machine to the IP whitelist."
+        "Open q.qq.com and create a bot.",
+        (
+            "Under Development Settings copy the AppID and the AppSecret, and add the address of this machine to the "
+            "IP whitelist."
+        ),
     ),
     questions=[
         SetupQuestion(option="app_id", prompt="AppID (digits):"),
         SetupQuestion(option="app_secret", prompt="AppSecret (hidden while you type):"),
     ],
     after=(
-        "Start the gateway. Under Callback Settings enter https://YOUR-ADDRESS/in/qq/{account}, on port 80, 443, 8080 "
-        "or 8443, and choose the events C2C_MESSAGE_CREATE and GROUP_AT_MESSAGE_CREATE."
+        (
+            "Under Callback Settings enter https://YOUR-ADDRESS/in/qq/{account}, on port 80, 443, 8080 or 8443, and "
+            "choose the events C2C_MESSAGE_CREATE and GROUP_AT_MESSAGE_CREATE."
+        ),
     ),
     owner_prompt="Your own OpenID for this bot? You can leave it out and pair later:",
 )

@@ -9,9 +9,14 @@ from palaver.protocols.options import AccountOptions
 
 GUIDE = SetupGuide(
     before=(
-        "Open api.slack.com/apps, choose Create New App, From a manifest, pick your workspace and paste the manifest "
-        "from docs/slack.md. Then choose Install App, which shows the bot token (xoxb-…), and under Basic Information, "
-        "App-Level Tokens, generate a token with the scope connections:write (xapp-…)."
+        (
+            "Open api.slack.com/apps, choose Create New App, From a manifest, pick your workspace and paste the "
+            "manifest from docs/slack.md."
+        ),
+        (
+            "Choose Install App, which shows the bot token (xoxb-…), and under Basic Information, App-Level "
+            "Tokens, generate a token with the scope connections:write (xapp-…)."
+        ),
     ),
     questions=[
         SetupQuestion(
@@ -23,7 +28,7 @@ GUIDE = SetupGuide(
             prompt="App-level token, xapp-… (hidden while you type), or the environment variable that holds it:",
         ),
     ],
-    after="Invite the app to a channel by mentioning it there, or write to it under Apps.",
+    after=("Invite the app to a channel by mentioning it there, or write to it under Apps.",),
     owner_prompt="Your own Slack member ID (in your profile: More, Copy member ID)?",
     owner_pattern=r"[UW][A-Z0-9]{5,30}",
     owner_example="U024BE7LH",

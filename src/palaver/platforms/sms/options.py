@@ -9,8 +9,11 @@ from palaver.protocols.options import AccountOptions
 
 GUIDE = SetupGuide(
     before=(
-        "Buy a number that can send and receive SMS at console.twilio.com, and register it if its country asks for "
-        "that. The console shows the Account SID and the Auth Token."
+        (
+            "Buy a number that can send and receive SMS at console.twilio.com, and register it if its country asks "
+            "for that."
+        ),
+        "The console shows the Account SID and the Auth Token.",
     ),
     questions=[
         SetupQuestion(option="account_sid", prompt="Account SID, AC and 32 digits:"),
@@ -19,8 +22,11 @@ GUIDE = SetupGuide(
         SetupQuestion(option="webhook_url", prompt="Your address, like https://gateway.example.org/in/sms/main:"),
     ],
     after=(
-        "Start the gateway. In the console, open the number, Messaging. Enter that address, https://YOUR-ADDRESS/in/sms/"
-        "{account}, for A message comes in (Webhook, HTTP POST), and once more for Primary handler fails."
+        "In the console, open the number, Messaging.",
+        (
+            "Enter that address, https://YOUR-ADDRESS/in/sms/{account}, for A message comes in (Webhook, HTTP POST), "
+            "and once more for Primary handler fails."
+        ),
     ),
     owner_prompt="Your own number? Anybody can forge one, so better leave it out:",
     owner_pattern=r"\+[1-9][0-9]{6,14}",

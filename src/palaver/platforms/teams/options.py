@@ -9,9 +9,9 @@ from palaver.protocols.options import AccountOptions
 
 GUIDE = SetupGuide(
     before=(
-        "Open portal.azure.com and create an Azure Bot (type of app: single tenant). Under Configuration, note the "
-        "Microsoft App ID and the tenant; under Manage Password, add a client secret. Under Channels, add Microsoft "
-        "Teams."
+        "Open portal.azure.com and create an Azure Bot (type of app: single tenant).",
+        "Under Configuration, note the Microsoft App ID and the tenant; under Manage Password, add a client secret.",
+        "Under Channels, add Microsoft Teams.",
     ),
     questions=[
         SetupQuestion(option="app_id", prompt="Microsoft App ID:"),
@@ -19,9 +19,11 @@ GUIDE = SetupGuide(
         SetupQuestion(option="tenant", prompt="Tenant ID of the app:"),
     ],
     after=(
-        "Start the gateway. Under Configuration of the Azure Bot, enter https://YOUR-ADDRESS/in/teams/{account} as the "
-        "messaging endpoint. Make an app for the bot at dev.teams.microsoft.com, with the scopes that you want, and "
-        "install it."
+        (
+            "Under Configuration of the Azure Bot, enter https://YOUR-ADDRESS/in/teams/{account} as the messaging "
+            "endpoint."
+        ),
+        "Make an app for the bot at dev.teams.microsoft.com, with the scopes that you want, and install it.",
     ),
     owner_prompt="Your own object ID in Microsoft Entra, as alt:ID? You can leave it out and pair later:",
     owner_pattern=r"29:.+|alt:[0-9a-f-]{36}",

@@ -12,8 +12,9 @@ from palaver.protocols.options import AccountOptions
 
 GUIDE = SetupGuide(
     before=(
-        "In Telegram, open a chat with @BotFather and send /newbot. Choose a name, then a username that ends in bot. "
-        "BotFather answers with the token of your new bot, like 123456:ABC-DEF1234."
+        "In Telegram, open a chat with @BotFather and send /newbot.",
+        "Choose a name, then a username that ends in bot.",
+        "BotFather answers with the token of your new bot, like 123456:ABC-DEF1234.",
     ),
     questions=[
         SetupQuestion(
@@ -21,8 +22,11 @@ GUIDE = SetupGuide(
         ),
     ],
     after=(
-        "In groups a bot only sees commands, replies to its messages and messages that mention it. To let it see "
-        "everything, send /setprivacy to @BotFather, choose the bot, then Disable, and add it to the group again."
+        "In groups a bot only sees commands, replies to its messages and messages that mention it.",
+        (
+            "To let it see everything, send /setprivacy to @BotFather, choose the bot, then Disable, and add it to "
+            "the group again."
+        ),
     ),
     owner_prompt="Your own Telegram user id (a number, not your @name)?",
     owner_pattern=r"[1-9][0-9]{0,19}",

@@ -9,6 +9,7 @@ from typing import Protocol
 from uuid import uuid4
 
 from palaver.model.errors import PalaverError
+from palaver.model.pasted_key import mask_keys
 from palaver.model.source import MAIN
 from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.terminal import wire
@@ -49,6 +50,10 @@ class TerminalServices(Protocol):
     """What terminals need from the gateway besides messages."""
 
     def commands(self) -> Sequence[wire.MenuEntry]: ...
+
+    async def offer(self) -> wire.Offer | None:
+        """Return what to connect a model with, while there is none."""
+        ...
 
     async def recap(self, source: Source) -> Sequence[wire.RecapLine]:
         """Return the last messages of the conversation, as far as they were shown."""
@@ -229,9 +234,13 @@ class TerminalAdapter:
         # The recap goes before anything new.
         source = self._source(hello.chat, None)
         recap = await self._services.recap(source)
-        suggestions = () if recap else await self._services.suggestions(source)
-        commands = tuple(self._services.commands())
-        writer.write(wire.encode(wire.Welcome(commands=commands, recap=tuple(recap), suggestions=tuple(suggestions))))
+        welcome = wire.Welcome(
+            commands=tuple(self._services.commands()),
+            recap=tuple(recap),
+            suggestions=() if recap else tuple(await self._services.suggestions(source)),
+            offer=await self._services.offer(),
+        )
+        writer.write(wire.encode(welcome))
         connection = TerminalConnection(writer, hello.chat, hello.known, alone=hello.alone)
         self._connections.append(connection)
         log.info("a terminal connected", extra={"action": "terminal.attached"})
@@ -258,7 +267,7 @@ class TerminalAdapter:
         await receiver.receive(Inbound(source=source, text=said.text, at=self._clock.now(), labels=labels), Trust())
         for other in self._connections:
             if other.chat == connection.chat and other is not connection:
-                other.tell(wire.OtherSaid(id=said.id, text=said.text))
+                other.tell(wire.OtherSaid(id=said.id, text=mask_keys(said.text)))
         return source
 
     async def _recap(self, connection: TerminalConnection) -> tuple[wire.RecapLine, ...]:

@@ -11,18 +11,28 @@ from typing import TextIO
 from palaver.platforms.terminal import wire
 from palaver.platforms.terminal.client import Client, Screen
 from palaver.platforms.terminal.files import save_file
+from palaver.platforms.terminal.offers import PendingOffer
 from palaver.platforms.terminal.printable import printable
 from palaver.platforms.terminal.wire import MAX_TEXT
 from palaver.protocols import BadArgument
 
 _STDIN = 0
+_HOW = "To use it, make “yes” the first line, or run palaver chat --yes."
 
 
 class PipeScreen(Screen):
     """Prints finished messages only."""
 
-    def __init__(self, out: TextIO) -> None:
+    def __init__(self, out: TextIO, errors: TextIO | None = None, *, accepts: bool = False) -> None:
+        """With `accepts`, use what is offered."""
         self._out = out
+        self._errors = errors
+        self.offer = PendingOffer(is_accepted=accepts)
+
+    def welcome(self, welcome: wire.Welcome) -> None:
+        if welcome.offer and self._errors and not self.offer.is_accepted:
+            self._errors.write(f"palaver: {welcome.offer.found} {_HOW}\n")
+        self.offer.made(welcome.offer)
 
     def show(self, message: str, text: str, *, growing: bool) -> None:  # noqa: ARG002 - the same for every screen
         if not growing:
@@ -36,13 +46,14 @@ class PipeScreen(Screen):
         self._out.flush()
 
 
-async def say_all(client: Client, lines: AsyncIterable[str], errors: TextIO) -> bool:
-    """Say each line when the one before is answered; return whether all were valid."""
+async def say_all(client: Client, lines: AsyncIterable[str], errors: TextIO, offer: PendingOffer | None = None) -> bool:
+    """Say each line when the one before is answered; return whether all were valid. The first can answer an offer."""
     number, is_valid = 0, True
     async for line in lines:
         number += 1
+        said = await offer.read_first(line) if offer and number == 1 else line
         try:
-            await say_one(client, line, errors)
+            await say_one(client, said, errors)
         except BadArgument as error:
             errors.write(f"palaver: line {number}: {error}\n")
             is_valid = False

@@ -20,8 +20,10 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout.processors import Processor, Transformation, TransformationInput
 from prompt_toolkit.utils import is_dumb_terminal
 
+from palaver.model.pasted_key import hide_keys, mask_keys
 from palaver.platforms.terminal import wire
 from palaver.platforms.terminal.files import save_file
+from palaver.platforms.terminal.offers import PendingOffer
 from palaver.platforms.terminal.printable import printable
 from palaver.platforms.terminal.render import render_markdown, render_note, wrap
 from palaver.platforms.terminal.wire import MenuEntry, Welcome
@@ -45,7 +47,8 @@ _DIM, _BOLD = "ansibrightblack", "bold"
 class LiveScreen:
     """`lines` yields what is typed. Ctrl-C calls `interrupt`; if that returns False, it clears the line."""
 
-    def __init__(self, history: Path, interrupt: Callable[[], bool]) -> None:
+    def __init__(self, history: Path, interrupt: Callable[[], bool], *, accepts: bool = False) -> None:
+        """With `accepts`, do not ask whether to use what is offered."""
         self._commands: tuple[MenuEntry, ...] = ()
         self._interrupt = interrupt
         self._partial: tuple[str, str] | None = None
@@ -58,6 +61,7 @@ class LiveScreen:
         self._since: float | None = None
         """When the agent began to work on what is not answered yet."""
         self._spinning: asyncio.Task[None] | None = None
+        self.offer = PendingOffer(is_accepted=accepts)
         self._is_new = True
         self._is_plain = is_dumb_terminal()
         self._is_prompting = False
@@ -66,7 +70,7 @@ class LiveScreen:
             history=_History(str(history)),
             completer=_CommandCompleter(lambda: self._commands),
             key_bindings=self._keys(),
-            input_processors=[_LongLineProcessor()],
+            input_processors=[_LongLineProcessor(), _KeyProcessor()],
             prompt_continuation=lambda width, _line, _wraps: " " * width,
         )
 
@@ -80,6 +84,7 @@ class LiveScreen:
                 break
             finally:
                 self._is_prompting = False
+            line = self.offer.read(line, default=True)
             if line.strip():
                 yield line
         self.rest()
@@ -98,8 +103,14 @@ class LiveScreen:
             self._print_recap(welcome.recap)
             if welcome.suggestions:
                 self.tell("\n  ".join([_TRY, *welcome.suggestions[:_MAX_SUGGESTIONS]]))
+            self._ask(welcome.offer)
         self._is_new = False
         self._draw()
+
+    def _ask(self, offer: wire.Offer | None) -> None:
+        self.offer.made(offer)
+        if offer is not None and not self.offer.is_accepted:
+            self.tell(f"{offer.found} Use it? [Y/n]")
 
     def lost(self) -> None:
         self._note = "Gateway disconnected. Reconnecting …"
@@ -275,6 +286,10 @@ class _History(FileHistory):
         with suppress(OSError):
             yield from super().load_history_strings()
 
+    def append_string(self, string: str) -> None:
+        """Keep no key of a model provider, not even until the end of this run."""
+        super().append_string(mask_keys(string))
+
     def store_string(self, string: str) -> None:
         with suppress(OSError):
             file = Path(os.fsdecode(self.filename))
@@ -294,6 +309,15 @@ class _CommandCompleter(Completer):
                 if command.name.startswith(typed[1:].lower()):
                     name, meaning = printable(command.name), printable(command.help)
                     yield Completion(f"/{name}", start_position=-len(typed), display_meta=meaning)
+
+
+class _KeyProcessor(Processor):
+    """Hides the key of a model provider, as a password is hidden."""
+
+    def apply_transformation(self, transformation_input: TransformationInput) -> Transformation:
+        line = transformation_input.document.lines[transformation_input.lineno]
+        hidden = hide_keys(line) if len(line) <= _MAX_DRAWN else line
+        return Transformation(transformation_input.fragments if hidden == line else [("", hidden)])
 
 
 class _LongLineProcessor(Processor):

@@ -50,9 +50,21 @@ class RecapLine(msgspec.Struct, frozen=True):
     text: str
 
 
+class Offer(msgspec.Struct, frozen=True):
+    """Something on this machine to connect a model with."""
+
+    found: str
+    """A sentence."""
+    accept: str
+    """What to say to use it."""
+    decline: str
+    """What to say to hear of it no more."""
+
+
 class Welcome(msgspec.Struct, frozen=True, tag_field="do", tag="welcome"):
     commands: tuple[MenuEntry, ...] = ()
     recap: tuple[RecapLine, ...] = ()
+    offer: Offer | None = None
     suggestions: tuple[str, ...] = ()
     """What a person can say, for a chat in which nothing was said."""
 

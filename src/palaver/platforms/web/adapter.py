@@ -12,6 +12,7 @@ from uuid import uuid4
 from palaver.model.attachment import Attachment
 from palaver.model.errors import BadArgument
 from palaver.model.label import Label
+from palaver.model.pasted_key import mask_keys
 from palaver.model.source import Labels, Source, Trust, encode_id
 from palaver.model.turn import Inbound, Outbound
 from palaver.model.value import value
@@ -142,7 +143,7 @@ class WebAdapter(ApiAdapter):
         if receive is None:
             raise PlatformDown("the web chat is not being served")
         await receive(inbound, Trust(talk_only=talk_only))
-        self._push(ChatUpdate(chat=source.chat_id or "", id=message, text=text, is_mine=True))
+        self._push(ChatUpdate(chat=source.chat_id or "", id=message, text=mask_keys(text), is_mine=True))
         return source
 
     def source(self, user: str, chat: str, message: str | None = None) -> Source:

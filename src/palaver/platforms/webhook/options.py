@@ -148,7 +148,10 @@ def _places(text: str) -> tuple[Place, ...]:
 
 
 GUIDE = SetupGuide(
-    before="A program sends you requests, or you post events to it. The secret proves who signed them.",
+    before=(
+        "A program sends you requests, or you post events to it.",
+        "The secret proves who signed them.",
+    ),
     questions=[
         SetupQuestion(
             option="url",
@@ -180,7 +183,10 @@ GUIDE = SetupGuide(
         ),
     ],
     after=(
-        "Give the program the secret. If it calls you, have it post to /in/webhook/{account} at your public URL, and "
-        "grant it access with: palaver grants add webhook:{account}"
+        "Give the program the secret.",
+        (
+            "If it calls you, have it post to /in/webhook/{account} at your public URL, and grant it access with: "
+            "palaver grants add webhook:{account}"
+        ),
     ),
 )

@@ -16,9 +16,15 @@ _KEY = SetupQuestion(option="encoding_aes_key", prompt="EncodingAESKey (hidden w
 
 WECHAT_GUIDE = SetupGuide(
     before=(
-        "Open mp.weixin.qq.com. Under Settings & Development, Development Interface Management, copy the AppID and the "
-        "AppSecret, and add the address of this machine to the IP whitelist. Under Server Configuration choose a "
-        "Token, an EncodingAESKey and the security mode, but save that only after this setup."
+        "Open mp.weixin.qq.com.",
+        (
+            "Under Settings & Development, Development Interface Management, copy the AppID and the AppSecret, and "
+            "add the address of this machine to the IP whitelist."
+        ),
+        (
+            "Under Server Configuration choose a Token, an EncodingAESKey and the security mode, but save that only "
+            "after this setup."
+        ),
     ),
     questions=[
         SetupQuestion(option="app_id", prompt="AppID, like wx1234567890abcdef:"),
@@ -32,16 +38,25 @@ WECHAT_GUIDE = SetupGuide(
         ),
     ],
     after=(
-        "Start the gateway. Then enter https://YOUR-ADDRESS/in/wechat/{account} under Server Configuration, in the "
-        "security mode, and enable it."
+        (
+            "Enter https://YOUR-ADDRESS/in/wechat/{account} under Server Configuration, in the security mode, "
+            "and enable it."
+        ),
     ),
     owner_prompt="Your own OpenID in this account? You can leave it out and pair later:",
 )
 WECOM_GUIDE = SetupGuide(
     before=(
-        "Open work.weixin.qq.com. Under My Company copy the company ID. Under App Management create an app and copy "
-        "its AgentId and Secret, and add the address of this machine to its trusted IPs. Under Receive Messages, Set "
-        "API Receive, generate a Token and an EncodingAESKey, but save that only after this setup."
+        "Open work.weixin.qq.com.",
+        "Under My Company copy the company ID.",
+        (
+            "Under App Management create an app and copy its AgentId and Secret, and add the address of this machine "
+            "to its trusted IPs."
+        ),
+        (
+            "Under Receive Messages, Set API Receive, generate a Token and an EncodingAESKey, but save that only "
+            "after this setup."
+        ),
     ),
     questions=[
         SetupQuestion(option="corp_id", prompt="Company ID, like ww1234567890abcdef:"),
@@ -51,8 +66,8 @@ WECOM_GUIDE = SetupGuide(
         _KEY,
     ],
     after=(
-        "Start the gateway. Then enter https://YOUR-ADDRESS/in/wecom/{account} under Receive Messages and save. WeCom "
-        "asks the gateway at once."
+        "Enter https://YOUR-ADDRESS/in/wecom/{account} under Receive Messages and save.",
+        "WeCom asks the gateway at once.",
     ),
     owner_prompt="Your own WeCom user id? An administrator sees it in the contacts as the account:",
 )

@@ -11,11 +11,17 @@ from palaver.protocols.options import AccountOptions
 
 GUIDE = SetupGuide(
     before=(
-        "For a personal number, start a bridge first and link it with your phone. For a number of a business: open "
-        "developers.facebook.com/apps and create an app that connects with customers through WhatsApp. Under WhatsApp, "
-        "API Setup, add your number; its phone number ID is shown there. Under App settings, Basic, copy the app "
-        "secret. In your business settings, create a system user with the permission whatsapp_business_messaging, and "
-        "generate a token for it that never expires."
+        "For a personal number, start a bridge first and link it with your phone.",
+        (
+            "For a number of a business: open developers.facebook.com/apps and create an app that connects with "
+            "customers through WhatsApp."
+        ),
+        "Under WhatsApp, API Setup, add your number; its phone number ID is shown there.",
+        "Under App settings, Basic, copy the app secret.",
+        (
+            "In your business settings, create a system user with the permission whatsapp_business_messaging, and "
+            "generate a token for it that never expires."
+        ),
     ),
     questions=[
         SetupQuestion(
@@ -55,9 +61,11 @@ GUIDE = SetupGuide(
         ),
     ],
     after=(
-        "Start the gateway. With the Cloud API, then open your app, WhatsApp, Configuration: enter "
-        "https://YOUR-ADDRESS/in/whatsapp/{account} as the callback URL, and the verify token. Subscribe to the field "
-        "messages."
+        (
+            "With the Cloud API, then open your app, WhatsApp, Configuration: enter "
+            "https://YOUR-ADDRESS/in/whatsapp/{account} as the callback URL, and the verify token."
+        ),
+        "Subscribe to the field messages.",
     ),
     owner_prompt="Your own number on WhatsApp, with the country code and only in digits?",
     owner_pattern=r"[1-9][0-9]{6,14}",

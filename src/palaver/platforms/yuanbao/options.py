@@ -8,12 +8,18 @@ from palaver.protocols import SetupGuide, SetupQuestion, check_url
 from palaver.protocols.options import AccountOptions
 
 GUIDE = SetupGuide(
-    before="In the Yuanbao app, create a bot. Its settings show an App ID (also called AppKey) and an App Secret.",
+    before=(
+        "In the Yuanbao app, create a bot.",
+        "Its settings show an App ID (also called AppKey) and an App Secret.",
+    ),
     questions=[
         SetupQuestion(option="app_key", prompt="App ID:"),
         SetupQuestion(option="app_secret", prompt="App Secret (hidden while you type):"),
     ],
-    after="Start the gateway and write to the bot. In a group, mention it.",
+    after=(
+        "Write to the bot.",
+        "In a group, mention it.",
+    ),
     owner_prompt="Your own Yuanbao id? You can leave it out and pair later:",
 )
 

@@ -7,14 +7,19 @@ from palaver.db.transaction import JOBS, Lock, Notify, Row, Statements, transact
 from palaver.model.job import Firing, Job, RunState
 from palaver.model.key import SessionKey
 from palaver.model.session import Principal
+from palaver.model.source import Source
 from palaver.model.turn import Inbound
 from palaver.model.value import value
-from palaver.store.jobs.jobs import find, first_waiting
+from palaver.store.jobs.jobs import find, first_waiting, set_aside
 from palaver.store.queue import inbox
 from palaver.store.records import instant, instant_or_none, micros, reply_span
 
 KEPT_FIRINGS = 100
 """How many firings of each job are kept."""
+DEAD_FIRINGS = 3
+"""After so many firings that reached no target, a job pauses."""
+CANNOT_SEND = "it cannot send to"
+"""The reason of a firing that is skipped because it has no target begins with this."""
 _STILL_WAITS = "the run before it has not begun"
 
 
@@ -179,6 +184,27 @@ def _firing(row: Row, deliveries: Sequence[str], principal: Principal) -> Firing
         turn=turn,
         deliveries=tuple(deliveries),
     )
+
+
+@transaction
+def job_of_turn(turn: int) -> Statements[int | None]:
+    """Return the job that a turn runs for."""
+    rows = yield "SELECT f.schedule_no FROM inbox i JOIN firings f ON f.inbox_no = i.no WHERE i.turn_no = ?", (turn,)
+    return rows[0][0] if rows else None
+
+
+@transaction
+def pause_if_dead(job: int, now: datetime) -> Statements[tuple[str, Source] | None]:
+    """Pause a job whose last firings reached no target. Return its name and where it was made, if it pauses now.
+
+    A firing that had nothing to say does not count.
+    """
+    recent = yield from _firings(job, Principal.operator(), KEPT_FIRINGS)
+    tried = [each for each in recent if each.deliveries or (each.reason or "").startswith(CANNOT_SEND)]
+    last = tried[:DEAD_FIRINGS]
+    if len(last) < DEAD_FIRINGS or any(state != "dead" for each in last for state in each.deliveries):
+        return None
+    return (yield from set_aside(job, now))
 
 
 @transaction

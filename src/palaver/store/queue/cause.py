@@ -24,6 +24,8 @@ class CauseKind(StrEnum):
     REVISION = "revision"
     PAIRING_CODE = "pair"
     PAIRED = "paired"
+    ACCESS_LOST = "lost"
+    """Somebody lost access while a message of theirs waited."""
     ACCESS_ASKED = "asked"
     """The owner learns that a stranger asks for access."""
     PROCESS = "process"
@@ -41,6 +43,8 @@ class CauseKind(StrEnum):
     UNCLEAR = "unclear"
     """Nobody knows whether a message was delivered. The id is the hour: one notice is enough for all of them."""
 
+    REFUSED = "refused"
+    """A platform does not take a message. The id is the hour, as of `UNCLEAR`."""
     RELAY = "relay"
     """A gateway behind this connector sends something. The id is the tenant, the detail its idempotency key."""
     PROBLEM = "problem"
@@ -53,7 +57,7 @@ class CauseKind(StrEnum):
 K = CauseKind
 # What the id of a cause refers to: a row of `turns`, `inbox`, `sessions` (by its public id), `operations`, `schedules`.
 OF_TURN = frozenset({K.BUSY, K.PARKED, K.WITHDRAWN, K.HALT, K.TOOL, K.DELIVERED, K.PROCESS})
-OF_MESSAGE = frozenset({K.COMMAND, K.REVISION, K.PAIRING_CODE, K.PAIRED, K.ACCESS_ASKED})
+OF_MESSAGE = frozenset({K.COMMAND, K.REVISION, K.PAIRING_CODE, K.PAIRED, K.ACCESS_ASKED, K.ACCESS_LOST})
 OF_SESSION = frozenset({K.WELCOME, K.EVENT})
 OF_JOB = frozenset({K.JOB})
 OF_OPERATION = frozenset({K.HANDOFF, K.HANDOFF_RECALLED, K.HANDOFF_DONE, K.HANDOFF_FAILED, K.UNDONE})

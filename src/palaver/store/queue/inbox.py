@@ -370,6 +370,17 @@ def refuse(number: int, reason: str) -> Statements[bool]:
 
 
 @transaction
+def was_told_of_lost_access(received: Received) -> Statements[bool]:
+    """Return whether the sender learned here, since this message came, that they have no access any more."""
+    rows = yield (
+        "SELECT 1 FROM outbox o JOIN inbox i ON CAST(i.no AS TEXT) = o.cause_id"
+        " WHERE o.cause_kind = 'lost' AND i.key = ? AND i.identity = ? AND o.created >= ? LIMIT 1",
+        (received.key.text, identity_of(received.inbound.source), micros(received.received)),
+    )
+    return bool(rows)
+
+
+@transaction
 def rewrite(received: Received, inbound: Inbound) -> Statements[None]:
     """Write the content of a message anew."""
     body = inbound_body(inbound, received.role, received.basis)

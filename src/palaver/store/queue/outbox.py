@@ -337,9 +337,9 @@ def rewrite(number: int, outbound: Outbound) -> Statements[None]:
 
 
 @transaction
-def resend_as_new(delivery: Delivery, worker: str, now: datetime, *, error: str) -> Statements[None]:
-    """Make it due again as a new message, because its draft cannot be edited or its thread not opened."""
-    yield from rewrite(delivery.number, replace(delivery.outbound, edits=None, opens=None))
+def resend_as(delivery: Delivery, plain: Outbound, worker: str, now: datetime, *, error: str) -> Statements[None]:
+    """Make it due again as a plainer message: without an edit, a thread or a reply that the platform refused."""
+    yield from rewrite(delivery.number, plain)
     yield from settle_send(delivery, worker, OutboxState.DUE, error=error, due=now)
 
 

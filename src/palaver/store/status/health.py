@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections.abc import AsyncIterator, Collection
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from pathlib import Path
 
@@ -49,6 +49,7 @@ async def check_store(
     yield await or_problem("gateways", _gateways(store, now))
     yield await or_problem("accounts", _accounts(store, now))
     yield await or_problem("gone chats", _gone_chats(store))
+    yield await or_problem("refused sends", _refused_sends(store, now))
     yield await or_problem("clock", _clock(store, now, skew))
     yield await or_problem("search index", _search(store))
 
@@ -162,6 +163,30 @@ async def _gone_chats(store: Store) -> HealthCheck:
     chats = counted(len(gone), "chat no longer accepts", "chats no longer accept")
     shown = f"{chats} messages: {', '.join(gone[:MAX_LISTED])}" if gone else "none known"
     return HealthCheck(name="gone chats", ok=True, found=shown, public=f"known: {len(gone)}")
+
+
+_REFUSALS_LISTED = timedelta(days=7)
+
+
+async def _refused_sends(store: Store, now: datetime) -> HealthCheck:
+    """List what platforms did not take, for a week. What went to a chat that is gone is told with that chat."""
+    refused = await store.read(
+        _rows(
+            "SELECT 'out:' || o.id FROM outbox o WHERE o.state = 'dead' AND o.created > ? AND NOT EXISTS ("
+            " SELECT 1 FROM gone_chats g WHERE g.account = o.account AND g.server = o.server AND g.chat = o.chat)"
+            " ORDER BY o.created DESC, o.id DESC",
+            micros(now - _REFUSALS_LISTED),
+        )
+    )
+    count = counted(len(refused), "message was", "messages were")
+    return HealthCheck(
+        name="refused sends",
+        ok=True,
+        is_warning=bool(refused),
+        found=f"{count} not delivered in the last week: {listed(refused)}" if refused else "none in the last week",
+        public=f"in the last week: {len(refused)}",
+        fix=f"palaver trace {refused[0] if refused else ''} says why; send what still matters again",
+    )
 
 
 _LAST_MICROS = micros(datetime(9999, 1, 1, tzinfo=UTC))

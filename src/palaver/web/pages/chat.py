@@ -11,6 +11,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.options import Options
 from palaver.model.attachment import Attachment, TooLarge, format_size
+from palaver.model.pasted_key import browser_pattern
 from palaver.model.people import Reception
 from palaver.model.session import model_name
 from palaver.model.text import escape_invisible, one_line
@@ -81,6 +82,7 @@ async def _show(request: WebRequest, room: Room) -> Response:
         "can_read": request.caller.has(Right.READ),
         "models": _models(request, room),
         "model": _model(room),
+        "offers": await request.services.find_offers() if request.caller.is_owner else (),
         "suggestions": () if window.items else await request.services.engine.suggestions(room.source),
     }
     if fragment:
@@ -97,6 +99,7 @@ async def _show(request: WebRequest, room: Room) -> Response:
         max_file_size=options.file_size,
         max_files=options.files_per_message,
         max_length=MAX_TEXT_LENGTH,
+        key_pattern=browser_pattern(),
     )
 
 

@@ -13,7 +13,8 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from palaver.config.agents import ModelAgentConfig
 from palaver.config.model import Config
 from palaver.model.attachment import format_size
-from palaver.model.session import Session, readable_model
+from palaver.model.providers import spell_model
+from palaver.model.session import Session
 from palaver.model.source import readable_identity
 from palaver.model.text import escape_invisible, legible, one_line
 from palaver.model.usage import Spent
@@ -89,7 +90,7 @@ def _make_environment() -> Environment:
     environment.globals["asset"] = asset
     filters = cast("dict[str, Callable[..., str]]", environment.filters)
     filters.update(shown=escape_invisible, legible=legible, line=_line, when=_when, exactly=_exactly, size=format_size)
-    filters.update(account=readable_identity, money=money, markdown=markdown.render, model=readable_model)
+    filters.update(account=readable_identity, money=money, markdown=markdown.render, model=spell_model)
     return environment
 
 

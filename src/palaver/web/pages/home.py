@@ -5,13 +5,14 @@ from datetime import datetime, timedelta
 
 from starlette.responses import RedirectResponse, Response
 
-from palaver.config.agents import AgentConfig, GuideAgentConfig, ModelAgentConfig
+from palaver.config.agents import AgentConfig, EchoAgentConfig, GuideAgentConfig, ModelAgentConfig
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.jobs.describe import schedule_text
 from palaver.model import problem
 from palaver.model.job import Job
 from palaver.model.problem import ProblemArea
-from palaver.model.session import Principal, UsageTotal, readable_model
+from palaver.model.providers import spell_model
+from palaver.model.session import Principal, UsageTotal
 from palaver.model.turn import OutboxState
 from palaver.model.value import value
 from palaver.platforms.plugins import BUILT_IN
@@ -74,7 +75,7 @@ async def home(request: WebRequest) -> Response:
         found=found,
         problems=list_problems(request, found),
         agent=_agent_name(config.agent),
-        is_guide=isinstance(config.agent, GuideAgentConfig),
+        has_no_model=isinstance(config.agent, GuideAgentConfig | EchoAgentConfig),
         schedule_text=schedule_text,
         people=await list_names(request),
         you=YOU,
@@ -156,7 +157,7 @@ def _delivery_problem(item: DeliveryTrace) -> Problem:
 def _agent_name(agent: AgentConfig) -> str:
     match agent:
         case ModelAgentConfig():
-            return readable_model(agent.model)
+            return spell_model(agent.model)
         case GuideAgentConfig():
             return "The guide"
         case _:

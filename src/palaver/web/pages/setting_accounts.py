@@ -1,14 +1,16 @@
 """The settings page for platform accounts: the same steps as `palaver setup`, tested before they are saved."""
 
 from dataclasses import replace
+from urllib.parse import urlencode
 
 from starlette.responses import Response
 
 from palaver.config.account_draft import AccountDraft, check_owner, start_draft, validate_options, without_secrets
 from palaver.config.editor import Edit
 from palaver.model.access import AccessRole, Grant
-from palaver.model.errors import BadArgument
-from palaver.platforms.plugins import installed_platforms
+from palaver.model.errors import BadArgument, InvalidInput
+from palaver.platforms.plugins import load_factory, offered_platforms
+from palaver.protocols.installation import MissingPackages, find_installation
 from palaver.web.pages.common import answer_action, query_value, read_stripped_form
 from palaver.web.pages.settings import SECTIONS, require_settings, save_edits, show_settings
 from palaver.web.routes import WebRequest, action, page
@@ -20,19 +22,23 @@ _BACK = "/settings/accounts"
 @page("/settings/accounts", owner_only=True)
 async def accounts(request: WebRequest) -> Response:
     health = await request.store.read(request.store.accounts.list_health(request.now))
-    known = request.services.platforms
     return await show_settings(
         request,
         SECTIONS["accounts"],
         "settings/accounts.html",
         health={(each.platform, each.account): each for each in health},
-        installed=[(name, known[name].title if name in known else name) for name in installed_platforms()],
+        added=_added(query_value(request, "added")),
+        has_owner=bool(query_value(request, "owner")),
+        installed=offered_platforms(),
     )
 
 
 @page("/settings/accounts/{platform}", owner_only=True)
 async def new_account(request: WebRequest) -> Response:
-    draft = start_draft(request.path["platform"], query_value(request, "account") or "main")
+    try:
+        draft = start_draft(request.path["platform"], query_value(request, "account") or "main")
+    except MissingPackages as missing:
+        return await _offer_install(request, missing)
     settings = request.services.settings
     folder = settings.file.path.parent if settings else None
     return await show_settings(
@@ -44,7 +50,35 @@ async def new_account(request: WebRequest) -> Response:
         defaults={each.option: draft.default_answer(each, folder) for each in draft.guide.questions} if folder else {},
         title=draft.adapter.platform.title,
         label=_label,
+        # The page of an installation that is over by now fetches its live part.
+        is_fragment="x-fragment" in request.http.headers,
     )
+
+
+async def _offer_install(request: WebRequest, missing: MissingPackages) -> Response:
+    settings = request.services.settings
+    return await show_settings(
+        request,
+        SECTIONS["accounts"],
+        "settings/install.html",
+        missing=missing,
+        platform=request.path["platform"],
+        obstacle=find_installation().obstacle,
+        installing=settings.installing.get(missing.extra) if settings else None,
+    )
+
+
+@action("/settings/accounts/{platform}/install", owner_only=True)
+async def install_packages(request: WebRequest) -> Response:
+    """Install what a platform needs, and go on with its questions."""
+    settings, platform = require_settings(request), request.path["platform"]
+    back = f"{_BACK}/{platform}"
+    try:
+        load_factory(platform)
+    except MissingPackages as missing:
+        await settings.start_install(missing, lambda: request.services.hub.hint("platforms"))
+        return answer_action(request, "", back, moved=True)
+    return answer_action(request, "", back, moved=True)
 
 
 @action("/settings/accounts/{platform}", owner_only=True)
@@ -62,9 +96,9 @@ async def save_account(request: WebRequest) -> Response:
         await request.write(lambda who: request.store.grants.add(grant, request.now, by=who.name))
     request.services.hub.hint("platforms", "people")
     known_as = f" as {draft.known_as}" if draft.known_as else ""
-    after = f" {draft.guide.after.replace('{account}', draft.account)}" if draft.guide.after else ""
+    added = {"added": f"{draft.platform}:{draft.account}", **({"owner": "1"} if owner else {})}
     return answer_action(
-        request, f"Added {draft.platform}:{draft.account}{known_as}. {saved}{after}", _BACK, moved=True
+        request, f"Added {draft.platform}:{draft.account}{known_as}. {saved}", f"{_BACK}?{urlencode(added)}", moved=True
     )
 
 
@@ -72,6 +106,15 @@ async def save_account(request: WebRequest) -> Response:
 async def remove_account(request: WebRequest) -> Response:
     path = ("platforms", request.path["platform"], "accounts", request.path["account"])
     return await save_edits(request, [Edit(path, None)], _BACK)
+
+
+def _added(name: str) -> AccountDraft | None:
+    """Return the account that was just added, to say what is left to do for it."""
+    platform, _, account = name.partition(":")
+    try:
+        return start_draft(platform, account) if platform and account else None
+    except InvalidInput:
+        return None
 
 
 def _label(prompt: str) -> str:
@@ -105,4 +148,4 @@ async def _tested(draft: AccountDraft, settings: Settings) -> AccountDraft:
     return replace(draft, known_as=answer.words if answer.was_asked else "")
 
 
-ROUTES = (accounts, new_account, save_account, remove_account)
+ROUTES = (accounts, new_account, install_packages, save_account, remove_account)

@@ -6,26 +6,18 @@ from dataclasses import replace
 from starlette.responses import Response
 
 from palaver.config.agent_plan import GUIDE, LOCAL, MODEL, AgentPlan, parse_agent, take_key
-from palaver.config.agent_trial import trial_agent
+from palaver.config.agent_trial import agent_edits, trial_agent
 from palaver.config.agents import AgentConfig, ModelAgentConfig
-from palaver.config.editor import Edit
-from palaver.config.loader import Loaded
 from palaver.model.errors import BadArgument
-from palaver.model.session import readable_model
+from palaver.model.providers import COMPATIBLE, spell_model
+from palaver.model.providers import PROVIDERS as KNOWN
 from palaver.web.pages.common import answer_action, read_stripped_form
 from palaver.web.pages.settings import SECTIONS, require_settings, show_settings
 from palaver.web.routes import WebRequest, action, page
 
 _SERVER = "server"
-_COMPATIBLE = "openai-chat"
 PROVIDERS = {
-    "openai": ("OpenAI", "gpt-5-mini"),
-    "anthropic": ("Anthropic", "claude-sonnet-4-5"),
-    "google": ("Google", "gemini-2.5-flash"),
-    "mistral": ("Mistral", "mistral-medium-latest"),
-    "groq": ("Groq", "llama-3.3-70b-versatile"),
-    "openrouter": ("OpenRouter", "openai/gpt-5-mini"),
-    "deepseek": ("DeepSeek", "deepseek-chat"),
+    **{each.name: (each.title, each.default_model) for each in KNOWN.values()},
     _SERVER: ("A server of your own, with OpenAI's API", "llama3.2"),
     LOCAL: ("The small model on this machine", ""),
     GUIDE: ("The guide, which needs no model", ""),
@@ -45,7 +37,11 @@ def _choice(agent: AgentConfig) -> Mapping[str, str]:
     """Return the running agent as the form shows it."""
     if not isinstance(agent, ModelAgentConfig):
         # On the first visit, offer a model instead of the guide.
-        return {"provider": next(iter(PROVIDERS)) if agent.name == GUIDE else agent.name, "model": "", "base_url": ""}
+        return {
+            "provider": next(iter(PROVIDERS)) if agent.name in {GUIDE, "echo"} else agent.name,
+            "model": "",
+            "base_url": "",
+        }
     provider, _, name = agent.model.partition(":")
     if agent.base_url:
         return {"provider": _SERVER, "model": name, "base_url": agent.base_url}
@@ -72,7 +68,7 @@ async def save_model(request: WebRequest) -> Response:
                 fix="Check the key, the name and the address.",
             )
     secrets = {plan.key_file: plan.key} if plan.key_file else {}
-    saved = await settings.change(_edits(loaded, plan, keeps_key=bool(kept) and not form.get("key")), secrets)
+    saved = await settings.change(agent_edits(loaded, plan, keeps_key=bool(kept) and not form.get("key")), secrets)
     request.services.hub.hint("platforms")
     notice = f"{_name(plan)} answers from now on. {saved}"
     return answer_action(request, notice, "/settings/model")
@@ -86,7 +82,7 @@ def _plan(form: Mapping[str, str]) -> AgentPlan:
         example = PROVIDERS.get(provider, ("", "gpt-5-mini"))[1]
         raise BadArgument("Name a model.", found="", allowed="a name that the provider knows", example=example)
     if provider == _SERVER:
-        return parse_agent(f"{_COMPATIBLE}:{name} {form.get('base_url') or 'none'}")
+        return parse_agent(f"{COMPATIBLE}:{name} {form.get('base_url') or 'none'}")
     return parse_agent(f"{provider}:{name}")
 
 
@@ -99,20 +95,8 @@ def _kept_key(agent: AgentConfig, form: Mapping[str, str]) -> str:
     return str(agent.facts()["key"] or "") if is_same else ""
 
 
-def _edits(loaded: Loaded, plan: AgentPlan, *, keeps_key: bool) -> list[Edit]:
-    """Set the fields of the new agent, and remove those that only the old one had. Comments and the rest stay."""
-    wanted, before = plan.fields(), set(loaded.sources.names(("agent",)))
-    known = set(type(trial_agent(plan)).model_fields)
-    gone = {name for name in before if name not in known}
-    gone |= {name for name in ("key", "key_file", "base_url") if name in before and name not in wanted}
-    if keeps_key:
-        gone -= {"key", "key_file"}
-    sets = [Edit(("agent", name), text) for name, text in wanted.items()]
-    return [*sets, *(Edit(("agent", name), None) for name in sorted(gone))]
-
-
 def _name(plan: AgentPlan) -> str:
-    return {GUIDE: "The guide", LOCAL: "The local model"}.get(plan.agent, readable_model(plan.model))
+    return {GUIDE: "The guide", LOCAL: "The local model"}.get(plan.agent, spell_model(plan.model))
 
 
 ROUTES = (model, save_model)

@@ -11,7 +11,8 @@ from typing import Any
 
 from starlette.responses import Response
 
-from palaver.model.session import UsageTotal, readable_model
+from palaver.model.providers import spell_model
+from palaver.model.session import UsageTotal
 from palaver.model.source import readable_identity
 from palaver.model.text import one_line
 from palaver.model.value import value
@@ -207,7 +208,7 @@ def _chart(
 def _shown(name: str, names: Mapping[str, str]) -> str:
     """Return a day or model as it is, and a person by name."""
     known = names.get(name)
-    return one_line(f"{known} ({readable_identity(name)})" if known else readable_model(name), 60)
+    return one_line(f"{known} ({readable_identity(name)})" if known else spell_model(name), 60)
 
 
 def _values(metric: str, spent: UsageTotal) -> tuple[float, ...]:

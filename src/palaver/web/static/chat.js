@@ -118,9 +118,11 @@ const composer = new Composer(form, chat.dataset.chat, {
 });
 for (const change of ["input", "palaver:changed"]) form.elements.text.addEventListener(change, () => messages.readHead());
 
-document.getElementById("messages").addEventListener("click", ({ target }) => {
+document.querySelector(".talk").addEventListener("click", ({ target }) => {
   const chip = target.closest("[data-say]");
-  if (chip) composer.say(chip.dataset.say);
+  if (!chip) return;
+  composer.say(chip.dataset.say);
+  chip.closest("#offers")?.replaceChildren();
 });
 
 // Actions on messages

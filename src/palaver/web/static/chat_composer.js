@@ -1,6 +1,6 @@
 // The composer: text that grows and survives a reload, files from anywhere, and commands.
 
-import { isComposing } from "./dom.js";
+import { hasKey, isComposing } from "./dom.js";
 
 const newId = () => [...crypto.getRandomValues(new Uint8Array(12))].map((each) => each.toString(16).padStart(2, "0")).join("");
 
@@ -97,7 +97,8 @@ export class Composer {
 
   save() {
     const { value } = this.text;
-    if (!value || value.length > 1e6) sessionStorage.removeItem(this.key); else sessionStorage.setItem(this.key, value);
+    // The browser keeps no key of a model provider.
+    if (!value || value.length > 1e6 || hasKey(value)) sessionStorage.removeItem(this.key); else sessionStorage.setItem(this.key, value);
   }
 
   restore() { this.text.value = sessionStorage.getItem(this.key) || this.text.value; }

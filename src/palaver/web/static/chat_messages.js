@@ -1,6 +1,6 @@
 // The list of messages: fresh from the server, growing, sent but not stored yet, and older ones as one scrolls up.
 
-import { fetchFragment, loginPath, mergeList, morph } from "./dom.js";
+import { fetchFragment, hideKeys, loginPath, mergeList, morph } from "./dom.js";
 
 const PAUSE_MS = 150;
 const EDGE = 120;
@@ -120,6 +120,7 @@ export class Messages {
     this.dropsOlder = stays && (this.dropsOlder || isOther);
     if (!isOther && head.dataset.running) this.keepGrowing(messages);
     mergeSettings(fresh);
+    document.getElementById("offers").replaceWith(fresh.getElementById("offers"));
     const model = head.querySelector("#model")?.value;
     morph(this.head, head);
     // A browser keeps what was chosen by hand, even if another model was chosen elsewhere since.
@@ -278,7 +279,7 @@ function newPending(id, text, names) {
   const item = document.getElementById("pending-message").content.firstElementChild.cloneNode(true);
   item.id = `pending-${id}`;
   item.dataset.pendingId = id;
-  item.querySelector(".plain").textContent = text;
+  item.querySelector(".plain").textContent = hideKeys(text);
   item.querySelector(".bubble").append(...names.map((name) => Object.assign(document.createElement("span"), { className: "file", textContent: name.slice(0, 80) })));
   item.querySelector("a").href = loginPath();
   return item;

@@ -1,6 +1,6 @@
 // Messages on their way: kept in this tab until the gateway has stored them, sent in order, each once.
 
-import { errorText, post } from "./dom.js";
+import { errorText, hasKey, post } from "./dom.js";
 
 const KEY = "outbox";
 const RETRY_MS = 2000;
@@ -49,7 +49,7 @@ export class Outbox {
   }
 
   save() {
-    const kept = JSON.stringify(this.items, (key, value) => (key === "files" ? undefined : value));
+    const kept = JSON.stringify(this.items.filter((item) => !hasKey(item.text)), (key, value) => (key === "files" ? undefined : value));
     try { sessionStorage.setItem(KEY, kept); } catch { /* Too much for the browser: it is still in memory. */ }
   }
 

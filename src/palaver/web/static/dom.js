@@ -105,3 +105,9 @@ export function toast(text, label = "", act = null, seconds = 8) {
 export function hideToast() { document.getElementById("toast").hidden = true; }
 
 export const announceProblem = async (answer) => toast(answer ? await errorText(answer) : "Not connected. Nothing was changed.");
+
+// Keys of model providers, as the server recognises them: nothing in the browser keeps or shows one.
+
+const keys = new RegExp(document.getElementById("compose")?.dataset.keys || "(?!)", "g");
+export const hideKeys = (text) => text.replace(keys, "•••");
+export const hasKey = (text) => hideKeys(text) !== text;

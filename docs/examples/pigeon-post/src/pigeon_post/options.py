@@ -16,7 +16,10 @@ class Options(BaseModel):
 
 
 GUIDE = SetupGuide(
-    before="Ask the keeper of the loft for a pigeon. It wears a ring with a number on it.",
+    before=(
+        "Ask the keeper of the loft for a pigeon.",
+        "It wears a ring with a number on it.",
+    ),
     questions=[
         SetupQuestion(option="host", prompt="Where is the loft?", default="127.0.0.1"),
         SetupQuestion(option="port", prompt="On which port?", default="7400"),

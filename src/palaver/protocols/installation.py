@@ -1,0 +1,207 @@
+"""How this copy of Palaver was installed, and the command that adds the packages of an extra to it."""
+
+import os
+import re
+import shlex
+import sys
+import sysconfig
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from enum import Enum
+from functools import lru_cache
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from importlib.util import find_spec
+from pathlib import Path
+from shutil import which
+from typing import Any
+
+from palaver.model.errors import BadArgument
+from palaver.model.value import value
+
+__all__ = ["InstallKind", "Installation", "MissingPackages", "find_installation", "install_line", "needs_of"]
+
+_OURS = "palaver"
+_EXTRAS_OF_IMAGE = "container-extras"
+"""The file in the environment of our container image that lists the extras it was built with."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+class InstallKind(Enum):
+    CHECKOUT = "a checkout"
+    PIPX = "pipx"
+    UV_TOOL = "uv tool"
+    CONTAINER = "a container image"
+    MANAGED = "a Python of the system"
+    PIP = "pip"
+
+
+@value
+class Installation:
+    kind: InstallKind
+    python: str
+    prefix: Path
+    """Where the environment is."""
+    packages: Path
+    """Its folder of packages."""
+    obstacle: str = ""
+    """Why nothing can be installed from here; empty if it can."""
+    has_pip: bool = True
+    source: str = ""
+    """The checkout, or what `uv tool` was given."""
+    extras: tuple[str, ...] = ()
+    """What a container image was built with, or `uv tool` was given."""
+
+    def command(self, extra: str, needs: Sequence[str]) -> list[str]:
+        """Return the command that adds what an extra needs."""
+        if self.kind is InstallKind.CONTAINER:
+            built = ",".join(dict.fromkeys((*self.extras, extra)))
+            return [
+                "docker",
+                "build",
+                "--build-arg",
+                f"EXTRAS={built}",
+                *["-t", "palaver", "-f", "deploy/Containerfile", "."],
+            ]
+        if self.kind is InstallKind.PIPX:
+            return ["pipx", "inject", self.prefix.name, *needs]
+        if self.kind is InstallKind.UV_TOOL and self.source:
+            return ["uv", "tool", "install", f"{self.source}[{','.join(dict.fromkeys((*self.extras, extra)))}]"]
+        constraints = ["-c", f"{self.source}/constraints.txt"] if self.kind is InstallKind.CHECKOUT else []
+        if not self.has_pip:
+            return ["uv", "pip", "install", "--python", self.python, *constraints, *needs]
+        managed = ["--break-system-packages"] if self.kind is InstallKind.MANAGED else []
+        return [self.python, "-m", "pip", "install", *managed, *constraints, *needs]
+
+
+class MissingPackages(BadArgument):
+    """What somebody wants to use needs packages that are not installed."""
+
+    def __init__(self, who_needs: str, extra: str, *, distribution_name: str = _OURS, missing: str = "") -> None:
+        """`who_needs` begins the sentence: "Telegram needs"."""
+        self.user = who_needs.rpartition(" ")[0]
+        self.extra = extra
+        self.needs = needs_of(distribution_name, extra)
+        self.packages = missing_packages(self.needs) or (
+            [missing] if missing else [_name_of(each) for each in self.needs]
+        )
+        self.line = shlex.join(find_installation().command(extra, self.needs))
+        plural = len(self.packages) > 1
+        listed = f"{', '.join(self.packages[:-1])} and {self.packages[-1]}" if plural else "".join(self.packages)
+        self.what = f"the packages {listed}, which are not installed" if plural else f"{listed}, which is not installed"
+        super().__init__(
+            f"{who_needs} {self.what}.",
+            found=missing or ", ".join(self.packages),
+            allowed=f"the extra {extra}",
+            fix=f"Install what it needs: {self.line}",
+            example=self.line,
+        )
+
+
+def install_line(extra: str) -> str:
+    """Return the command that adds an extra of Palaver here, for a shell."""
+    return shlex.join(find_installation().command(extra, needs_of(_OURS, extra)))
+
+
+def needs_of(distribution_name: str, extra: str) -> list[str]:
+    """Return the requirements of an extra, without those that are needed anyway."""
+    found = _distribution(distribution_name)
+    lines = (found.requires or []) if found else []
+    asks = re.compile(rf"""extra\s*==\s*['"]{re.escape(extra)}['"]""")
+    needs: list[str] = []
+    for requirement, _, marker in (line.partition(";") for line in lines):
+        if asks.search(marker):
+            rest = re.sub(rf"\s*(\band\b)?\s*{asks.pattern}\s*(\band\b)?\s*", "", marker).strip()
+            needs += _expanded(requirement.strip(), rest, distribution_name)
+    return list(dict.fromkeys(needs)) or [f"{distribution_name}[{extra}]"]
+
+
+def _expanded(requirement: str, marker: str, distribution_name: str) -> list[str]:
+    """Return a requirement; for extras of the same distribution, what those need."""
+    own = re.fullmatch(rf"{re.escape(distribution_name)}\[([^\]]*)\]", requirement)
+    if own:
+        return [need for extra in own[1].split(",") for need in needs_of(distribution_name, extra.strip())]
+    return [f"{requirement}; {marker}" if marker else requirement]
+
+
+def missing_packages(needs: Sequence[str]) -> list[str]:
+    return [name for each in needs if not _distribution(name := _name_of(each))]
+
+
+def _name_of(requirement: str) -> str:
+    found = _NAME.match(requirement)
+    return found[0] if found else requirement
+
+
+def _distribution(name: str) -> Distribution | None:
+    try:
+        return distribution(name)
+    except PackageNotFoundError:
+        return None
+
+
+@lru_cache(maxsize=1)
+def find_installation() -> Installation:
+    return recognize(
+        prefix=Path(sys.prefix),
+        python=sys.executable,
+        packages=Path(sysconfig.get_path("purelib")),
+        root=Path(__file__).parents[3],
+        library=None if sys.prefix != sys.base_prefix else Path(sysconfig.get_path("stdlib")),
+        has_pip=find_spec("pip") is not None,
+    )
+
+
+def recognize(
+    *,
+    prefix: Path,
+    python: str,
+    packages: Path,
+    root: Path,
+    library: Path | None,
+    has_pip: bool,
+    find_program: Callable[[str], str | None] = which,
+) -> Installation:
+    """Recognise an environment. `root` is two folders above our package; `library` is None in a virtual one."""
+    kind, source, extras = InstallKind.PIP, "", ()
+    if (prefix / _EXTRAS_OF_IMAGE).is_file():
+        kind, extras = InstallKind.CONTAINER, tuple((prefix / _EXTRAS_OF_IMAGE).read_text().strip().split(","))
+    elif (prefix / "pipx_metadata.json").is_file():
+        kind = InstallKind.PIPX
+    elif (prefix / "uv-receipt.toml").is_file():
+        kind, (source, extras) = InstallKind.UV_TOOL, _receipt(prefix / "uv-receipt.toml")
+    elif (root / "constraints.txt").is_file() and (root / "pyproject.toml").is_file():
+        kind, source = InstallKind.CHECKOUT, str(root)
+    elif library and (library / "EXTERNALLY-MANAGED").is_file():
+        kind = InstallKind.MANAGED
+    here = Installation(
+        kind=kind,
+        python=python,
+        prefix=prefix,
+        packages=packages,
+        has_pip=has_pip,
+        source=source,
+        extras=extras,
+    )
+    return replace(here, obstacle=_obstacle(here, find_program))
+
+
+def _obstacle(here: Installation, find_program: Callable[[str], str | None]) -> str:
+    if here.kind is InstallKind.CONTAINER:
+        return "a container image is built again to change it"
+    if here.kind is InstallKind.MANAGED:
+        return "this Python belongs to the system"
+    if not os.access(here.packages, os.W_OK):
+        return f"{here.packages} cannot be written"
+    program = here.command("", ())[0]
+    return "" if find_program(program) else f"the program {program} is not in the search path"
+
+
+def _receipt(file: Path) -> tuple[str, tuple[str, ...]]:
+    """Return what `uv tool` was given for Palaver: where it came from, and with which extras."""
+    found: list[dict[str, Any]] = tomllib.loads(file.read_text()).get("tool", {}).get("requirements", [])
+    for each in found:
+        if each.get("name") == _OURS:
+            source = each.get("directory") or each.get("editable") or each.get("path") or each.get("url") or _OURS
+            return str(source), tuple(each.get("extras", ()))
+    return "", ()

@@ -1,0 +1,126 @@
+"""Connect a model in the window: paste a key, or press a button for what is found."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.async_api import Browser, Page, ViewportSize, expect
+
+from tests.agents.fake_provider import Provider, Refuses, Says, providing
+from tests.cli.test_connect import KEY, MODELS, files_with
+from tests.web.conftest import Opened, config_file, opened
+from tests.web.test_chat_window import answered, say
+
+GUIDE = "agent: {name: guide}\n"
+
+
+@pytest.fixture
+async def openai() -> AsyncIterator[Provider]:
+    async with providing(models=MODELS) as provider:
+        yield provider
+
+
+@asynccontextmanager
+async def window_with(folder: Path, browser: Browser, **environ: str) -> AsyncGenerator[tuple[Opened, Page]]:
+    file = config_file(folder, GUIDE, PALAVER_TITLES="false", OLLAMA_HOST="127.0.0.1:9", **environ)
+    async with opened(file.load().config, file=file) as window:
+        page = await browser.new_page(viewport=ViewportSize(width=1000, height=700))
+        page.set_default_timeout(60_000)
+        await page.goto(await window.link())
+        await page.wait_for_url(f"{window.url}/")
+        await page.goto(f"{window.url}/chat/main")
+        yield window, page
+
+
+async def read_events(client: httpx.AsyncClient, connected: asyncio.Event, into: list[str]) -> None:
+    async with client.stream("GET", "/events", timeout=None) as stream:
+        connected.set()
+        async for text in stream.aiter_text():
+            into += [text]
+
+
+async def test_a_pasted_key_is_on_no_page_in_no_event_and_not_in_the_browser(
+    tmp_path: Path, browser: Browser, openai: Provider
+) -> None:
+    openai.then(Says(text="yes"), Says(text="Hello from the model."))
+    events, connected = list[str](), asyncio.Event()
+    async with (
+        window_with(tmp_path, browser, OPENAI_BASE_URL=openai.openai) as (window, page),
+        window.visit() as client,
+    ):
+        hearing = asyncio.create_task(read_events(client, connected, events))
+        await connected.wait()
+        await page.get_by_label("Message", exact=True).fill(f"my key is {KEY}")
+        stored = "JSON.stringify(sessionStorage) + JSON.stringify(localStorage)"
+        assert "Xq7" not in await page.evaluate(stored)
+        await page.keyboard.press("Enter")
+        assert "Xq7" not in await page.evaluate(stored)
+        await expect(page.locator("#messages")).to_contain_text("openai:gpt-5-mini answers from now on.")
+        await say(page, "who are you?")
+        await answered(page, "Hello from the model.")
+        assert "Xq7" not in await page.content()
+        await page.reload()
+        await answered(page, "Hello from the model.")
+        assert "Xq7" not in await page.content()
+        assert "Xq7" not in await page.evaluate(stored)
+        hearing.cancel()
+    assert any("who are you?" in each for each in events)
+    assert "Xq7" not in "".join(events)
+    assert set(openai.keys) == {f"Bearer {KEY}"}
+    assert files_with(tmp_path, KEY) == ["keys/openai"]
+
+
+async def test_a_refused_key_is_said_and_nothing_is_kept(tmp_path: Path, browser: Browser) -> None:
+    async with (
+        providing(Refuses(status=401)) as refusing,
+        window_with(tmp_path, browser, OPENAI_BASE_URL=refusing.openai) as (_, page),
+    ):
+        await say(page, KEY)
+        await expect(page.locator("#messages")).to_contain_text("OpenAI refuses this key.")
+    assert files_with(tmp_path, KEY) == []
+    assert (tmp_path / "palaver.yaml").read_text() == GUIDE
+
+
+async def test_what_is_found_is_a_button_that_connects_it(tmp_path: Path, browser: Browser, openai: Provider) -> None:
+    environ = {"OPENAI_BASE_URL": openai.openai, "OPENAI_API_KEY": KEY}
+    async with window_with(tmp_path, browser, **environ) as (window, page):
+        await expect(page.locator("#offers")).to_contain_text("Found OPENAI_API_KEY. Use it?")
+        assert openai.heads == []
+        await page.screenshot(path=str(tmp_path / "offer.png"))
+        async with window.visit("web:ann") as stranger:
+            assert "/connect OPENAI_API_KEY" not in (await stranger.get("/chat/main")).text
+        await page.get_by_role("button", name="Use OPENAI_API_KEY").click()
+        await expect(page.locator("#messages")).to_contain_text("The key stays in OPENAI_API_KEY")
+        await expect(page.locator("#offers")).to_be_empty()
+    assert files_with(tmp_path, KEY) == []
+
+
+async def test_no_ends_the_offer_also_after_a_reload(tmp_path: Path, browser: Browser, openai: Provider) -> None:
+    environ = {"OPENAI_BASE_URL": openai.openai, "OPENAI_API_KEY": KEY}
+    async with window_with(tmp_path, browser, **environ) as (_, page):
+        await page.get_by_role("button", name="No", exact=True).click()
+        await expect(page.locator("#messages")).to_contain_text("To use it later: /connect OPENAI_API_KEY.")
+        await page.reload()
+        await expect(page.locator("#offers")).to_be_empty()
+    assert openai.heads == []
+
+
+async def test_a_key_from_a_member_is_redacted_and_not_used(tmp_path: Path, openai: Provider) -> None:
+    file = config_file(
+        tmp_path,
+        f"{GUIDE}grants: [{{role: member, platform: web, user_id: ann}}]\n",
+        PALAVER_TITLES="false",
+        PALAVER_OFFERS="false",
+        OPENAI_BASE_URL=openai.openai,
+    )
+    async with opened(file.load().config, file=file) as window, window.visit("web:ann") as member:
+        answer = await member.post("/chat/main", data={"id": "m1", "text": f"use {KEY}"})
+        assert answer.status_code == 200, answer.text
+        page = await member.get("/chat/main")
+        assert "use [redacted: openai key]" in page.text
+        assert KEY not in page.text
+    assert openai.heads == []
+    assert files_with(tmp_path, KEY) == []
