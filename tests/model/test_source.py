@@ -2,7 +2,7 @@ import json
 from dataclasses import fields, replace
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from palaver.model.errors import MalformedSource, UnknownPlatform
@@ -37,12 +37,10 @@ def named(*, chat: str | None = None, user: str | None = None) -> Labels:
 
 
 @THOROUGH
+@example(Source("telegram", user_id_alt="\ud83d\ude00"))  # JSON joins the two halves of a character
 @given(sources)
 def test_a_source_goes_to_json_and_back(source: Source) -> None:
-    # JSON itself joins a surrogate pair that was written as two halves.
-    whole = json.loads(json.dumps(source.to_json()))
-    assert Source.from_json(whole, PLATFORMS).to_json() == whole
-    assert Source.from_json(source.to_json(), PLATFORMS) == source
+    assert Source.from_json(json.loads(json.dumps(source.to_json())), PLATFORMS) == source
 
 
 @BRIEF
