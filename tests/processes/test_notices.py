@@ -225,7 +225,36 @@ async def test_who_cannot_use_the_terminal_any_more_gets_no_output(tmp_path: Pat
         rows = await shop.here.rows("SELECT body FROM inbox WHERE message_id LIKE 'process%'")
         assert rows
         assert not [body for (body,) in rows if b"secret of the house" in body]
-        assert [body for (body,) in rows if b"cannot use the terminal now" in body]
+        if now:  # otherwise it is refused, and its content deleted
+            assert [body for (body,) in rows if b"cannot use the terminal now" in body]
+
+
+async def test_a_notice_that_waits_when_the_terminal_is_lost_comes_without_output(
+    store_url: str, tmp_path: Path
+) -> None:
+    async with workshop(store_url, tmp_path, grants=()) as shop:
+        store, alice = shop.here.store, shop.alice
+        admin = Grant(role=AccessRole.ADMIN, platform="fake", user_id=alice.id)
+        number = await store.transact(store.grants.add(admin, NOON, by="test"))
+        process = await shop.starts("read line; echo found $line; read more", watch="found", notify=True)
+        await shop.chat.say(alice, "!slow 600 wait")
+        await until(lambda: _has_turns(shop))
+        await shop.manager.watchers[process.number].order(b"w", b"secret of the house\n")
+        await until(lambda: _has_notices(shop, "match"))
+        bodies = await shop.here.rows("SELECT body FROM inbox WHERE message_id LIKE 'process%' AND state = 'waiting'")
+        assert [body for (body,) in bodies if b"secret of the house" in bytes(body)]
+        await store.transact(store.grants.remove(number, NOON, by="test"))
+        await store.transact(store.grants.add(replace(admin, role=AccessRole.MEMBER), NOON, by="test"))
+        await shop.chat.say(alice, "/stop")
+        told = await shop.chat.hears("cannot use the terminal now")
+        assert "(read line; echo found $line; read more) has written what you watch for. Its output is not" in told.text
+        assert not [each for each in await shop.here.entries() if "secret of the house" in each.text]
+        left = await shop.here.rows("SELECT body FROM inbox")
+        assert not [body for (body,) in left if b"secret of the house" in bytes(body)]
+
+
+async def _has_turns(shop: Workshop) -> bool:
+    return bool(await shop.here.rows("SELECT 1 FROM turns WHERE state = 'running'"))
 
 
 async def _has_notices(shop: Workshop, kind: str) -> bool:

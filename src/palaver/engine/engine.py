@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 
-from palaver.db.transaction import Statements, Transaction, transaction
+from palaver.db.transaction import Transaction
 from palaver.engine.accounts import AccountHealth, AccountRunner
 from palaver.engine.attachments import Attachments
 from palaver.engine.commands import Commands
@@ -32,14 +32,13 @@ from palaver.engine.turns.agent import RequestBuilder, model_name
 from palaver.engine.turns.dispatcher import Dispatcher
 from palaver.engine.turns.runner import TurnRunner
 from palaver.engine.turns.tools import TurnTools
-from palaver.model.access import AccessRole, Basis, possible_trust
+from palaver.model.access import AccessRole
 from palaver.model.command import Invocation
 from palaver.model.errors import StoreError
 from palaver.model.key import SessionKey
 from palaver.model.prompt import Pseudonyms
 from palaver.model.session import Principal
 from palaver.model.source import Source, Trust, account_text
-from palaver.model.tools import ApprovalMode
 from palaver.model.turn import Inbound
 from palaver.protocols.adapter import Adapter, Receiver
 from palaver.protocols.agent import Agent, Suggesting
@@ -51,6 +50,7 @@ from palaver.protocols.voice import Voice
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.conversations.sessions import open_by_key
 from palaver.store.people.access_rules import AccessRules
+from palaver.store.process_notices import SeesOutput
 from palaver.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -126,16 +126,10 @@ class Engine:
         """Loads the grants of now, the configured ones included."""
         return self._commands.rights.rules
 
-    @transaction
-    def sees_output(self, source: Source, role: AccessRole | None, basis: Basis | None) -> Statements[bool]:
-        """Tell whether the sender of an accepted message can use the terminal now."""
-        rules = yield from self._commands.rights.rules()
-        now = rules.role(source, *possible_trust(basis))
-        if now is None:
-            return False
-        tools, current = self._ctx.options.tools, min(now, role or AccessRole.GUEST)
-        mode = tools.approval_mode("terminal", current, source.platform, needs_approval=True)
-        return mode is not ApprovalMode.NEVER
+    @property
+    def sees_output(self) -> SeesOutput:
+        """Tells whether the sender of an accepted message can use the terminal now."""
+        return self._commands.rights.sees_output
 
     # Run
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from palaver.model.process import Process, duration_text
 from palaver.model.text import as_code, as_code_block, one_line
 from palaver.processes.output import last_lines, readable, whole_lines
-from palaver.store.process_notices import Notice
+from palaver.store.process_notices import OUTPUT_HEAD, Notice
 
 MAX_WATCH_NOTICES = 20
 """After so many matches, a process reports no more."""
@@ -58,4 +58,4 @@ def _summary(process: Process, happened: str) -> str:
 
 def _output(tail: bytes) -> str:
     text = last_lines(readable(tail[-_TAIL_BYTES:]).strip(), _OUTPUT_CHARACTERS)
-    return f" Its last output:\n{as_code_block(text)}" if text else ""
+    return f"{OUTPUT_HEAD}\n{as_code_block(text)}" if text else ""

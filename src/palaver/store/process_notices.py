@@ -1,6 +1,6 @@
 """Notices of background processes: each is put once into the conversation that started the process."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -9,7 +9,7 @@ from palaver.model.access import AccessRole, Basis
 from palaver.model.key import SessionKey
 from palaver.model.process import Process
 from palaver.model.source import Source
-from palaver.model.turn import Inbound, outbound_to
+from palaver.model.turn import Cause, Inbound, Received, outbound_to
 from palaver.model.value import value
 from palaver.store.queue import inbox, outbox
 from palaver.store.queue.cause import CauseKind, SendCause
@@ -41,7 +41,21 @@ def everybody_sees(source: Source, role: AccessRole | None, basis: Basis | None)
     return bool(source or role or basis)
 
 
+OUTPUT_HEAD = " Its last output:"
+"""Stands before the output of a process."""
 _HIDDEN = "Its output is not shown: the person who started it cannot use the terminal now."
+
+
+def has_output(inbound: Inbound) -> bool:
+    return inbound.cause is Cause.PROCESS and "\n" in inbound.text
+
+
+@transaction
+def hide_outputs(messages: Sequence[Received]) -> Statements[None]:
+    """Take what processes have written out of waiting notices: it begins on a line of its own."""
+    for received in messages:
+        line = received.inbound.text.partition("\n")[0].removesuffix(OUTPUT_HEAD).rstrip(":. ")
+        yield from inbox.rewrite(received, replace(received.inbound, text=f"{line}. {_HIDDEN}"))
 
 
 @transaction
