@@ -13,7 +13,7 @@ from palaver.engine import texts
 from palaver.engine.attachments import Attachments
 from palaver.engine.context import EngineContext
 from palaver.engine.hooks import count_usage
-from palaver.engine.intake.admission import AccessLost, CurrentRights
+from palaver.engine.intake.admission import AccessLost, CurrentRights, OutputLost
 from palaver.engine.intake.command_dispatch import CommandDispatcher
 from palaver.engine.retry import off_loop, retry_outage, retry_until_stored
 from palaver.engine.turns.agent import AgentRun, Outcome, RequestBuilder, TurnSnapshot, begin_and_load, load_snapshot
@@ -36,6 +36,7 @@ from palaver.model.turn import BusyMode, Received, Turn, TurnState
 from palaver.model.view import answer_texts, with_files
 from palaver.protocols.agent import Failure, FailureKind, Final
 from palaver.protocols.hooks import EventKind, EventSubscription, GatewayEvent
+from palaver.store import process_notices
 from palaver.store.queue import turn_control, turns
 from palaver.store.queue.outbox import enqueue_events
 from palaver.store.results import Begun, Held, Opening
@@ -83,6 +84,9 @@ class TurnRunner:
                     begun, snapshot = await self.ctx.store.transact(begin)
             except AccessLost as lost:
                 return await self.commands.refuse(lost)
+            except OutputLost as lost:
+                await self.ctx.store.transact(process_notices.hide_outputs(lost.notices))
+                return await self.start_next(key)
             if isinstance(begun, Held):
                 return await self._advance(begun.head) if begun.head and begun.until is None else begun.until
             if begun is not None:
@@ -479,11 +483,16 @@ def begin_events(begun: Begun, now: datetime) -> list[GatewayEvent]:
 def _begin_with_rights(
     begin: Transaction[Begun | Held | None], rights: CurrentRights
 ) -> Statements[Begun | Held | None]:
-    """Begin a turn with the roles that the senders have now. Raise AccessLost if one of them has none."""
+    """Begin a turn with the roles that the senders have now.
+
+    Raise AccessLost if one of them has none, and OutputLost if a process notice has to be written anew.
+    """
     begun = yield from begin
     if not isinstance(begun, Begun):
         return begun
     current = yield from rights.check(begun.messages)
+    if notices := (yield from rights.find_outputs(current)):
+        raise OutputLost(notices)
     return begun if current is begun.messages else replace(begun, messages=tuple(current))
 
 
@@ -502,6 +511,7 @@ def _take_with_rights(
 ) -> Statements[list[Received]]:
     """Add messages to the running turn, with the roles that their senders have now; others keep waiting."""
     current, _ = yield from rights.split(joining)
+    yield from process_notices.hide_outputs((yield from rights.find_outputs(current)))
     roles = {each.number: each.role for each in current}
     messages = yield from turn_control.take_waiting(turn, roles, now)
     return [replace(each, role=roles.get(each.number, each.role)) for each in messages]
