@@ -107,6 +107,56 @@ async def test_the_history_says_which_conversation_goes_on(window: Opened, ai: o
     assert (await ask(ai, other))[1] not in {session, fresh}
 
 
+def timed(minute: int) -> ChatCompletionMessageParam:
+    """The system text of a client that tells the time."""
+    return {"role": "system", "content": f"Be brief. It is 10:{minute:02}. " + "context " * 5000}
+
+
+async def test_a_client_whose_system_text_changes_keeps_its_session(window: Opened, ai: openai.AsyncOpenAI) -> None:
+    messages: Messages = [user("one\n")]
+    sessions: set[str] = set()
+    for minute in range(8):
+        answer, session = await ask(ai, [timed(minute), *messages])
+        messages += [assistant(answer.strip() + "\n"), user(f"message {minute}")]
+        sessions.add(session)
+    assert len(sessions) == 1
+    assert (await said(window, sessions.pop()))[2::2] == [f"message {minute}" for minute in range(7)]
+
+
+async def test_a_client_that_keeps_its_last_messages_continues(window: Opened, ai: openai.AsyncOpenAI) -> None:
+    messages: Messages = [user("one")]
+    sessions: list[str] = []
+    for text in ("two", "three", "four", "five"):
+        answer, session = await ask(ai, [timed(len(sessions)), *messages[-3:]])
+        messages += [assistant(answer), user(text)]
+        sessions.append(session)
+    assert set(sessions) == {sessions[0]}
+    called: Messages = [timed(8), user('!use weather {"where": "here"}')]
+    call, name, arguments = await _called(ai, [*messages[-3:-1], *called], streams=False)
+    request = {"id": call, "type": "function", "function": {"name": name, "arguments": arguments}}
+    results: list[Any] = [
+        timed(9),
+        {"role": "assistant", "tool_calls": [request]},
+        {"role": "tool", "tool_call_id": call, "content": "rain"},
+    ]
+    assert await ask(ai, results, tools=[WEATHER]) == ("weather: rain", sessions[0])
+    async with await client(window, "api:alice") as other:
+        assert (await ask(other, messages[-3:]))[1] != sessions[0], "it is somebody else's"
+
+
+async def test_two_conversations_that_end_alike_are_not_continued_by_their_last_messages(
+    ai: openai.AsyncOpenAI,
+) -> None:
+    sessions: set[str] = set()
+    for first in ("one", "two"):
+        answer, session = await ask(ai, [user(first)])
+        _, same = await ask(ai, [user(first), assistant(answer), user("thanks")])
+        sessions |= {session, same}
+    assert len(sessions) == 2
+    _, fresh = await ask(ai, [user("thanks"), assistant("You said: thanks"), user("what did I say?")])
+    assert fresh not in sessions
+
+
 async def test_an_edited_history_branches_or_starts_fresh(window: Opened, ai: openai.AsyncOpenAI) -> None:
     first, session = await ask(ai, [user("one")])
     await ask(ai, [user("one"), assistant(first), user("two")])
@@ -169,7 +219,7 @@ async def test_a_conversation_that_began_elsewhere_is_not_continued_there(
 ) -> None:
     async with program(window) as owner:
         begun = await say(owner, "same", conversation="elsewhere")
-        await say(owner, f"/resume {begun['session']}", conversation=f"{conversation_name('', 'same')}-ab")
+        await say(owner, f"/resume {begun['session']}", conversation=f"{conversation_name('same')}-ab")
         answer, session = await ask(ai, [user("same"), assistant(begun["answer"]), user("go on")])
         listed = (await owner.get("/sessions")).json()["sessions"]
     assert answer == "You said: So far:\n\nI said: same\n\nYou said: You said: same\n\nNow: go on"

@@ -132,13 +132,15 @@ async def _send_to(finder: ConversationFinder, files: Sequence[Attachment], to: 
     if found := await service.find_request(finder.asked):
         return found
     await finder.abandon_calls(to.source)
+    text = await finder.text(to)
     return await service.send(
         to.source,
-        await finder.text(to),
+        text,
         files,
         chat.client_tools,
         chat.form,
         request=finder.asked,
+        instructions=await finder.instructions(to),
         continues=to.continues,
     )
 
@@ -155,6 +157,8 @@ async def _submit_results(finder: ConversationFinder) -> Received:
             return received
     if given is not None:
         return await finder.request.write(partial(_name_request, finder, given))
+    if not finder.is_named and (received := await finder.request.write(partial(_give_by_call, finder))):
+        return received
     call = next(iter(finder.chat.results))
     raise BadArgument(
         "Nothing is waiting for a result of the call", found=call, allowed="the last calls", fix="", example=""
@@ -166,10 +170,22 @@ def _give_results(
     finder: ConversationFinder, session: Session, principal: Principal
 ) -> Statements[tuple[Received | None, bool]]:
     """Return the message whose turn made the calls, and whether that turn was waiting for their results."""
-    store, now, results = finder.request.store, finder.request.now, finder.chat.results
     turn = yield from finder.calling_turn(session, principal)
-    if turn is None:
-        return None, False
+    return (None, False) if turn is None else (yield from _give_to_turn(finder, turn, principal))
+
+
+@transaction
+def _give_by_call(finder: ConversationFinder, principal: Principal) -> Statements[Received | None]:
+    """Give the results to the turn that waits for them, though the history names another conversation, or none."""
+    turn = yield from finder.waiting_turn(principal)
+    received, is_taken = (None, False) if turn is None else (yield from _give_to_turn(finder, turn, principal))
+    return received if is_taken else None
+
+
+def _give_to_turn(
+    finder: ConversationFinder, turn: int, principal: Principal
+) -> Statements[tuple[Received | None, bool]]:
+    store, now, results = finder.request.store, finder.request.now, finder.chat.results
     is_taken = yield from store.message_status.submit_tool_results(turn, results, now, principal)
     received = yield from store.message_status.last_message_of_turn(turn, principal)
     if received and is_taken:

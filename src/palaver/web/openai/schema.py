@@ -271,7 +271,7 @@ def _parse_tool(tool: ToolParam) -> ClientTool:
 def _merge_turns(messages: Sequence[Message]) -> list[ChatMessage]:
     """Join consecutive messages of one side. Tool results are left out: the transcript has them."""
     said = ((message.role == "user", _text_of(message)) for message in messages if message.role != "tool")
-    spoken = ((is_user, text) for is_user, text in said if text.strip())
+    spoken = ((is_user, text.strip()) for is_user, text in said if text.strip())
     return [
         ChatMessage(is_user, "\n\n".join(text for _, text in run))
         for is_user, run in groupby(spoken, key=itemgetter(0))
