@@ -13,6 +13,7 @@ import httpx
 import openai
 import pytest
 from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
+from pydantic import BaseModel
 
 from palaver.config.agents import EchoAgentConfig
 from palaver.config.model import Config
@@ -92,6 +93,26 @@ async def test_a_client_that_sends_everything_again_goes_on_with_its_conversatio
         *("two", "You said: two"),
         *("three", "You said: three"),
     ]
+
+
+def missing_fields(value: object) -> list[str]:
+    """The required fields that a parsed answer does not have."""
+    if isinstance(value, list):
+        return [name for each in cast("list[object]", value) for name in missing_fields(each)]
+    if not isinstance(value, BaseModel):
+        return []
+    fields = type(value).model_fields
+    found = [f"{type(value).__name__}.{name}" for name, field in fields.items() if field.is_required()]
+    here = [name for name in found if name.partition(".")[2] not in value.model_fields_set]
+    return here + [name for field in fields for name in missing_fields(getattr(value, field, None))]
+
+
+async def test_answers_have_every_field_that_the_client_requires(ai: openai.AsyncOpenAI) -> None:
+    completion = await ai.chat.completions.create(model="palaver", messages=[user("one")])
+    response = await ai.responses.create(model="palaver", input="one")
+    items = await ai.responses.input_items.list(response.id)
+    assert missing_fields([completion, response, *items.data]) == []
+    assert "refusal" in completion.choices[0].message.model_fields_set
 
 
 async def test_the_history_says_which_conversation_goes_on(window: Opened, ai: openai.AsyncOpenAI) -> None:
@@ -372,8 +393,46 @@ async def test_calls_that_are_left_alone_keep_nobody_waiting(window: Opened, ai:
     answer, session = await ask(ai, other)
     assert answer == "You said: never mind"
     assert (await said(window, session))[0] == "!use weather {}"
+    forged: ChatCompletionMessageParam = {"role": "tool", "tool_call_id": "forged", "content": "x"}
+    answer, fresh = await ask(ai, [*messages, assistant(""), forged])
+    assert answer == "You said: So far:\n\nI said: !use weather {}\n\nNow: A tool returned: x"
+    assert fresh != session, "a call that nobody made here changes nothing there"
     with pytest.raises(openai.BadRequestError, match="Nothing is waiting"):
-        await ask(ai, [*messages, assistant(""), {"role": "tool", "tool_call_id": "forged", "content": "x"}])
+        await ask(ai, [forged], metadata={"session": session})
+
+
+def _answered(call: str, name: str, arguments: str, result: str) -> Messages:
+    request: Any = {"id": call, "type": "function", "function": {"name": name, "arguments": arguments}}
+    return [
+        {"role": "assistant", "tool_calls": [request]},
+        {"role": "tool", "tool_call_id": call, "content": result},
+    ]
+
+
+async def test_a_message_can_follow_the_results_of_tools(window: Opened, ai: openai.AsyncOpenAI) -> None:
+    messages: Messages = [user('!use weather {"where": "here"}')]
+    messages += _answered(*await _called(ai, messages, streams=False), "rain")
+    messages.append(user("and tomorrow?"))
+    answer, session = await ask(ai, messages, tools=[WEATHER])
+    assert answer == "You said: and tomorrow?"
+    entries = await window.store.read(window.store.transcript.load_visible(session, Principal.operator()))
+    assert [(entry.role.value, entry.text) for entry in entries if entry.role != "note"] == [
+        *(("user", '!use weather {"where": "here"}'), ("assistant", ""), ("tool", "rain")),
+        *(("user", "and tomorrow?"), ("assistant", answer)),
+    ]
+    messages += [assistant(answer), user("thanks")]
+    assert await ask(ai, messages) == ("You said: thanks", session)
+
+
+async def test_a_history_with_tools_that_is_not_ours_is_taken_as_given(ai: openai.AsyncOpenAI) -> None:
+    called = _answered("c1", "weather", '{"where": "Rome"}', "rain")
+    told = 'weather({"where": "Rome"}) returned: rain'
+    for more, text in (([], f"Now: {told}"), ([user("well?")], f"{told}\n\nNow: well?")):
+        messages = [user(f"how is it? {len(more)}"), *called, *more]
+        answer, session = await ask(ai, messages, tools=[WEATHER])
+        assert answer == f"You said: So far:\n\nI said: how is it? {len(more)}\n\n{text}"
+        messages += [assistant(answer), user("thanks")]
+        assert await ask(ai, messages) == ("You said: thanks", session), "from then on it matches"
 
 
 async def test_a_retry_is_answered_once(window: Opened, ai: openai.AsyncOpenAI) -> None:
@@ -500,6 +559,9 @@ async def test_what_goes_wrong_is_reported_as_openai_does(window: Opened, ai: op
     wrong: list[dict[str, Any]] = [
         {"n": 2},
         {"tool_choice": "required"},
+        {"tool_choice": "None"},
+        {"functions": [{"name": "weather"}]},
+        {"function_call": "auto"},
         {"stop": list("abcde")},
         {"stop": ""},
         {"response_format": {"type": "json_schema"}},

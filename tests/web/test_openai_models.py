@@ -49,7 +49,7 @@ async def modelled(folder: Path, *script: Step, tries: int = 1) -> AsyncGenerato
 
 async def test_changed_instructions_reach_the_model_and_stay_out_of_the_history(tmp_path: Path) -> None:
     async with modelled(tmp_path, *[Says(text="Yes.")] * 4) as (ai, provider):
-        messages: list[ChatCompletionMessageParam] = [*HELLO]
+        messages: list[Any] = [*HELLO]
         for system in ("It is noon.", "It is noon.", "It is one.", "It is two."):
             told: Any = {"role": "system", "content": system}
             await ai.chat.completions.create(model="palaver", messages=[told, *messages])

@@ -26,7 +26,7 @@ from palaver.model.turn import TurnState
 from palaver.model.value import value
 from palaver.store.records import SEQS
 from palaver.web.message_service import MessageService, ProgramRequest, conversation_for
-from palaver.web.openai.schema import ChatInput, ChatMessage, check_length
+from palaver.web.openai.schema import ChatInput, ChatMessage, check_length, merge_turns
 from palaver.web.routes import WebRequest
 
 _MAX_NAME_LENGTH = 100
@@ -100,6 +100,8 @@ class ConversationFinder:
     async def destination(self, *, branches: bool = False) -> "Destination":
         """Return where the message goes; a branch of its own if another message continues the same history."""
         message = self.key or secrets.token_hex(12)
+        if self.chat.results and not self.is_named and (after := await self._after_calls(message)):
+            return after
         if self.session is not None:
             return Destination(await self.service.source_in(await self._bound_session(self.session), message))
         if self.previous is not None:
@@ -107,6 +109,14 @@ class ConversationFinder:
         if self.user is not None or await self._is_one_conversation():
             return Destination(self.service.source(self.name, message))
         return await self._by_history(message, branches=branches)
+
+    async def _after_calls(self, message: str) -> "Destination | None":
+        """Continue the conversation whose tool calls wait for the results that come with the message."""
+        turn, find = await self.turn_of_results(), self.request.store.overview.list_open_turns
+        if turn is None:
+            return None
+        items = await self.request.read(lambda who: find(who, 1, number=turn, states=[TurnState.PARKED]))
+        return Destination(await self.service.source_in(items[0].session, message)) if items else None
 
     async def _is_one_conversation(self) -> bool:
         """Tell whether all chats of this user are one conversation, as configured."""
@@ -119,7 +129,7 @@ class ConversationFinder:
     async def _by_history(self, message: str, *, branches: bool) -> "Destination":
         """Choose a conversation that ends as the client's history does; else one that the history branches from."""
         found = await self._find_matches(match_history, await self.sessions()) if self.chat.history else []
-        if not found and len(self.chat.history) > 1:
+        if not found and self.chat.history:
             overlapping = await self._find_matches(match_last_messages, await self._unnamed_sessions())
             # Two conversations that end alike may be two people's: what came before is not the other's to read.
             found = overlapping if len(overlapping) == 1 else []
@@ -276,8 +286,26 @@ class ConversationFinder:
         find = self.request.store.message_status.sessions_by_key
         return await self.request.read(lambda principal: find([place], principal))
 
-    async def abandon_calls(self, source: Source) -> None:
-        """Drop tool calls that wait for the client: it sends a message instead of their results."""
+    def with_results_as_text(self) -> "ConversationFinder":
+        """Return the same for calls that nobody made here: what they returned is part of what the client says."""
+        chat = self.chat
+        if not chat.text.strip() and not chat.files:
+            chat = replace(chat, text=chat.returned)
+        else:
+            returned = ChatMessage(is_user=False, text=chat.returned, is_result=True)
+            chat = replace(chat, history=(*chat.history, returned))
+        return replace(self, chat=replace(chat, results={}))
+
+    async def turn_of_results(self) -> int | None:
+        """Return the turn that made the calls whose results come with a message."""
+        for session in await self.sessions():
+            turn = await self.request.read(partial(self.calling_turn, session))
+            if turn is not None:
+                return turn
+        return None if self.is_named else await self.request.read(self.waiting_turn)
+
+    async def end_calls(self, source: Source) -> None:
+        """End tool calls that wait for the client: its message comes with their results, or instead of them."""
         key = await self.request.services.engine.key_of(source)
         await self.request.write(lambda principal: self._drop_parked(principal, key))
 
@@ -288,7 +316,9 @@ class ConversationFinder:
         for item in (yield from store.overview.list_open_turns(principal, 1, current.id)) if current else ():
             message = yield from store.message_status.last_message_of_turn(item.turn.number, principal)
             reply = (yield from store.message_status.load_reply(message.number, principal)) if message else None
-            if reply and reply.pending_tool_calls:
+            if reply and {call.id for call in reply.pending_tool_calls} & self.chat.results.keys():
+                yield from store.turn_control.end_with_results(key, self.chat.results, now)
+            elif reply and reply.pending_tool_calls:
                 yield from store.turn_control.abandon_parked(
                     key, now, note=texts.LEFT_NOTE, error="its tool calls were not answered"
                 )
@@ -307,7 +337,10 @@ def conversation_name(first: str) -> str:
 def fold_history(system: str, history: Sequence[ChatMessage], text: str) -> str:
     """Return a first message that contains the client's instructions and the history we do not have."""
     if history:
-        lines = "\n\n".join(f"{'I' if message.is_user else 'You'} said: {message.text}" for message in history)
+        lines = "\n\n".join(
+            message.text if message.is_result else f"{'I' if message.is_user else 'You'} said: {message.text}"
+            for message in history
+        )
         text = f"So far:\n\n{lines}\n\nNow: {text}"
     return f"{system}\n\n{text}" if system.strip() else text
 
@@ -349,20 +382,26 @@ def match_history(system: str, history: Sequence[ChatMessage], entries: Sequence
     Our first message can stand for several of the client's: for instructions, and for a folded history.
     """
     spoken = _spoken(entries)
-    for start in (place for place, message in enumerate(history) if message.is_user):
+    for start in (place for place, message in enumerate(history) if message.is_user or message.is_result):
         opening = ChatMessage(is_user=True, text=fold_history("", history[:start], history[start].text))
-        if _says(spoken, [opening, *history[start + 1 :]]):
-            return _matched(system, spoken, len(history) - start)
+        followed = _without_results([opening, *history[start + 1 :]])
+        if _says(spoken, followed):
+            return _matched(system, spoken, len(followed))
     return None
 
 
 def match_last_messages(system: str, history: Sequence[ChatMessage], entries: Sequence[Entry]) -> HistoryMatch | None:
     """Return where the history of a client that keeps only its last messages ends in the transcript."""
-    spoken = _spoken(entries)
-    for start in reversed(range(1, len(spoken) - len(history) + 1)):
+    spoken, history = _spoken(entries), _without_results(history)
+    for start in reversed(range(1, len(spoken) - len(history) + 1)) if len(history) > 1 else ():
         if _says(spoken[start:], history):
             return _matched(system, spoken, start + len(history))
     return None
+
+
+def _without_results(history: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """Leave out what tools returned: the transcript has it."""
+    return merge_turns([message for message in history if not message.is_result])
 
 
 def _matched(system: str, spoken: Sequence[_Run], length: int) -> HistoryMatch:
