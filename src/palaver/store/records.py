@@ -373,6 +373,7 @@ def inbound_body(
         "files": [(file.name.stored(), *file[1:]) for file in inbound.files],
         "offers": inbound.client_tools,
         "form": None if inbound.form == ANY_FORM else asdict(inbound.form),
+        "instructions": inbound.instructions,
         "plain": inbound.plain,
         "job": inbound.job and msgspec.to_builtins(inbound.job),
         "destinations": inbound.destinations and msgspec.to_builtins(inbound.destinations),
@@ -423,6 +424,7 @@ class _Written(msgspec.Struct, frozen=True):
     files: tuple[Attachment, ...] = ()
     offers: tuple[ClientTool, ...] = ()
     form: AnswerForm = ANY_FORM
+    instructions: str = ""
     plain: bool = False
     job: FiredJob | None = None
     destinations: tuple[Destination, ...] = ()

@@ -21,6 +21,7 @@ from palaver.model.prompt import (
     Pseudonyms,
     Situation,
     TurnFacts,
+    client_instructions,
     context_section,
     conversation_instructions,
     place_instructions,
@@ -196,6 +197,8 @@ class RequestBuilder:
         if snapshot.memory and self.ctx.options.memory.find(snapshot.last.inbound.source):
             # Last: a provider's cache keeps what comes before the part that changes.
             parts.append(snapshot.memory)
+        if told := snapshot.last.inbound.instructions:
+            parts.append(client_instructions(told))
         return Request(
             session=turn.session,
             turn=turn.number,
