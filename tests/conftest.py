@@ -24,11 +24,30 @@ from palaver.db.sqlite import SqliteDatabase
 from palaver.db.transaction import Transaction
 from palaver.store.store import Store
 from tests.echo import answer_with
+from tests.needs import (
+    pytest_collection_modifyitems,
+    pytest_report_teststatus,
+    pytest_runtest_makereport,
+    pytest_runtest_protocol,
+    pytest_sessionfinish,
+    pytest_terminal_summary,
+)
 from tests.store.empty import copied_stores
 from tests.store.server import postgres_server
 from tests.workers import pytest_addoption, pytest_collection, pytest_runtestloop
 
-__all__ = ["postgres_server", "pytest_addoption", "pytest_collection", "pytest_runtestloop"]
+__all__ = [
+    "postgres_server",
+    "pytest_addoption",
+    "pytest_collection",
+    "pytest_collection_modifyitems",
+    "pytest_report_teststatus",
+    "pytest_runtest_makereport",
+    "pytest_runtest_protocol",
+    "pytest_runtestloop",
+    "pytest_sessionfinish",
+    "pytest_terminal_summary",
+]
 
 settings.register_profile(
     "unhurried",
@@ -64,6 +83,8 @@ def _logs_as_before() -> Generator[None]:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "drops_transactions: the test replaces what runs transactions")
+    config.addinivalue_line("markers", "needs(*names): programs and rights of tests/programs.py")
+    config.addinivalue_line("markers", "linux: no other system can have it")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

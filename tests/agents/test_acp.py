@@ -159,7 +159,7 @@ async def test_stopping_and_crashing(tmp_path: Path) -> None:
         heard = await chat.hears("and now?")
         assert "The conversation so far:" in heard.text  # what it remembers of the stopped turn is not used
         await chat.say(alice, "at length")
-        await chat.hears(texts.shown_answer("It begins", cut=True))
+        await chat.hears(texts.cut_answer("It begins"))
         await chat.say(alice, "crash")
         await until(lambda: not _agents())
         await chat.say(alice, "/stop")

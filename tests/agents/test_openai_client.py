@@ -28,7 +28,7 @@ async def test_it_sends_the_same_bytes_as_the_client_itself() -> None:
     async with providing(*refused) as provider:
         for kind in (AsyncOpenAI, DirectOpenAI):
             async with kind(api_key="sk-test", base_url=provider.openai, max_retries=0) as client:
-                copy = client.with_options(timeout=5)
+                copy = client.with_options(timeout=60)
                 for create, body in (
                     (client.chat.completions.create, chat),
                     (copy.chat.completions.create, {"model": "m", "messages": said}),

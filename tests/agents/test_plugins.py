@@ -1,9 +1,9 @@
 """A third party adds an agent by installing it."""
 
-import os
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -107,12 +107,8 @@ def test_a_mistake_says_where_it_is(text: str, words: str) -> None:
     assert str(caught.value).startswith(words)
 
 
-def test_it_answers_in_a_real_gateway(place: Path) -> None:
-    here = Place(place)
-    os.environ["PYTHONPATH"] = str(place / "site")
-    try:
+def test_it_answers_in_a_real_gateway(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(place / "site"))
+    with closing(Place(place)) as here:
         here.configure("agent: {name: parrot, times: 2}")
         assert "hello! hello!" in here.run("chat", says="hello\n").stdout
-    finally:
-        del os.environ["PYTHONPATH"]
-        here.close()

@@ -372,7 +372,7 @@ async def cancelled(agent: ExternalAgent, *, after: type[Event] = TextDelta) -> 
     async for event in stream:
         assert isinstance(event, after)
         break
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await stream.aclose()
 
 
@@ -521,7 +521,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="no other system can do that")
+@pytest.mark.linux
 async def test_it_does_not_outlive_a_gateway_that_was_killed() -> None:
     pipe = asyncio.subprocess.PIPE
     gateway = await asyncio.create_subprocess_exec(sys.executable, "-c", GATEWAY, stdout=pipe)
@@ -529,7 +529,7 @@ async def test_it_does_not_outlive_a_gateway_that_was_killed() -> None:
     agent = psutil.Process(int(await gateway.stdout.readline()))
     gateway.kill()
     await gateway.wait()
-    await asyncio.to_thread(agent.wait, 20)
+    await asyncio.to_thread(agent.wait, 60)
 
 
 async def test_abilities_are_those_it_has_told_of() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.forkserver import start_module
 
-PATIENCE = 60.0
+PATIENCE = 180.0
 
 
 def run_on_full_disk(kilobytes: int, *args: str, environment: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":

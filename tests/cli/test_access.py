@@ -17,6 +17,7 @@ from palaver.model.source import Labels
 from palaver.model.turn import Inbound
 from palaver.store.opening import open_store
 from palaver.store.people import links, pairing
+from palaver.web.tokens import qr_code
 from tests.store.world import NOON, dm, key_of
 
 CODE = "ACDEFGHJ"
@@ -217,3 +218,21 @@ def test_where_there_is_no_store_each_command_says_what_it_has_none_of(
     made = f"There is no store yet. The first conversation or an import creates {file}."
     assert capsys.readouterr().err == f"{nothing} {made}\n"
     assert not file.exists()
+
+
+def test_a_login_link_is_also_a_code_for_the_phone(
+    call: Call, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert list(call("web", "link", "--qr")) == ["link"]
+    printed = call("web", "link", "--qr", plain=True)
+    *code, link = printed.splitlines()
+    assert {*"".join(code)} <= {*"█▀▄ "}
+    assert link.startswith("http://127.0.0.1:")
+    drawn = io.StringIO()
+    qr_code(link).terminal(drawn, compact=True, border=2)
+    assert drawn.getvalue().splitlines() == code
+    monkeypatch.setenv("PALAVER_WEB__PUBLIC_URL", "https://palaver.example.org")
+    assert call("web", "link", "--qr", plain=True).splitlines()[-1].startswith("https://palaver.example.org/login#")
+    capsys.readouterr()
+    assert main(["web", "link", "--qr"]) == 0
+    assert "Only this machine" not in capsys.readouterr().err

@@ -258,7 +258,7 @@ def open_files(process: "subprocess.Popen[str]") -> set[str]:
     return names
 
 
-@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="who has what open is seen in /proc")
+@pytest.mark.linux
 def test_beside_a_gateway_the_database_is_not_opened_again(place: Place) -> None:
     gateway = place.up()
     talk = place.start("chat", "-m", "!slow 2 hello")

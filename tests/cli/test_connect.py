@@ -92,6 +92,7 @@ def test_a_refused_key_is_not_kept_and_changes_nothing(place: Place, tmp_path: P
         (f"{KEY} {OTHER}", "several keys"),
         (f"key: {KEY[:18]}", "a part of a key of OpenAI"),
         (f"{KEY} " + "and more words " * 20, "inside a longer text"),
+        ("/connect openai (key received)", "The key is gone"),  # as after a crash
     ],
 )
 def test_what_is_not_clear_is_asked_and_not_stored(

@@ -2,7 +2,6 @@
 
 import os
 import plistlib
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from palaver.cli.main import main
 from palaver.cli.service import Place, launchd_file, systemd_unit
 from palaver.gateway import log_file
+from tests.needs import program
 
 HOSTILE = "a b c%h $HOME ü; d"
 
@@ -30,10 +30,10 @@ def place(folder: Path, *, is_system: bool) -> Place:
     )
 
 
+@pytest.mark.needs("systemd-analyze")
 @pytest.mark.parametrize("is_system", [True, False], ids=["system", "user"])
 def test_systemd_accepts_the_unit_under_any_folder(tmp_path: Path, *, is_system: bool) -> None:
-    analyze = shutil.which("systemd-analyze")
-    assert analyze, "systemd-analyze is missing: install it, for example with `apt-get install systemd`"
+    analyze = program("systemd-analyze")
     folder = tmp_path / HOSTILE
     folder.mkdir()
     unit = tmp_path / "palaver.service"

@@ -17,8 +17,11 @@ from pathlib import Path
 
 import pytest
 
+from palaver.agents.local import installed_model
 from palaver.cli import model_wizard, prompts
 from palaver.cli.main import main
+from palaver.config.loader import load
+from tests.agents import fake_hub
 from tests.agents.fake_provider import Provider, Recorded, Refuses, Says, Step, providing
 from tests.cli.processes import PATIENCE
 from tests.forkserver import start_module
@@ -74,6 +77,27 @@ def test_the_guide_needs_no_test_and_the_file_is_made(own: Path, capsys: pytest.
     assert stat.S_IMODE(own.stat().st_mode) == 0o600
     assert "guide answers from now on" in capsys.readouterr().out
     assert main(["config", "check"]) == 0
+
+
+def test_a_local_model_is_downloaded_asked_and_answers(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The hub is ours and gives the small model; the real hub is not asked by any test."""
+    with fake_hub.served(fake_hub.FakeHub(installed_model().read_bytes())) as hub:
+        fetch = ["setup", "--agent", "local", "--model", "qwen3-4b", "--hub", f"{hub.url}/"]
+        assert main(fetch) == 2
+        assert f"Qwen3-4B-Q4_K_M.gguf: 98 MB, licence apache-2.0, from {hub.url}" in capsys.readouterr().err
+        assert main([*fetch, "--yes"]) == 0
+        assert "Qwen3-4B-Q4_K_M answers from now on. The test succeeded." in capsys.readouterr().out
+        file = own.parents[1] / "home/models/Qwen3-4B-Q4_K_M.gguf"
+        assert load(own.parent).agent.facts()["file"] == file
+        assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+        before = own.read_text()
+        hub.status = 404
+        assert main(["setup", "--agent", "local", "--model", "nobody/nothing", "--hub", hub.url, "--yes"]) != 0
+        assert "The hub has no model nobody/nothing" in capsys.readouterr().err
+        (own.parent / "not.gguf").write_bytes(b"no model")
+        assert main(["setup", "--agent", "local", "--model", str(own.parent / "not.gguf"), "--yes"]) == 2
+        assert "This is no model file" in capsys.readouterr().err
+        assert own.read_text() == before
 
 
 def test_a_model_is_asked_and_its_key_stays_where_it_is(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -318,6 +342,23 @@ def test_a_model_is_picked_from_lists_and_its_key_is_seen_by_nobody(own: Path, t
         f'agent:\n  name: model\n  model: "openai:small"\n  base_url: "{served.url}/v1"\n'
         f"  key_file: keys/{keys.name}\ntimezone: Europe/Berlin\n"
     )
+
+
+def test_a_local_model_is_chosen_by_memory_and_needs_a_yes(own: Path, terminal: Terminal) -> None:
+    terminal.shows("A model that runs on this machine")
+    terminal.shows("Number or name [openai]")
+    terminal.types("local\n")
+    terminal.shows("qwen3-4b, 4 billion parameters")
+    terminal.shows("qwen3-0.6b, 0.6 billion parameters")
+    terminal.shows("Number or name [qwen3-")
+    terminal.types("?\n")
+    terminal.shows("This machine has ")
+    terminal.types(f"{own.parent}/nowhere.gguf\n")
+    terminal.shows("This is no model file")
+    terminal.shows("Try again?")
+    terminal.types("n\n")
+    assert terminal.process.wait(PATIENCE) != 0
+    assert not own.exists()
 
 
 @pytest.mark.parametrize("interrupts", [False, True])

@@ -23,10 +23,10 @@ from palaver.store.backup.backups import Backups
 from palaver.store.encryption.vault import new_key
 from tests.cli.processes import run_on_full_disk
 from tests.forkserver import start_module
+from tests.needs import NOBODY, without_rights
 
 ROOT = Path(__file__).parents[2]
 ARCHIVE = ROOT / "docs/examples/sessions.jsonl"
-NOBODY = 65534
 COMMANDS = ["sessions export --all", "--help"]
 
 
@@ -62,7 +62,7 @@ def complaint(
 
 
 @pytest.mark.usefixtures("home")
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this machine has no /dev/full")
+@pytest.mark.linux
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_full_disk_is_one_sentence(command: str) -> None:
     with Path("/dev/full").open("w") as full:
@@ -147,25 +147,18 @@ def test_lines_have_no_spaces_at_their_end(capsys: pytest.CaptureFixture[str]) -
 @contextmanager
 def nobody() -> Generator[None]:
     """As somebody who may write only what is open to everybody: the permissions of root would be no test."""
-    if os.geteuid():
-        yield
-        return
     codecs.lookup("utf-16-le")  # is imported late, from where perhaps only root may look
     for name in ("chat", "doctor", "gateway_client", "up"):  # likewise
         import_module(f"palaver.cli.{name}")
-    os.seteuid(NOBODY)
-    try:
+    with without_rights():
         yield
-    finally:
-        os.seteuid(0)
 
 
+@pytest.mark.needs("root")
 def test_what_root_makes_belongs_to_the_user_of_the_data_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A service could not open what `sudo palaver backup` left in its data directory."""
-    if os.geteuid():
-        pytest.skip("only root makes files for others")
     place, key, config = tmp_path / "service", tmp_path / "palaver.key", tmp_path / "palaver.yaml"
     place.mkdir()
     key.write_text(new_key())
@@ -369,3 +362,22 @@ def test_what_a_gateway_is_writing_can_be_looked_at(frozen: Path, capsys: pytest
             assert main(["sessions", "list"]) == 0, capsys.readouterr().err
         assert "Wadden Sea" in capsys.readouterr().out
         process.communicate(b"")
+
+
+def test_the_shell_completes_commands_once_completion_is_installed(tmp_path: Path) -> None:
+    """As bash does it: the function that .bashrc brings fills COMPREPLY."""
+
+    def bash(script: str) -> str:
+        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+        environment = {"HOME": str(tmp_path), "PATH": path}
+        done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=True)
+        return done.stdout
+
+    def completed(*words: str) -> list[str]:
+        line = f"COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}"
+        return bash(f'source ~/.bashrc; {line}; _palaver_completion palaver; echo "${{COMPREPLY[*]}}"').split()
+
+    assert "bash completion installed" in bash("palaver --install-completion && true")
+    assert completed("palaver", "ses") == ["sessions"]
+    assert completed("palaver", "sessions", "li") == ["list"]
+    assert completed("palaver", "sessions", "list", "--pl") == ["--platform"]

@@ -23,12 +23,7 @@ for line in sys.stdin:
 _CONFIG = """
 agent: {{name: program, command: ["{python}", "-S", "{agent}"], environment: {{TOKEN: "${{PROGRAM_TOKEN}}"}}}}
 profiles:
-  work:
-    agent:
-      name: model
-      model: openai:gpt-5-mini
-      key: ${{MODEL_KEY}}
-      fallback: [{{model: "anthropic:claude", key: "${{OTHER_KEY}}"}}]
+  work: {{agent: {{name: http, url: "http://127.0.0.1:9", headers: {{Authorization: "Bearer ${{AGENT_TOKEN}}"}}}}}}
 voice: {{transcription: {{model: whisper-1, key: "${{VOICE_KEY}}"}}}}
 tools: {{servers: {{notes: {{url: "http://127.0.0.1:9", headers: {{Authorization: "Bearer ${{TOOL_TOKEN}}"}}}}}}}}
 platforms:
@@ -38,8 +33,7 @@ web: {{port: {port}}}
 """
 _VARIABLES = {
     "PROGRAM_TOKEN": "Here I am.",
-    "MODEL_KEY": "sk-1",
-    "OTHER_KEY": "sk-2",
+    "AGENT_TOKEN": "sk-1",
     "VOICE_KEY": "v",
     "TOOL_TOKEN": "t",
     "BOT_TOKEN": "123:abcdefghijklmnopqrstuvwxyz",

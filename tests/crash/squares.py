@@ -13,7 +13,7 @@ from tests.crash.square_telegram import telegram_square
 from tests.crash.square_whatsapp import whatsapp_square
 from tests.crash.square_xmpp import xmpp_square
 
-__all__ = ["LOOPBACK"]
+__all__ = ["LOOPBACK", "NEEDS"]
 
 LOOPBACK: dict[str, Callable[[], AbstractAsyncContextManager[Square]]] = {
     "telegram": telegram_square,
@@ -25,3 +25,5 @@ LOOPBACK: dict[str, Callable[[], AbstractAsyncContextManager[Square]]] = {
     "email": email_square,
     "xmpp": xmpp_square,
 }
+NEEDS = {"email": "dovecot", "xmpp": "prosody"}
+"""Programs that serve some of them."""

@@ -7,11 +7,12 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from tests.crash.siege import Town, town_of
 from tests.crash.square import Square
 from tests.crash.square_matrix import matrix_square
-from tests.crash.squares import LOOPBACK
+from tests.crash.squares import LOOPBACK, NEEDS
 from tests.crash.verdict import Verdict
 from tests.store.conftest import fresh_store
 
@@ -20,7 +21,11 @@ KNOWING = {"matrix", "whatsapp"}
 """They know a message that is sent again."""
 
 
-@pytest.fixture(params=[*LOOPBACK, "matrix"])
+def _square(name: str) -> ParameterSet:
+    return pytest.param(name, marks=[pytest.mark.needs(NEEDS[name])] if name in NEEDS else [])
+
+
+@pytest.fixture(params=[*map(_square, LOOPBACK), "matrix"])
 async def square(request: pytest.FixtureRequest) -> AsyncGenerator[Square]:
     opens = LOOPBACK.get(request.param)
     async with opens() if opens else matrix_square(request.getfixturevalue("home")) as opened:

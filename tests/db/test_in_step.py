@@ -245,7 +245,7 @@ async def test_one_after_the_other_from_several_tasks(on_postgres: Store, monkey
         await on_postgres.transact(keyed(name, insert(name)))
         return [await on_postgres.transact(keyed(name, count(name))) for _ in range(10)]
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         found = await asyncio.gather(*(series(f"row {each}") for each in range(4)))
     assert found == [list(range(1, 11))] * 4
 
@@ -288,7 +288,7 @@ async def test_a_batch_gives_way_to_a_transaction_that_waits_for_its_lock(on_pos
     alone = asyncio.ensure_future(on_postgres.transact(row_then_lock()))
     await has_row.wait()
     works = (keyed("k", count("sum", "shared")), *(keyed(f"k{each}", insert(f"row {each}")) for each in range(5)))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         assert (await asyncio.gather(*map(on_postgres.transact, works)))[0] == 11
         await alone
 
@@ -340,12 +340,12 @@ async def test_a_batch_wakes_those_who_listen_once_it_is_committed(store: Store)
     with store.listen("a") as first, store.listen("b") as second, store.listen("c") as third:
         with store.listen("heard") as heard:  # a connection that has just begun to listen wakes everyone
             await store.transact(notify("heard"))
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 await heard.wait()
         for event in (first, second, third):
             event.clear()
         await asyncio.gather(*(store.transact(keyed(name, notify(name))) for name in "ab"))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await asyncio.gather(first.wait(), second.wait())
         assert not third.is_set()
 

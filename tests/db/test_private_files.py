@@ -11,19 +11,13 @@ from palaver.db.high_water import HighWater, mark_path
 from palaver.db.private_files import open_private, touch_private
 from palaver.db.sqlite import MarkFile
 from palaver.model.errors import StoreError
-
-NOBODY = 65534
-
-
-def needs_root() -> None:
-    if os.geteuid():
-        pytest.skip("only root makes files for others")
+from tests.needs import NOBODY
 
 
+@pytest.mark.needs("root")
 def test_a_folder_that_is_exchanged_meanwhile_gives_nobody_a_file_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    needs_root()
     folder, systems = tmp_path / "files", tmp_path / "cron.d"
     systems.mkdir()
     folder.symlink_to(systems)
@@ -70,9 +64,9 @@ def test_a_link_can_say_where_a_new_database_is(tmp_path: Path) -> None:
     assert (tmp_path / "disk" / "palaver.db").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.needs("root")
 def test_what_is_beside_a_database_belongs_to_its_owner(tmp_path: Path) -> None:
     """The folder can be root's, and open to the group of the service."""
-    needs_root()
     database = tmp_path / "palaver.db"
     database.touch()
     os.chown(database, NOBODY, NOBODY)

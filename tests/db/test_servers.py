@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import shutil
 import tempfile
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
@@ -18,11 +17,10 @@ from palaver.store.opening import open_store
 from palaver.store.status.invariants import violations
 from tests.db.pooler import pooling
 from tests.db.test_in_step import insert, names
+from tests.needs import program
 from tests.ports import free_port
 from tests.store.conftest import fresh_store
 from tests.store.test_in_step import all_at_once, talk
-
-PGBOUNCER = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin")
 
 
 def test_options_name_other_servers_of_the_same_database() -> None:
@@ -47,7 +45,7 @@ async def check_a_gateway(url: str) -> None:
         with other.listen("inbox") as heard:
             heard.clear()
             await talk(store, all_at_once)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 await heard.wait()
         assert await other.read(violations()) == []
 
@@ -59,7 +57,7 @@ async def test_a_pooler_that_lends_a_server_for_each_transaction(postgres_server
         await check_a_gateway(f"{pooled}?direct={folder}")
 
 
-@pytest.mark.skipif(PGBOUNCER is None, reason="needs PgBouncer: apt-get install pgbouncer")
+@pytest.mark.needs("pgbouncer")
 async def test_pgbouncer_in_transaction_mode(postgres_server: str) -> None:
     url = await fresh_store(postgres_server)
     folder = parse_qs(urlsplit(url).query)["host"][0]
@@ -79,7 +77,7 @@ def _pgbouncer_command(folder: Path, url: str, port: int) -> list[str]:
     )
     folder.chmod(0o755)
     user = ("-u", Path(f"{host}/.s.PGSQL.5432").owner()) if os.getuid() == 0 else ()
-    return [str(PGBOUNCER), *user, str(folder / "pgbouncer.ini")]
+    return [program("pgbouncer"), *user, str(folder / "pgbouncer.ini")]
 
 
 @asynccontextmanager
@@ -91,7 +89,7 @@ async def pgbouncer(url: str) -> AsyncGenerator[str]:
         command = _pgbouncer_command(Path(folder), url, port)
         process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while not await _answers(port):
                     assert process.returncode is None, "pgbouncer has ended"
                     await asyncio.sleep(0.02)

@@ -1,7 +1,6 @@
 """The scenes of the demonstration that cost little. `python -m tests.demonstration` plays all of them."""
 
 from pathlib import Path
-from shutil import which
 
 import pytest
 
@@ -11,9 +10,7 @@ from tests.demonstration.model import serving_models
 from tests.demonstration.stage import entries, home, staged
 
 
-@pytest.mark.skipif(
-    not (which("espeak-ng") and which("ffmpeg")), reason="needs a voice: apt-get install espeak-ng ffmpeg"
-)
+@pytest.mark.needs("espeak-ng", "ffmpeg")
 async def test_the_small_model_is_spoken_to_speaks_and_learns_of_a_picture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -93,7 +93,7 @@ class Bench:
         rows = await self.rows(
             "SELECT (SELECT count(*) FROM inbox WHERE state = 'waiting')"
             " + (SELECT count(*) FROM turns WHERE state IN ('running', 'interrupted'))"
-            " + (SELECT count(*) FROM outbox WHERE state IN ('due', 'claimed'))"
+            " + (SELECT count(*) FROM outbox WHERE state IN ('due', 'claimed', 'sending'))"
         )
         return rows[0][0] == 0
 
@@ -103,7 +103,7 @@ def _rows(sql: str, values: Sequence[Value]) -> Statements[list[Row]]:
     return (yield sql, tuple(values))
 
 
-async def until(holds: Callable[[], bool | Awaitable[bool]], *, within: float = 60.0) -> None:
+async def until(holds: Callable[[], bool | Awaitable[bool]], *, within: float = 180.0) -> None:
     """Wait for something that nobody tells of."""
     pause = 0.005
     async with asyncio.timeout(within):

@@ -120,17 +120,18 @@ async def test_a_gateway_that_waits_for_an_account_is_told_when_it_is_released(p
 
 
 async def test_maintenance_is_taken_over_at_once_from_a_gateway_that_stops(postgres_server: str) -> None:
-    url, rarely = await fresh_store(postgres_server), timedelta(hours=1)
+    url = await fresh_store(postgres_server)
+    rarely = timedelta(hours=1)
     find_worker = "SELECT worker FROM accounts WHERE platform = 'gateway'"
-    async with running(url, alone=False, sweep_every=rarely) as first:
+    async with running(url, alone=False, sweep_every=rarely, lease=rarely) as first:
 
         async def is_swept_by(worker: str) -> bool:
             return [row[0] for row in await first.rows(find_worker)] == [worker]
 
         await until(lambda: is_swept_by("w1"))
         await first.engine.drain()
-        async with running(url, worker="w2", alone=False, sweep_every=rarely):
-            await until(lambda: is_swept_by("w2"), within=20)
+        async with running(url, worker="w2", alone=False, sweep_every=rarely, lease=rarely):
+            await until(lambda: is_swept_by("w2"))
 
 
 async def test_how_far_a_platform_was_read_outlives_the_worker_and_only_its_owner_moves_it(

@@ -15,7 +15,7 @@ from palaver.config.agents import EchoAgentConfig
 from palaver.config.limits import LimitsConfig
 from palaver.config.model import Config
 from palaver.config.quotas import GrantConfig
-from palaver.db.transaction import Statements, transaction
+from palaver.db.transaction import Row, Statements, transaction
 from palaver.gateway.gateway import GC_THRESHOLD, Gateway
 from palaver.gateway.terminal import terminal_socket
 from palaver.model.access import Effect
@@ -23,6 +23,8 @@ from palaver.model.errors import StoreInUse, StoreUnavailable
 from palaver.model.redact import redact
 from palaver.platforms.terminal.client import GatewayFailing
 from palaver.platforms.terminal.wire import RecapLine
+from palaver.store.opening import open_store
+from tests.engine.gateway import until
 from tests.platforms.terminal.people import Person
 from tests.store.conftest import fresh_store
 
@@ -30,6 +32,9 @@ from tests.store.conftest import fresh_store
 @pytest.fixture
 def config(tmp_path: Path, store_url: str) -> Config:
     return Config(data_dir=tmp_path, store=store_url)
+
+
+PATIENCE = 180.0
 
 
 @asynccontextmanager
@@ -41,12 +46,22 @@ async def serving(config: Config) -> AsyncGenerator[Gateway]:
         yield gateway
     finally:
         gateway.stop()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             assert await serving
 
 
 def person(config: Config, chat: str = "main") -> Person:
     return Person(terminal_socket(config), chat)
+
+
+@transaction
+def _states() -> Statements[list[Row]]:
+    return (yield "SELECT state FROM turns", ())
+
+
+async def has_turn(config: Config, state: str) -> bool:
+    async with await open_store(config.store) as store:
+        return await store.read(_states()) == [(state,)]
 
 
 async def test_what_is_said_is_answered_and_shown_again_to_newcomers(config: Config) -> None:
@@ -70,8 +85,8 @@ async def test_what_was_never_shown_is_shown_and_not_told_as_if_it_had_been(conf
         leaving = person(config)
         async with leaving.present():
             leaving.says("!slow 1 hello", "alice")
-            await asyncio.sleep(0.3)
-        await asyncio.sleep(1.2)
+            await until(lambda: has_turn(config, "running"))
+        await until(lambda: has_turn(config, "done"))
         async with person(config).present() as paper:
             await paper.until(lambda: bool(paper.texts))
             assert paper.welcomes[0].recap == (RecapLine(by_person=True, text="!slow 1 hello"),)
@@ -171,7 +186,7 @@ async def test_a_gateway_that_stops_hands_its_accounts_over_at_once(tmp_path: Pa
             await stack.enter_async_context(serving(config))
             await asyncio.sleep(1)  # the second one waits
         alice = person(config)
-        async with asyncio.timeout(40), alice.present() as paper:
+        async with asyncio.timeout(60), alice.present() as paper:
             await alice.say("hello")
             assert paper.texts == ["You said: hello"]
 
@@ -200,10 +215,15 @@ async def test_the_service_manager_hears_that_it_is_ready_alive_and_stopping(
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as manager:
         manager.bind(str(address))
         loop = asyncio.get_running_loop()
+
+        async def hear_the_end() -> None:
+            while await loop.sock_recv(manager, 99) != b"STOPPING=1":
+                pass
+
         async with serving(config):
             heard = [await loop.sock_recv(manager, 99) for _ in range(4)]
+            ending = asyncio.create_task(hear_the_end())  # what nobody reads is soon dropped
         assert heard == [b"READY=1", *[b"WATCHDOG=1"] * 3]
-        while await loop.sock_recv(manager, 99) != b"STOPPING=1":
-            pass
+        await asyncio.wait_for(ending, 60)
     async with serving(config):
         """A manager that does not listen changes nothing."""

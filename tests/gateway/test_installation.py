@@ -13,13 +13,13 @@ NEEDS = ["tiny>=1"]
 
 def look(tmp_path: Path, *, library: Path | None = None, has_pip: bool = True, programs: str = "") -> Installation:
     """The environment below `tmp_path`, on a machine with these programs besides its own Python."""
-    for folder in ("venv/site", "root"):
+    for folder in ("venv/site", "checkout"):
         (tmp_path / folder).mkdir(parents=True, exist_ok=True)
     return recognize(
         prefix=tmp_path / "venv",
         python="/venv/bin/python",
         packages=tmp_path / "venv/site",
-        root=tmp_path / "root",
+        root=tmp_path / "checkout",
         library=library,
         has_pip=has_pip,
         find_program=lambda name: name if name in {"/venv/bin/python", *programs.split()} else None,
@@ -45,11 +45,11 @@ def test_without_pip_there_can_be_uv(tmp_path: Path) -> None:
 
 
 def test_a_checkout_has_constraints(tmp_path: Path) -> None:
-    put(tmp_path / "root/constraints.txt")
-    put(tmp_path / "root/pyproject.toml")
+    put(tmp_path / "checkout/constraints.txt")
+    put(tmp_path / "checkout/pyproject.toml")
     here = look(tmp_path)
     assert here.kind is InstallKind.CHECKOUT
-    assert here.command("tiny", NEEDS)[-3:] == ["-c", f"{tmp_path}/root/constraints.txt", *NEEDS]
+    assert here.command("tiny", NEEDS)[-3:] == ["-c", f"{tmp_path}/checkout/constraints.txt", *NEEDS]
     assert "-c" in look(tmp_path, has_pip=False).command("tiny", NEEDS)
 
 

@@ -39,7 +39,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.setattr(sys, "path", [str(site), *sys.path])
     here = Installation(kind=InstallKind.PIP, python=sys.executable, prefix=tmp_path, packages=site)
     monkeypatch.setattr(installer, "find_installation", lambda: here)
     bring(tmp_path / "brought", monkeypatch, {}, extras=["tiny"], requires=[f"{CLIENT}; extra == 'tiny'"])

@@ -82,3 +82,14 @@ def test_a_result_is_bounded_and_can_be_written(text: str, limit: int) -> None:
     assert CLOSE not in shown
     shown.encode()
     assert clean_result(shown, len(shown)) == shown
+
+
+def test_a_private_tool_is_there_for_owners_on_its_platforms_alone() -> None:
+    rules = ToolRules(
+        private={"terminal": frozenset({"web"}), "file_*": frozenset()}, allowed={"all": ApprovalMode.ALWAYS}
+    )
+    for role in AccessRole:
+        for platform in ("web", "telegram"):
+            mode = rules.approval_mode("terminal", role, platform, needs_approval=False)
+            assert (mode is ApprovalMode.NEVER) == ((role, platform) != (AccessRole.OWNER, "web"))
+            assert rules.approval_mode("file_read", role, platform, needs_approval=False) is ApprovalMode.NEVER

@@ -3,21 +3,18 @@
 import asyncio
 import getpass
 import os
-import shutil
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 from tests.engine.gateway import until
+from tests.needs import program
 from tests.ports import free_port
 
 __all__ = ["Sshd", "sshd"]
 
-PROGRAM = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 CONFIG = """
 Port {port}
 ListenAddress 127.0.0.1
@@ -46,18 +43,17 @@ async def _run(*argv: str) -> None:
 
 @asynccontextmanager
 async def sshd(folder: Path) -> AsyncGenerator[Sshd]:
-    if PROGRAM is None:
-        pytest.fail("install openssh-server: these tests need a real sshd")
+    server_program = program("sshd")
     folder.mkdir(mode=0o700)  # noqa: ASYNC240 - quick
     for name in ("host", "user"):
-        await _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name))
+        await _run(f"{program('ssh')}-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name))
     port = free_port()
     (folder / "config").write_text(CONFIG.format(port=port, folder=folder))
     public = (folder / "host.pub").read_text()
     (folder / "known").write_text(f"[127.0.0.1]:{port} {public}")
     if os.getuid() == 0:
         os.makedirs("/run/sshd", exist_ok=True)  # noqa: PTH103 - where it drops its rights
-    server = await asyncio.create_subprocess_exec(PROGRAM, "-D", "-e", "-f", str(folder / "config"), stderr=-3)
+    server = await asyncio.create_subprocess_exec(server_program, "-D", "-e", "-f", str(folder / "config"), stderr=-3)
     try:
         await until(lambda: _listens(port))
         yield Sshd(f"{getpass.getuser()}@127.0.0.1", port, folder / "user", folder / "known")

@@ -363,7 +363,7 @@ async def test_a_supervisor_whose_directory_was_removed_ends_with_its_command(tm
         found = ((status.pid, status.pid_started), (status.supervisor, status.supervisor_started))
         return not any(is_running(pid or 0, born or "") for pid, born in found)
 
-    await until(are_over, within=20)
+    await until(are_over)
 
 
 async def test_a_process_whose_control_socket_was_removed_can_be_killed(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ import os
 import pwd
 from pathlib import Path
 
+import pytest
+
 from palaver.processes.backends.base import Order
 from palaver.processes.backends.ssh import SshBackend
 from palaver.processes.directory import is_running
@@ -25,6 +27,7 @@ def backend(server: Sshd, folder: Path, **changed: object) -> SshBackend:
     return SshBackend(**given)  # pyright: ignore[reportArgumentType]
 
 
+@pytest.mark.needs("ssh", "sshd")
 async def test_commands_run_there_with_their_streams_and_codes(tmp_path: Path) -> None:
     there = tmp_path / "there is a 'place'"
     (there / "src").mkdir(parents=True)
@@ -32,7 +35,8 @@ async def test_commands_run_there_with_their_streams_and_codes(tmp_path: Path) -
         over_there = backend(server, there, environment={"CI": "it's 1"})
         async with workshop(tmp_path / "p.db", tmp_path, backend=over_there) as shop:
             told = await shop.runs('pwd; echo "$CI $HOME"; test -n "$SSH_CONNECTION"; echo $?; exit 3', folder="src")
-            assert told == f"(exit code 3 after 0 s)\n{there}/src\nit's 1 {pwd.getpwuid(os.getuid()).pw_dir}\n0"
+            assert told.startswith("(exit code 3 after 0 s)\n")  # then sshd may complain that there is no such home
+            assert told.endswith(f"{there}/src\nit's 1 {pwd.getpwuid(os.getuid()).pw_dir}\n0")
             process = await shop.starts("cat; echo over")
             await shop.does("submit", process=process.name, data="hello")
             await shop.does("close", process=process.name)
@@ -43,6 +47,7 @@ async def test_commands_run_there_with_their_streams_and_codes(tmp_path: Path) -
             await shop.writes(shell, b"got it")
 
 
+@pytest.mark.needs("ssh", "sshd")
 async def test_a_command_is_killed_there_even_if_it_forks_away(tmp_path: Path) -> None:
     async with (
         sshd(tmp_path / "sshd") as server,
@@ -61,6 +66,7 @@ async def test_a_command_is_killed_there_even_if_it_forks_away(tmp_path: Path) -
             await until(lambda pid=pid, born=born: not is_running(pid, born))
 
 
+@pytest.mark.needs("ssh", "sshd")
 async def test_nothing_runs_here_if_there_is_nobody_there(tmp_path: Path) -> None:
     async with sshd(tmp_path / "sshd") as server:
         wrong = {"port": 1}, {"known_hosts": Path("/dev/null")}, {"key": tmp_path / "sshd/host"}

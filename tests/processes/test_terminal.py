@@ -57,7 +57,16 @@ async def test_the_environment_names_the_session_and_has_none_of_the_gateways_se
         assert await shop.runs("ls /proc/self/fd | tr '\\n' ' '") == "(exit code 0 after 0 s)\n0 1 2 3 "
 
 
-async def test_a_command_that_takes_long_goes_on_in_the_background(store_url: str, tmp_path: Path) -> None:
+async def test_a_command_that_takes_long_goes_on_in_the_background(
+    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait = ProcessManager.wait
+
+    async def wait_once_begun(manager: ProcessManager, process: Process, *args: Any) -> Process:
+        await until(lambda: manager.directory(process).size() > 0)
+        return await wait(manager, process, *args)
+
+    monkeypatch.setattr(ProcessManager, "wait", wait_once_begun)
     async with workshop(store_url, tmp_path) as shop:
         told = await shop.runs("echo begun; while ! test -e go; do sleep 0.05; done; echo done", timeout=1)
         assert told.startswith("It still runs after 1 s, and goes on in the background as p1.")

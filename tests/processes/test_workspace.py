@@ -169,6 +169,7 @@ CALLS: Sequence[tuple[str, dict[str, object], str]] = (
 )
 
 
+@pytest.mark.needs("ssh", "sshd")
 async def test_the_agent_works_with_files_here_and_on_another_machine(tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
@@ -238,6 +239,7 @@ async def test_what_another_machine_answers_is_bounded_and_checked(tmp_path: Pat
             await chat.hears("The machine with the files")
 
 
+@pytest.mark.needs("ssh", "sshd")
 async def test_a_file_of_the_working_directory_is_sent_and_none_from_outside(tmp_path: Path, root: Path) -> None:
     picture = b"\x89PNG\r\n\x1a\n\0\1"
     (root / "plot.png").write_bytes(picture)

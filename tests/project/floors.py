@@ -24,7 +24,7 @@ def _normal(name: str) -> str:
 def requirements() -> list[str]:
     """The package with all extras, and what tests need beside it, of which only our pins are tried."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]
+    extras = {name: texts for name, texts in project["optional-dependencies"].items() if name != "testkit"}
     ours = {_normal(Requirement(text).name) for texts in (project["dependencies"], *extras.values()) for text in texts}
     return [f"palaver[{','.join(extras)}] @ {ROOT.as_uri()}", *_tools(ours)]
 
@@ -41,7 +41,8 @@ def main(arguments: Sequence[str]) -> int:
     with TemporaryDirectory(prefix="palaver-floors-") as folder:
         python = Path(folder) / "venv/bin/python"
         uv = [sys.executable, "-m", "uv", "--quiet"]
-        subprocess.run([*uv, "venv", "--python", sys.executable, python.parents[1]], check=True)
+        subprocess.run([*uv, "venv", "--seed", "--python", sys.executable, python.parents[1]], check=True)
+        (python.parents[1] / "node").symlink_to(Path(sys.prefix) / "node")
         install = [*uv, "pip", "install", "--python", python, "--resolution", "lowest-direct", *requirements()]
         subprocess.run(install, check=True)
         return subprocess.run([python, "-m", "pytest", *(arguments or TESTS)], cwd=ROOT, check=False).returncode

@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import os
 import re
 import shutil
 import sqlite3
@@ -26,6 +25,7 @@ from palaver.store import opening
 from palaver.store.opening import open_store
 from palaver.store.queue import inbox
 from palaver.store.status.invariants import violations
+from tests.needs import without_rights
 from tests.store.conftest import fresh_database, fresh_store
 from tests.store.crash_child import Order, Victims
 from tests.store.encrypted import connect
@@ -157,19 +157,6 @@ def no_thread_left() -> Generator[None]:
     assert palaver_threads() <= before
 
 
-@contextmanager
-def without_privileges() -> Generator[None]:
-    """Root may read everything: be nobody for a while."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-
-
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A folder that everybody may enter."""
@@ -209,18 +196,30 @@ def make_unreadable(path: Path) -> None:
     path.chmod(0)
 
 
+def content_of(path: Path) -> bytes:
+    """What is in a file, though nobody can read it."""
+    if not path.is_file():
+        return b""
+    mode = path.stat().st_mode
+    path.chmod(0o600)
+    try:
+        return path.read_bytes()
+    finally:
+        path.chmod(mode)
+
+
 @pytest.mark.parametrize("make", [make_folder, make_garbage, make_half, make_somebody_elses, make_unreadable])
 async def test_what_is_no_store_is_refused_with_a_sentence_and_left_alone(
     folder: Path, make: Callable[[Path], None]
 ) -> None:
     path = folder / "palaver.db"
     make(path)
-    before = path.read_bytes() if path.is_file() else b""
-    nobody = without_privileges() if make is make_unreadable else nullcontext()
+    before = content_of(path)
+    nobody = without_rights() if make is make_unreadable else nullcontext()
     with no_thread_left(), nobody, pytest.raises(StoreError, match=re.escape(str(path))) as refused:
         await open_store(str(path))
     assert "\n" not in str(refused.value)
-    assert (path.read_bytes() if path.is_file() else b"") == before
+    assert content_of(path) == before
 
 
 @pytest.mark.parametrize("exclusive", [False, True])
@@ -229,7 +228,7 @@ async def test_a_folder_that_cannot_be_made_is_said(folder: Path, exclusive: boo
     with pytest.raises(StoreError, match="file"):
         await open_store(str(folder / "file" / "palaver.db"), exclusive=exclusive)
     (folder / "closed").mkdir(mode=0o555)
-    with without_privileges(), pytest.raises(StoreError, match="closed"):
+    with without_rights(), pytest.raises(StoreError, match="closed"):
         await open_store(str(folder / "closed" / "palaver.db"), exclusive=exclusive)
 
 

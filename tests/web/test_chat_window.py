@@ -282,7 +282,7 @@ async def _branch(shared: Opened, tab: Page, other: Page) -> None:
     for path, names in (("/sessions", "#sessions li"), ("/chat", "#chat-list .name")):
         await other.goto(f"{shared.url}{path}")
         await expect(other.locator(names).filter(has_text="Counting")).to_have_count(2)
-    await expect(other).to_have_url(tab.url, timeout=10_000)
+    await expect(other).to_have_url(tab.url)
     await tab.get_by_role("button", name="Go back").click()
     await tab.wait_for_url(address)
     await answered(tab, "You said: two")

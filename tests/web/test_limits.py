@@ -268,9 +268,11 @@ async def _attack(port: int, database: Path, end: Callable[[], None]) -> None:
         hostile, _ = await issue_token(store, now, name="hostile", identity="api:alice")
         honest, _ = await issue_token(store, now, name="honest", identity="api:bob")
     attack = Attack(port, dict.fromkeys(KINDS, hostile))
-    await attack.grow(140)
-    for request in (head(port, "GET /health HTTP/1.1"), message(port, honest, b'{"text": "hello", "wait": 20}')):
-        assert await Probe(port, request).ask() == "200"
-    end()
-    await asyncio.sleep(0.5)  # they stay while it ends
-    attack.end()
+    try:
+        await attack.grow(140)
+        for request in (head(port, "GET /health HTTP/1.1"), message(port, honest, b'{"text": "hello", "wait": 20}')):
+            assert await Probe(port, request, patience=PATIENCE).ask() == "200"
+        end()
+        await asyncio.sleep(0.5)  # they stay while it ends
+    finally:
+        attack.end()

@@ -350,20 +350,24 @@ async def test_who_goes_away_finds_the_answer_later(window: Opened) -> None:
 async def test_nobody_streams_to_who_has_gone(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the first word, and in the middle."""
     settled: list[bool] = []
+    begun = asyncio.Event()
     waiting = ReplyWaiter.waiting
 
     @contextmanager
     def watched(waiter: ReplyWaiter, number: int) -> Generator[PendingReply]:
         with waiting(waiter, number) as pending:
+            begun.set()
             try:
                 yield pending
             finally:
                 settled.append(pending.is_settled)
 
     monkeypatch.setattr(ReplyWaiter, "waiting", watched)
-    async with opened(config) as window, await client(window, timeout=0.5, max_retries=0) as hasty:
-        with pytest.raises(openai.APITimeoutError):
-            await hasty.chat.completions.create(model="palaver", messages=[user("!slow 2 hello")], stream=True)
+    async with opened(config) as window, await client(window) as hasty:
+        asking = hasty.chat.completions.create(model="palaver", messages=[user("!slow 5 hello")], stream=True)
+        leaving = asyncio.create_task(asking)
+        await begun.wait()
+        leaving.cancel()
         await until(lambda: settled == [False])
     slowly = EchoAgentConfig(streams=True, delay=timedelta(milliseconds=200))
     async with opened(config.model_copy(update={"agent": slowly})) as window, await client(window) as ai:

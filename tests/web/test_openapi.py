@@ -34,7 +34,7 @@ async def test_every_answer_is_as_the_document_says(window: Opened, tmp_path: Pa
             "--generation-database",
             "none",
             "--request-timeout",
-            "20",
+            "120",
         ),
         *("--mode", "all", "--no-color"),
         cwd=tmp_path,

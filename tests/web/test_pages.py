@@ -4,6 +4,7 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import httpx
 import pytest
@@ -20,9 +21,9 @@ from palaver.model.turn import Inbound
 from palaver.protocols.clock import SystemClock
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.people.api_tokens import Right
-from palaver.web.tokens import issue_token
+from palaver.web.tokens import issue_token, qr_code
 from tests.platforms.terminal.people import Person
-from tests.web.conftest import Opened
+from tests.web.conftest import Opened, config_file, opened
 from tests.web.demo_data import Stage, dm, entry
 
 PAGES = (
@@ -145,6 +146,23 @@ async def test_a_friend_is_invited_and_talks_in_the_web_chat(window: Opened, cli
     await window.store.transact(window.store.grants.add(second, now, by="web:owner"))
     boss = await client.post("/people/invite", data={"name": "boss"})
     assert (boss.status_code, "the rights of an owner" in boss.text) == (400, True), "nor as another owner"
+
+
+async def test_a_phone_gets_a_code_if_it_can_reach_the_window(tmp_path: Path) -> None:
+    for public, shows in (("", False), ("web: {public_url: 'http://phone.test'}", True)):
+        folder = tmp_path / str(shows)
+        folder.mkdir()
+        file = config_file(folder, public)
+        async with opened(file.load().config, file=file) as window, window.visit() as client:
+            assert 'action="/phone"' in (await client.get("/")).text
+            page = (await client.post("/phone")).text
+            link = re.search(r'href="(http://phone.test/login#[\w-]+)"', page)
+            assert bool(link) is shows
+            assert ("Only this machine can open http://127.0.0.1" in page) is not shows
+            if link:
+                assert qr_code(link[1]).svg_inline(scale=6, border=3, light="#fff") in page
+                phone = await client.post("/login", data={"code": link[1].partition("#")[2]})
+                assert phone.status_code == 303
 
 
 async def test_a_transcript_is_shown_renamed_undone_branched_and_exported(

@@ -113,16 +113,16 @@ async def test_a_model_is_tested_saved_and_answers_and_its_key_is_never_shown(
         assert KEY not in refused.text
         assert file.content() == BEFORE
         answer = await save(client, "model", **choice, key=KEY)
-        assert answer.text.startswith("small answers from now on. Saved in palaver.yaml, line "), answer.text
+        assert answer.text.startswith("openai:small answers from now on. Saved in palaver.yaml, line "), answer.text
         assert file.content().startswith("# mine\ntimezone: UTC # here\nagent:\n  name: model\n")
         assert KEY not in file.content()
         assert file.content().endswith("# last\n")
         assert "streams" not in file.content()
-        assert (file.path.parent / "keys" / "openai-chat").read_text() == f"{KEY}\n"
+        assert (file.path.parent / "keys" / "server").read_text() == f"{KEY}\n"
         page = (await client.get("/settings/model")).text
         assert "A key is set." in page
         assert KEY not in page
-        assert '<p class="figure">small</p>' in (await client.get("/")).text
+        assert '<p class="figure">openai:small</p>' in (await client.get("/")).text
         # Another model of the same server needs no key again; another server does not get this one.
         assert (await save(client, "model", **{**choice, "model": "large"})).status_code == 200
         assert provider.keys[-1] == f"Bearer {KEY}"
@@ -133,7 +133,7 @@ async def test_a_model_is_tested_saved_and_answers_and_its_key_is_never_shown(
         assert answer.status_code == 200, answer.text
         assert KEY not in "".join(other.keys)
         assert "key" not in file.content()
-    assert (await save(client, "model", provider="echo")).text.startswith("The test agent answers from now on.")
+    assert (await save(client, "model", provider="guide")).text.startswith("The guide answers from now on.")
     assert "instructions" not in file.content()
 
 

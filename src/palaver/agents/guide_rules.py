@@ -282,9 +282,7 @@ def _rule(
 
 
 _SHELL = "ls|pwd|date|uptime|df|free|whoami|uname|hostname|sleep|echo|cat|ps|du|ping|curl|git|make|python3?"
-_COMMAND = (
-    r"(?:(?:run|execute|exec|start|launch)(?: (?:the|a|this) (?:shell )?(?:command|program|process))?[\s:]+|\$ )(.+?)"
-)
+_COMMAND = r"(?:(?:run|execute|exec)(?: (?:the|a|this) (?:shell )?(?:command|program|process))?[\s:]+|\$ )(.+?)"
 _SEARCH = _rule(
     r"(?:what|when|where|did|have) (?:(?:did|have|had) )?(?:i|we|you) (?:ever )?"
     r"(?:say|said|tell|told|talk|write|mention|discuss)\w*\b(.+)"

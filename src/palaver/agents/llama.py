@@ -28,6 +28,7 @@ _CALL_TOKENS = 80
 _CONVERSATION_SLOT, _EXAMPLES_SLOT = range(2)
 _SUMMARISE = "Summarise this part of a conversation in a few sentences. Keep names, facts and decisions."
 _CHARACTERS_PER_TOKEN = 3
+_TOP_P, _REPEAT_PENALTY = 0.9, 1.15
 
 
 class _Model:
@@ -59,6 +60,11 @@ class _Model:
             "messages": list(messages),
             "max_tokens": max_tokens,
             "temperature": self._options.temperature,
+            # Without these a small model repeats itself until its answer is cut.
+            "top_p": _TOP_P,
+            "repeat_penalty": _REPEAT_PENALTY,
+            # A model that can think before it answers would show its thoughts as the answer.
+            "chat_template_kwargs": {"enable_thinking": False},
             "id_slot": _CONVERSATION_SLOT,
         }
         return _stream(self._server.handle_chat_completions, request, on_piece)

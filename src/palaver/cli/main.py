@@ -41,7 +41,7 @@ class LazyGroup(TyperGroup):
         return command.make_context(*args, **extra)
 
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None)
 GROUPS = {
     "chat": LazyGroup("chat", "palaver.cli.chat", "Chat with the agent in the terminal."),
     "up": LazyGroup("up", "palaver.cli.up", "Run the gateway in the foreground."),

@@ -1,15 +1,19 @@
 """Ask which agent answers: a provider from a list, its key, and a model that it offers."""
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from palaver.agents.hub import SUGGESTIONS, download, find_model, memory_of_machine, suggested
+from palaver.agents.local import is_model
 from palaver.agents.model_list import ListedModel, ModelsNotListed, list_models
 from palaver.cli.account_wizard import install_missing
 from palaver.cli.loop import run
-from palaver.cli.prompts import Choice, ask_for, choose, say
+from palaver.cli.output import progress_line
+from palaver.cli.prompts import Cancelled, Choice, agrees, ask_for, choose, is_interactive, say
 from palaver.config.agent_plan import GUIDE, LOCAL, MODEL, AgentPlan, parse_agent, take_key
 from palaver.config.offers import find_servers
+from palaver.model.attachment import format_size
 from palaver.model.errors import BadArgument, InvalidInput
 from palaver.model.local_time import parse_zone
 from palaver.model.providers import COMPATIBLE, PROVIDERS, chat_models, parse_model, pick_model
@@ -21,12 +25,20 @@ _MOST_SHOWN = 20
 _AGENTS = (
     *(Choice(each.name, each.title) for each in PROVIDERS.values()),
     Choice(_SERVER, "A server of yours, with OpenAI's API"),
-    Choice(LOCAL, "A small model on this machine (a toy)"),
+    Choice(LOCAL, "A model that runs on this machine"),
     Choice(GUIDE, "The guide, which needs no model"),
 )
 
 
-def ask_agent_plan(*, installs: bool) -> AgentPlan:
+@dataclass(kw_only=True)
+class Hub:
+    """Where local models come from, and where they go."""
+
+    url: str
+    folder: Path
+
+
+def ask_agent_plan(hub: Hub, *, installs: bool) -> AgentPlan:
     """Ask for an agent; write nothing."""
     chosen = choose(
         "Which model answers?",
@@ -36,8 +48,10 @@ def ask_agent_plan(*, installs: bool) -> AgentPlan:
         other="a model such as gpt-5-mini, with the address of your server if it is not the provider's",
         accepts=_is_model,
     )
-    if chosen in {GUIDE, LOCAL}:
+    if chosen == GUIDE:
         plan = AgentPlan(agent=chosen)
+    elif chosen == LOCAL:
+        plan = _ask_local(hub)
     elif chosen == _SERVER:
         plan = _ask_server(installs=installs)
     elif chosen in PROVIDERS:
@@ -73,6 +87,48 @@ def _ask_server(*, installs: bool) -> AgentPlan:
     )
     plan = AgentPlan(agent=MODEL, model=f"{COMPATIBLE}:", base_url=url)
     return _ask_provider(plan, installs=installs, keyed=url not in {each.name for each in found})
+
+
+def _ask_local(hub: Hub) -> AgentPlan:
+    memory = memory_of_machine()
+    best = suggested(memory)
+    said = choose(
+        "Which model?",
+        [
+            Choice(each.name, f"{each.name}, {each.says}{', suggested for this machine' if each is best else ''}")
+            for each in SUGGESTIONS
+        ],
+        best.name,
+        help=f"This machine has {format_size(memory)} of memory. A larger model answers better and slower.",
+        other="a GGUF file on this machine, or OWNER/REPOSITORY of the hub",
+        accepts=lambda said: "/" in said or said.endswith(".gguf"),
+    )
+    return local_plan(said, hub)
+
+
+def local_plan(said: str, hub: Hub, *, agreed: bool = False) -> AgentPlan:
+    """Return the plan for a model file of this machine, or for one of the hub, which is downloaded."""
+    place = Path(said).expanduser()
+    if place.is_file() or said.startswith((".", "/", "~")):
+        if not is_model(place):
+            raise BadArgument("This is no model file:", found=said, allowed="a GGUF file", example="~/model.gguf")
+        return AgentPlan(agent=LOCAL, file=str(place.absolute()))
+    model = find_model(said, hub.url)
+    facts = f"{model.repository}, {model.name}: {format_size(model.size)}, licence {model.licence}, from {hub.url}."
+    if not agreed and not is_interactive():
+        raise BadArgument(
+            f"{facts} There is no terminal to ask:", found="", allowed="--yes to download it", example="--yes"
+        )
+    say(facts)
+    if not agreed and not agrees("Download it?", usual=True):
+        raise Cancelled
+    with progress_line() as show:
+
+        def progress(there: int, whole: int) -> None:
+            show(f"{model.name}: {format_size(there)} of {format_size(whole)}, {100 * there // whole} %")
+
+        file = download(model, hub.folder, progress, hub.url)
+    return AgentPlan(agent=LOCAL, file=str(file))
 
 
 def _ask_provider(plan: AgentPlan, *, installs: bool, keyed: bool = True) -> AgentPlan:

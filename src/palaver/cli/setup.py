@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
+from palaver.agents.hub import HUB, NotDownloaded
 from palaver.cli import prompts, shared_options
 from palaver.cli.account_wizard import choose_platform, draft_account, install_missing
-from palaver.cli.model_wizard import ask_agent_plan
+from palaver.cli.model_wizard import Hub, ask_agent_plan, local_plan
 from palaver.cli.output import print_json, print_line
 from palaver.cli.probe import NotReached, try_out
 from palaver.cli.prompts import Cancelled, agrees, ask_for, say
@@ -29,6 +30,7 @@ from palaver.store.people import grants
 
 EXAMPLES = {
     "setup": "palaver setup --agent model --model openai:gpt-5-mini --key-env OPENAI_API_KEY --yes",
+    "local": "palaver setup --agent local --model qwen3-4b --yes",
     "account": "palaver setup telegram --set token_file=~/token --owner 7",
 }
 
@@ -43,7 +45,14 @@ SetOption = Annotated[
 ]
 OwnerOption = Annotated[str, typer.Option("--owner", metavar="ID", help="Your own user id on the platform.")]
 AgentOption = Annotated[str, typer.Option("--agent", help="Choose the agent: guide, local or model.")]
-ModelOption = Annotated[str, typer.Option("--model", metavar="PROVIDER:MODEL", help="Choose the model.")]
+ModelOption = Annotated[
+    str,
+    typer.Option("--model", metavar="PROVIDER:MODEL", help="Choose the model; with --agent local, a name or a file."),
+]
+HubOption = Annotated[
+    str,
+    typer.Option("--hub", metavar="URL", envvar="HF_ENDPOINT", help="Download a local model from this address."),
+]
 UrlOption = Annotated[str, typer.Option("--base-url", metavar="URL", help="Use this OpenAI-compatible server.")]
 VariableOption = Annotated[
     str, typer.Option("--key-env", metavar="NAME", help="Read the key from this environment variable.")
@@ -70,6 +79,7 @@ def setup(
     agent: AgentOption = "",
     model: ModelOption = "",
     base_url: UrlOption = "",
+    hub: HubOption = HUB,
     key_env: VariableOption = "",
     key_file: FileOption = "",
     timezone: ZoneOption = "",
@@ -79,12 +89,25 @@ def setup(
     json: Json = False,
 ) -> None:
     file = configuration_files(Path.cwd()).user
-    steps = _Setup(file=file, account=account, tests=not no_test, installs=install, yes=yes, json=json)
+    models = load(Path.cwd(), draft=_content(file)).data_dir / "models"
+    steps = _Setup(
+        file=file,
+        hub=Hub(url=hub.rstrip("/"), folder=models),
+        account=account,
+        tests=not no_test,
+        installs=install,
+        yes=yes,
+        json=json,
+    )
     try:
         if platform:
             steps.connect(platform, given, owner)
         elif agent or model:
-            steps.use(_plan(agent, model, base_url, key_env, key_file, timezone))
+            if agent == LOCAL and model:
+                plan = local_plan(model, steps.hub, agreed=yes)
+            else:
+                plan = _plan(agent, model, base_url, key_env, key_file)
+            steps.use(replace(plan, timezone=parse_zone(timezone).key if timezone else ""))
         elif prompts.is_interactive():
             steps.walk()
         else:
@@ -98,13 +121,12 @@ def setup(
         raise Cancelled from None
 
 
-def _plan(agent: str, model: str, base_url: str, key_env: str, key_file: str, timezone: str) -> AgentPlan:
+def _plan(agent: str, model: str, base_url: str, key_env: str, key_file: str) -> AgentPlan:
     if agent == MODEL and not model:
         allowed = "--model provider:model"
         raise BadArgument("--agent model needs --model.", found="", allowed=allowed, example=EXAMPLES["setup"])
     name = " ".join(filter(None, (model, base_url))) if agent in {"", MODEL} else agent
-    plan = with_key(parse_agent(name), key_env, key_file)
-    return replace(plan, timezone=parse_zone(timezone).key if timezone else "")
+    return with_key(parse_agent(name), key_env, key_file)
 
 
 @dataclass(kw_only=True)
@@ -112,6 +134,7 @@ class _Setup:
     """One run of the command. Each part is written whole, after all of its questions."""
 
     file: Path
+    hub: Hub
     account: str
     tests: bool
     installs: bool
@@ -162,9 +185,9 @@ class _Setup:
     def _ask_for_agent(self) -> AgentPlan:
         while True:
             try:
-                plan = ask_agent_plan(installs=self.installs)
+                plan = ask_agent_plan(self.hub, installs=self.installs)
                 self._try(plan)
-            except (InvalidInput, NotReached) as problem:
+            except (InvalidInput, NotReached, NotDownloaded) as problem:
                 say(str(problem))
                 if not agrees("Try again?", usual=True):
                     raise Cancelled from None
@@ -257,7 +280,7 @@ def _report(file: Path, plan: AgentPlan, *, tested: bool, json: bool) -> None:
         said = {"file": str(file), "agent": plan.fields(), "timezone": plan.timezone or None}
         print_json({"ok": True, **said, "tested": was_asked})
         return
-    who = plan.model or {LOCAL: "the local model"}.get(plan.agent, plan.agent)
+    who = plan.model or Path(plan.file).stem or {LOCAL: "the local model"}.get(plan.agent, plan.agent)
     key = ""
     if plan.key_variable:
         key = f" The key stays in {plan.key_variable}, which must be set where Palaver runs."

@@ -1,5 +1,6 @@
 """`palaver web`: create login links for browsers and tokens for programs."""
 
+import sys
 from datetime import timedelta
 from typing import Annotated
 
@@ -17,7 +18,7 @@ from palaver.platforms.plugins import known_platforms
 from palaver.store.people import api_tokens
 from palaver.store.people.api_tokens import ALL_RIGHTS, Credential, CredentialKind, Right
 from palaver.store.store import Store
-from palaver.web.tokens import issue_link, issue_token
+from palaver.web.tokens import issue_link, issue_token, qr_code
 
 EXAMPLES = {
     "link": "palaver web link",
@@ -47,11 +48,23 @@ Identity = Annotated[
 ]
 
 
-@app.command("link", help=f"Create a login link: it works once, within an hour.\n\n{EXAMPLES['link']}")
-def link(*, identity: Identity = None, store: StoreOption = None, json: Json = False) -> None:
-    url = configuration(store).web.url
-    made = ask(store, lambda opened: issue_link(opened, url, shared_options.now(), identity=identity), make=True)
+@app.command(
+    "link", help=f"Create a login link: it works once, within an hour.\n\n{EXAMPLES['link']}\n\n{EXAMPLES['link']} --qr"
+)
+def link(
+    *,
+    identity: Identity = None,
+    qr: Annotated[bool, typer.Option("--qr", help="Also print it as a QR code, for your phone.")] = False,
+    store: StoreOption = None,
+    json: Json = False,
+) -> None:
+    web = configuration(store).web
+    made = ask(store, lambda opened: issue_link(opened, web.url, shared_options.now(), identity=identity), make=True)
+    if qr and not json:
+        qr_code(made).terminal(sys.stdout, compact=True, border=2)
     print_result({"link": made}, made, as_json=json)
+    if qr and web.only_here:
+        print_note(web.only_here)
 
 
 @tokens.command("list", help=f"List valid tokens and logins.\n\n{EXAMPLES['list']}")

@@ -27,6 +27,8 @@ class AgentPlan:
     key_file: str = ""
     key: str = field(default="", repr=False)
     """The key itself; it is never written into the configuration."""
+    file: str = ""
+    """The file of a local model."""
     timezone: str = ""
 
     @property
@@ -41,6 +43,7 @@ class AgentPlan:
     def fields(self) -> dict[str, str]:
         """Return the agent section to write."""
         said = {"name": self.agent, "model": self.model, "base_url": self.base_url, "key_file": self.key_file}
+        said["file"] = self.file
         if self.key_variable:
             said["key"] = f"${{{self.key_variable}}}"
         return {name: value for name, value in said.items() if value}

@@ -1,5 +1,7 @@
 """The agent of a plan as it is tested before anything is written, with short answers, and then written."""
 
+from pathlib import Path
+
 from palaver.config.agent_plan import LOCAL, MODEL, AgentPlan
 from palaver.config.agents import AgentConfig, GuideAgentConfig, LocalAgentConfig, ModelAgentConfig
 from palaver.config.editor import Edit
@@ -14,7 +16,9 @@ def trial_agent(plan: AgentPlan) -> AgentConfig:
     if plan.agent == MODEL:
         options = {"model": plan.model, "base_url": plan.base_url or None, "key": plan.key or None}
         return ModelAgentConfig.model_validate({**options, "max_tokens": _MAX_TOKENS})
-    return LocalAgentConfig(max_tokens=4) if plan.agent == LOCAL else GuideAgentConfig()
+    if plan.agent == LOCAL:
+        return LocalAgentConfig(max_tokens=4, file=Path(plan.file) if plan.file else None)
+    return GuideAgentConfig()
 
 
 def agent_edits(loaded: Loaded, plan: AgentPlan, *, keeps_key: bool = False) -> list[Edit]:

@@ -28,7 +28,7 @@ def reveal(secrets: Mapping[str, SecretStr]) -> dict[str, str]:
 class Section(BaseModel):
     """A section of the configuration: immutable, without unknown fields."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 @value(kw_only=False)

@@ -110,6 +110,21 @@ class WebConfig(Section):
         return self
 
     @property
+    def only_here(self) -> str:
+        """Why a phone cannot open the window; "" if it can."""
+        host = urlsplit(self.url).hostname or ""
+        try:
+            is_local = ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            is_local = host == "localhost"
+        if not is_local:
+            return ""
+        return (
+            f"Only this machine can open {self.url}. For your phone, set web.public_url to an address that it can"
+            " reach, through a proxy or a private network."
+        )
+
+    @property
     def url(self) -> str:
         """Where a browser goes."""
         if self.public_url:

@@ -142,7 +142,7 @@ def _load_reply(source: Source) -> Statements[Reply | None]:
 
 def _answer_status(reply: Reply) -> AnswerStatus:
     received = reply.received
-    spoken = [texts.shown_answer(entry.text, cut=entry.cut) for entry in reply.entries if is_answer(entry)]
+    spoken = [texts.cut_answer(entry.text) if entry.cut else entry.text for entry in reply.entries if is_answer(entry)]
     return AnswerStatus(
         id=f"in:{received.number}",
         is_settled=not received.state.is_open or reply.is_parked,

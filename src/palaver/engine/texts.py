@@ -68,9 +68,9 @@ def access_lost(reason: str) -> str:
     return BLOCKED_MEANWHILE if reason == BLOCKED else NO_LONGER_ANSWERED
 
 
-def shown_answer(text: str, *, cut: bool) -> str:
-    """Return an answer as people see it: one that its model could not finish says so."""
-    return f"{text}\n\n{CUT}" if cut else text
+def cut_answer(text: str) -> str:
+    """Return an answer that its model could not finish, as people see it: it says so."""
+    return f"{text}\n\n{CUT}"
 
 
 def how_to_approve(name: str = "") -> str:
@@ -158,7 +158,7 @@ def gone_notice(place: str) -> str:
 def unclear_notice(message: str) -> str:
     return (
         f"I do not know whether my message {message} arrived. On the gateway's machine, `palaver trace {message}` shows"
-        " where it was going and settles it; `palaver doctor` lists others."
+        " where it was going and settles it; `palaver trace --state unclear` lists all such messages."
     )
 
 

@@ -65,6 +65,10 @@ class Connector:
         if self.is_wanted() and self._config().offers and self._looking is None:
             self._looking = asyncio.create_task(self._look())
 
+    def close(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+
     async def _look(self) -> list[Offer]:
         return [*find_keys(self._environ), *await find_servers(self._environ)]
 

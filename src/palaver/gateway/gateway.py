@@ -154,6 +154,7 @@ class Gateway:
         self._config = config
         self._used = config
         self._file = file
+        self._settings = self._make_settings()
         self._meter = meter or NoMeter()
         self._show_login = show_login
         self._is_logged = is_logged
@@ -192,6 +193,7 @@ class Gateway:
                         await parts.processes.end_all()
             finally:
                 serving.cancel()
+                parts.connector.close()
                 for closing in ([serving], [self._agent_pool.close(), loaded.tools.close()]):
                     extra = {"action": "gateway.close_error"}
                     await close_all("the gateway", closing, extra, within=CLOSE_TIMEOUT_SECONDS)
@@ -264,7 +266,7 @@ class Gateway:
         await store.transact(link_owner(config, SystemClock().now()))
         processes = await make_process_manager(config, store, clock, self._worker)
         hub, blob_store = Hub(store, alone=self._is_alone), find_blob_store(config, self._vault)
-        connector = Connector(store, self._settings(), lambda: self._used)
+        connector = Connector(store, self._settings, lambda: self._used)
         connector.look()
         processes.on_output = partial(hub.hint, "processes")
         return _Parts(
@@ -337,7 +339,7 @@ class Gateway:
             shelf=parts.blob_store,
             processes=parts.processes,
             config=lambda: self._used,
-            settings=self._settings(),
+            settings=self._settings,
             find_offers=parts.connector.find,
             back_up=self._back_up,
             list_backups=lambda: find_backups(self._used, self._vault).list_all(),
@@ -348,7 +350,7 @@ class Gateway:
         backup, _ = await make_backup(self._used, self._file, now, self._vault)
         return backup
 
-    def _settings(self) -> Settings | None:
+    def _make_settings(self) -> Settings | None:
         if self._file is None:
             return None
         return Settings(

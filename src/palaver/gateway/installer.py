@@ -9,6 +9,7 @@ import signal
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 
+from palaver.db.private_files import open_private
 from palaver.model.errors import PalaverError
 from palaver.model.redact import redact
 from palaver.model.text import one_line
@@ -70,7 +71,7 @@ async def install(missing: MissingPackages, show: Callable[[str], None]) -> None
 @asynccontextmanager
 async def _locked(here: Installation, show: Callable[[str], None]) -> AsyncGenerator[int]:
     """Hold the lock of this environment. The installer inherits it: it goes on if Palaver is killed."""
-    lock = os.open(here.packages / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = open_private(here.packages / _LOCK_FILE, os.O_RDWR)
     try:
         while not _try_lock(lock):
             show("Waiting for another installation")

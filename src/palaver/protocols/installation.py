@@ -19,7 +19,15 @@ from typing import Any
 from palaver.model.errors import BadArgument
 from palaver.model.value import value
 
-__all__ = ["InstallKind", "Installation", "MissingPackages", "find_installation", "install_line", "needs_of"]
+__all__ = [
+    "InstallKind",
+    "Installation",
+    "MissingPackages",
+    "find_installation",
+    "install_line",
+    "needs_of",
+    "recognize",
+]
 
 _OURS = "palaver"
 _EXTRAS_OF_IMAGE = "container-extras"
@@ -82,7 +90,7 @@ class MissingPackages(BadArgument):
         self.user = who_needs.rpartition(" ")[0]
         self.extra = extra
         self.needs = needs_of(distribution_name, extra)
-        self.packages = missing_packages(self.needs) or (
+        self.packages = _missing_packages(self.needs) or (
             [missing] if missing else [_name_of(each) for each in self.needs]
         )
         self.line = shlex.join(find_installation().command(extra, self.needs))
@@ -124,7 +132,7 @@ def _expanded(requirement: str, marker: str, distribution_name: str) -> list[str
     return [f"{requirement}; {marker}" if marker else requirement]
 
 
-def missing_packages(needs: Sequence[str]) -> list[str]:
+def _missing_packages(needs: Sequence[str]) -> list[str]:
     return [name for each in needs if not _distribution(name := _name_of(each))]
 
 

@@ -93,7 +93,8 @@ def from_json(text: str | bytes) -> Any:  # noqa: ANN401 - the caller knows its 
 def _encode_label(value: object) -> object:
     """Write a label as text that UTF-8 can encode: a hook of msgspec."""
     if isinstance(value, Label):
-        return whole_characters(value.stored())
+        stored = value.stored()
+        return stored if stored.isascii() else whole_characters(stored)
     raise NotImplementedError(type(value))
 
 
@@ -485,13 +486,13 @@ _STATE_BY_TURN = {TurnState.DONE.value: InboxState.DONE, TurnState.FAILED.value:
 
 TURN_COLUMNS = (
     "t.no, t.key, s.id, t.state, t.attempt, t.fence, t.worker, t.lease_until, t.started, t.error, t.session_no,"
-    " t.halted, t.draft, t.quota, t.failure, t.retry_at"
+    " t.halted, t.draft, t.quota, t.failure, t.retry_at, t.draft_unclear"
 )
 
 
 def turn_of(row: Row) -> Turn:
     no, key, session, state, attempt, fence, worker, lease, started, error, session_no, halted, *rest = row
-    draft, quota, failure, retry_at = rest
+    draft, quota, failure, retry_at, draft_unclear = rest
     return Turn(
         number=no,
         key=SessionKey.parse(key),
@@ -509,6 +510,7 @@ def turn_of(row: Row) -> Turn:
         quota=quota,
         failure=failure,
         retry_at=instant_or_none(retry_at),
+        draft_unclear=bool(draft_unclear),
     )
 
 
@@ -522,7 +524,7 @@ def stop_text(by: str | None, at: int | None) -> str | None:
     return f"{by} at {instant(at).isoformat()}" if by and at else by
 
 
-DELIVERY_COLUMNS = "id, body, state, attempts, due, created, receipt, error, may_be_duplicate, chat"
+DELIVERY_COLUMNS = "id, body, state, attempts, due, created, receipt, error, times_unclear, chat"
 
 
 def outbound_body(outbound: Outbound) -> bytes:
@@ -558,7 +560,7 @@ def outbound_in(row: Row) -> Outbound:
 
 def delivery_of(row: Row, outbound: Outbound | None = None) -> Delivery:
     """Decode a send; `outbound` is its content if that is decoded already."""
-    number, body, state, attempts, due, created, receipt, error, duplicate, chat = row
+    number, body, state, attempts, due, created, receipt, error, times_unclear, chat = row
     return Delivery(
         number=number,
         outbound=_sent_to(outbound or outbound_of(body), chat),
@@ -570,7 +572,7 @@ def delivery_of(row: Row, outbound: Outbound | None = None) -> Delivery:
         ordinal=number % REPLIES if number > 0 else 0,
         receipt=receipt,
         error=error,
-        may_be_duplicate=bool(duplicate),
+        times_unclear=times_unclear,
     )
 
 

@@ -214,7 +214,8 @@ def _parts(entry: Entry, results: Mapping[str, Entry], open_turn: OpenTurn | Non
     if entry.reasoning:
         yield Part(reasoning=entry.reasoning[:MAX_SHOWN])
     if entry.text or entry.files:
-        yield Part(html=render(texts.shown_answer(entry.text[:MAX_SHOWN], cut=entry.cut)), files=entry.files)
+        shown = entry.text[:MAX_SHOWN]
+        yield Part(html=render(texts.cut_answer(shown) if entry.cut else shown), files=entry.files)
     for call in entry.calls:
         result = results.get(call.id)
         is_asked = open_turn is not None and open_turn.asked is not None and open_turn.asked.id == call.id

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Collection
 from datetime import datetime, timedelta
 from functools import partial
+from typing import TYPE_CHECKING
 
 from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import BadArgument, NoAccess
@@ -17,6 +18,9 @@ from palaver.store.people.api_tokens import ALL_RIGHTS, OF_THE_WEB, Credential, 
 from palaver.store.people.key_rights import LoadRules
 from palaver.store.store import Store
 from palaver.web.caller import Caller, can_ask_for_access
+
+if TYPE_CHECKING:
+    from segno import QRCode  # the web extra
 
 LINK_LIFETIME = timedelta(hours=1)
 LOGIN_LIFETIME = timedelta(days=30)
@@ -34,6 +38,17 @@ def hash_secret(secret: str) -> str:
 
 def csrf_token(secret: str) -> str:
     return hmac.new(secret.encode(), b"csrf", hashlib.sha256).hexdigest()
+
+
+def qr_code(link: str) -> "QRCode":
+    """Return a code that a phone's camera opens. Raises BadArgument without the web extra."""
+    try:
+        import segno  # noqa: PLC0415 - an extra, needed only here
+    except ImportError:
+        raise BadArgument(
+            "A QR code needs the package", found="segno", allowed="the web extra", example="pip install 'palaver[web]'"
+        ) from None
+    return segno.make_qr(link, error="l")
 
 
 async def issue_link(store: Store, url: str, now: datetime, *, identity: str | None = None) -> str:

@@ -5,18 +5,18 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from palaver.testkit.fake_server import FakeServer
-from tests.platforms.called import CalledConformance, UntypedFiles, serve
+from tests.platforms.called import CalledConformance, ExpiringTokens, UntypedFiles, serve
 from tests.platforms.dingtalk.fakes import DingTalk, FakeDingTalk, FakeGroup, FakeStream
 
 
-class TestAlone(CalledConformance):
+class TestAlone(ExpiringTokens):
     @pytest.fixture
     async def fake(self) -> AsyncGenerator[FakeServer]:
         async with serve(DingTalk()) as server:
             yield FakeDingTalk(server)
 
 
-class TestInAGroup(CalledConformance):
+class TestInAGroup(ExpiringTokens):
     @pytest.fixture
     async def fake(self) -> AsyncGenerator[FakeServer]:
         async with serve(DingTalk()) as server:

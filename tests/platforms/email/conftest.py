@@ -4,11 +4,13 @@ from collections.abc import AsyncGenerator, Generator
 
 import pytest
 
+from tests.needs import needing
 from tests.platforms.email.dovecot import Dovecot, dovecot
 from tests.platforms.email.post import PostOffice, post_office
 
 
 @pytest.fixture(scope="session")
+@needing("dovecot")
 def imap_server() -> Generator[Dovecot]:
     with dovecot() as server:
         yield server

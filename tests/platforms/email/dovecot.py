@@ -17,13 +17,13 @@ from imaplib import IMAP4, Time2Internaldate
 from itertools import count
 from pathlib import Path
 
+from tests.needs import program
 from tests.ports import free_port
 
 __all__ = ["PASSWORD", "Dovecot", "Inbox", "dovecot"]
 
 PASSWORD = "a-password-of-everybody"  # noqa: S105
-_PATIENCE = 30.0
-_PATH = f"{os.environ.get('PATH', '')}:/usr/sbin"
+_PATIENCE = 60.0
 _CONFIGURATION = """\
 base_dir = {folder}/run
 state_dir = {folder}/state
@@ -136,8 +136,6 @@ class Dovecot:
 @contextmanager
 def dovecot(tls: tuple[Path, Path] | None = None) -> Generator[Dovecot]:
     """Run it; `tls` is a certificate and its key."""
-    program = shutil.which("dovecot", path=_PATH)
-    assert program, "install the package dovecot-imapd"
     folder = Path(tempfile.mkdtemp(prefix="palaver-dovecot-"))
     folder.chmod(0o755)
     try:
@@ -145,7 +143,7 @@ def dovecot(tls: tuple[Path, Path] | None = None) -> Generator[Dovecot]:
         for name, file in zip(("cert.pem", "key.pem"), tls or (), strict=False):
             shutil.copy(file, folder / name)
         owner = _configure(folder, port, tls_port, tls=tls is not None)
-        command = ["setpriv", "--pdeathsig", "TERM", program, "-F", "-c", str(folder / "dovecot.conf")]
+        command = ["setpriv", "--pdeathsig", "TERM", program("dovecot"), "-F", "-c", str(folder / "dovecot.conf")]
         server = subprocess.Popen(command, stdin=subprocess.DEVNULL)
         try:
             _wait(folder, port, server)

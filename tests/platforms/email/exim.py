@@ -14,14 +14,14 @@ from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
 
+from tests.needs import program
 from tests.platforms.email.dovecot import PASSWORD, Dovecot, Inbox
 from tests.ports import free_port
 
 __all__ = ["SERVER", "Exim", "exim"]
 
 SERVER = "mx.palaver.test"
-_PATIENCE = 30.0
-_PATH = f"{os.environ.get('PATH', '')}:/usr/sbin"
+_PATIENCE = 60.0
 _LDA = "/usr/lib/dovecot/dovecot-lda"
 _CONFIGURATION = """\
 primary_hostname = {server}
@@ -143,12 +143,10 @@ class Exim:
 @contextmanager
 def exim(dovecot: Dovecot) -> Generator[Exim]:
     """Run it as the owner of the mailboxes, without rights of its own."""
-    program = shutil.which("exim4", path=_PATH)
-    assert program, "install the package exim4-daemon-light"
     folder, inbox, port = dovecot.folder / "exim", dovecot.inbox(), free_port()
     owner = pwd.getpwuid(dovecot.owner)
     (folder / "spool").mkdir(parents=True)
-    shutil.copyfile(program, folder / "exim")  # not set-user-id
+    shutil.copyfile(program("exim4"), folder / "exim")  # not set-user-id
     (folder / "exim").chmod(0o755)
     about = {"server": SERVER, "folder": folder, "port": port, "user": owner.pw_uid, "group": owner.pw_gid}
     about |= {"dovecot": dovecot.folder, "name": inbox.name, "password": PASSWORD, "lda": _LDA}

@@ -2,7 +2,6 @@
 
 import asyncio
 import ssl
-import subprocess
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ from palaver.testkit.recorder import Recorder, running
 from tests.engine.gateway import until
 from tests.platforms.email.dovecot import dovecot
 from tests.platforms.email.post import ANN, BOB, PostOffice, post_office
+from tests.platforms.jwts import self_signed
 
 
 def to(chat: str = ANN, text: str = "Hello", **more: Any) -> Outbound:
@@ -252,7 +252,7 @@ async def test_what_comes_in_one_packet_with_the_response_to_idle_is_noticed() -
     async with server:
         port = server.sockets[0].getsockname()[1]
         adapter = _adapter_at(port)
-        async with running(adapter, Recorder()), asyncio.timeout(10):
+        async with running(adapter, Recorder()), asyncio.timeout(60):
             await done.wait()
 
 
@@ -265,12 +265,13 @@ def _adapter_at(port: int) -> EmailAdapter:
 @pytest.fixture
 def certificate(tmp_path: Path) -> tuple[Path, Path]:
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
-    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", *subject]
-    subprocess.run([*made, "-keyout", key, "-out", cert], check=True, capture_output=True)
+    made = self_signed("localhost")
+    cert.write_bytes(made)
+    key.write_bytes(made)
     return cert, key
 
 
+@pytest.mark.needs("dovecot")
 async def test_both_connections_are_encrypted_and_the_servers_known(
     certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from palaver.platforms.email.adapter import EmailAdapter
 from palaver.platforms.email.options import EmailOptions
 from palaver.protocols.adapter import PlatformRefused, SendRefused, TargetGone
 from tests.engine.gateway import running, until
+from tests.needs import needing
 from tests.platforms.email.dovecot import Dovecot
 from tests.platforms.email.exim import Exim, exim
 from tests.platforms.email.fakes import text_of
@@ -26,6 +27,7 @@ _numbers = count(1)
 
 
 @pytest.fixture(scope="module")
+@needing("exim4")
 def server(imap_server: Dovecot) -> Generator[Exim]:
     with exim(imap_server) as server:
         yield server

@@ -10,18 +10,18 @@ from palaver.protocols import HttpRequest, PlatformRefused, parse_or_skip
 from palaver.testkit.driver import run_adapter
 from palaver.testkit.fake_server import FakeServer
 from palaver.testkit.recorder import Recorder
-from tests.platforms.called import CalledConformance, No, UntypedFiles, serve
+from tests.platforms.called import CalledConformance, ExpiringTokens, No, UntypedFiles, serve
 from tests.platforms.feishu.fakes import FakeFeishu, FakeGroup, FakeStream, Feishu
 
 
-class TestAlone(CalledConformance):
+class TestAlone(ExpiringTokens):
     @pytest.fixture
     async def fake(self) -> AsyncGenerator[FakeServer]:
         async with serve(Feishu()) as server:
             yield FakeFeishu(server)
 
 
-class TestInAGroup(CalledConformance):
+class TestInAGroup(ExpiringTokens):
     @pytest.fixture
     async def fake(self) -> AsyncGenerator[FakeServer]:
         async with serve(Feishu()) as server:

@@ -5,11 +5,11 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from palaver.testkit.fake_server import FakeServer
-from tests.platforms.called import CalledConformance, serve
+from tests.platforms.called import CalledConformance, ExpiringTokens, serve
 from tests.platforms.googlechat.fakes import FakeGoogleChat, FakeRoom, GoogleChat
 
 
-class _Conformance(CalledConformance):
+class _Conformance(ExpiringTokens):
     # Google Chat has no escapes.
     hostile = tuple(text for text in CalledConformance.hostile if "&amp;" not in text)
 

@@ -1,6 +1,5 @@
 """A real IRC server beside the tests: ngIRCd, one for each process."""
 
-import os
 import shutil
 import socket
 import subprocess
@@ -10,13 +9,13 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.needs import program
 from tests.ports import free_port
 
 __all__ = ["OPERATOR", "ngircd"]
 
 OPERATOR = "operator-password"
-_PATIENCE = 30.0
-_PATH = f"{os.environ.get('PATH', '')}:/usr/sbin"
+_PATIENCE = 60.0
 _CONFIGURATION = """\
 [Global]
 Name = irc.palaver.test
@@ -42,13 +41,12 @@ Password = {password}
 @contextmanager
 def ngircd() -> Generator[int]:
     """Run it, and return its port."""
-    program = shutil.which("ngircd", path=_PATH)
-    assert program, "install the package ngircd"
     folder = Path(tempfile.mkdtemp(prefix="palaver-ngircd-"))
     port = free_port()
     (folder / "conf").write_text(_CONFIGURATION.format(port=port, password=OPERATOR))
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen([program, "-n", "-f", str(folder / "conf")], stdout=log, stderr=log, cwd=folder)
+        command = [program("ngircd"), "-n", "-f", str(folder / "conf")]
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
     try:
         _wait(process, port, folder / "log")
         yield port

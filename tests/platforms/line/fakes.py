@@ -97,7 +97,6 @@ class FakeLine(CalledChat):
     person = ALICE
     chat_id = ALICE
     fix = "channel access token"
-    has_tokens = False
     group = ""
 
     def adapter(self) -> Adapter:

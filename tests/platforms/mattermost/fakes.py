@@ -190,7 +190,6 @@ class FakeMattermost(CalledChat):
     person = ALICE
     chat_id = DIRECT
     fix = "access token"
-    has_tokens = False
 
     def __init__(self, server: Mattermost) -> None:
         super().__init__(server)

@@ -14,6 +14,7 @@ from palaver.platforms.qq.crypto import Signer
 from palaver.platforms.qq.options import QqOptions
 from palaver.protocols import Adapter, HttpRequest, NewFile, Source
 from palaver.protocols.recent import ReplyWindows
+from palaver.testkit.fake_server import NotPossible
 from tests.platforms.called import ACCOUNT, CalledChat, Json, Loopback, No, Sent, reached
 
 APP_ID, SECRET = "11111111", "DG5g3B4j9X2KOErG"
@@ -92,8 +93,10 @@ class FakeQq(CalledChat):
     person = ALICE
     chat_id = ALICE
     fix = "AppSecret"
-    takes_documents = False
     group = ""
+
+    async def takes_documents(self) -> None:
+        raise NotPossible("only pictures: test_adapter sends one")
 
     def adapter(self) -> Adapter:
         adapter = QqAdapter(ACCOUNT, options_of(self.server.url))

@@ -112,7 +112,7 @@ class Server:
         return [params for name, params in self.calls if name == method]
 
     async def was_asked(self, method: str, times: int = 1) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(self.asked(method)) < times:
                 await self._changed.wait()
 
@@ -125,7 +125,7 @@ class Server:
 
     async def unheard(self) -> None:
         """Wait until it has noticed that nobody listens."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while self._listeners:
                 await self._changed.wait()
 
@@ -134,7 +134,7 @@ class Server:
         return bool(self._listeners)
 
     async def heard(self) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not self._listeners:
                 await self._changed.wait()
 

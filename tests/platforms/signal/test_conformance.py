@@ -16,9 +16,8 @@ TEXTS = tuple(text for text in AdapterConformance.hostile if not text.startswith
 class _WithoutAcknowledgements(AdapterConformance):
     hostile = TEXTS
 
-    async def test_nothing_is_acknowledged_before_it_is_stored(self, fake: FakeServer) -> None:
-        del fake
-        pytest.skip("signal-cli has no acknowledgements: test_adapter.py has what the adapter does instead")
+    # signal-cli has none: test_adapter.py has what the adapter does instead.
+    test_nothing_is_acknowledged_before_it_is_stored = None  # pyright: ignore[reportAssignmentType]
 
 
 class TestDirect(_WithoutAcknowledgements):

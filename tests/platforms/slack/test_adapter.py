@@ -51,7 +51,7 @@ async def connected(server: Server, **options: Any) -> AsyncGenerator[tuple[Slac
 async def ended(server: Server, **options: Any) -> PlatformError:
     """Run until Slack ends it."""
     with pytest.raises(PlatformError) as raised:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await adapter_of(server, **options).run(Recorder())
     return raised.value
 
@@ -180,7 +180,7 @@ async def test_an_app_that_cannot_read_a_history_hears_what_is_new(server: Serve
         await recorder.has(2)
     world.refuses["users.conversations"] += [No("token_revoked")]
     with pytest.raises(PlatformRefused, match="bot token"):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await adapter.run(recorder)
 
 

@@ -74,7 +74,6 @@ class FakeSms(CalledChat):
     person = ALICE
     chat_id = ALICE
     fix = "Auth Token"
-    has_tokens = False
 
     def adapter(self) -> Adapter:
         return reached(SmsAdapter(ACCOUNT, options_of(self.server.url)), self.server)

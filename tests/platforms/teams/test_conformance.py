@@ -5,25 +5,25 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from palaver.testkit.fake_server import FakeServer
-from tests.platforms.called import CalledConformance, serve
+from tests.platforms.called import ExpiringTokens, serve
 from tests.platforms.teams.fakes import FakeGroup, FakeTeams, FakeThread, Teams
 
 
-class TestAlone(CalledConformance):
+class TestAlone(ExpiringTokens):
     @pytest.fixture
     async def fake(self) -> AsyncGenerator[FakeServer]:
         async with serve(Teams()) as server:
             yield FakeTeams(server)
 
 
-class TestInAGroup(CalledConformance):
+class TestInAGroup(ExpiringTokens):
     @pytest.fixture
     async def fake(self) -> AsyncGenerator[FakeServer]:
         async with serve(Teams()) as server:
             yield FakeGroup(server)
 
 
-class TestInAThread(CalledConformance):
+class TestInAThread(ExpiringTokens):
     @pytest.fixture
     async def fake(self) -> AsyncGenerator[FakeServer]:
         async with serve(Teams()) as server:

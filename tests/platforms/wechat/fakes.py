@@ -13,6 +13,7 @@ from palaver.platforms.wechat.options import WeChatOptions, WeComOptions
 from palaver.platforms.wechat.wecom import WeComAdapter
 from palaver.protocols import Adapter, HttpRequest, NewFile, Source
 from palaver.protocols.sealed import Envelope
+from palaver.testkit.fake_server import NotPossible
 from tests.platforms.called import ACCOUNT, CalledChat, Json, Loopback, No, Sent, forget_names, reached, read_form
 
 KEY = "abcdefghijklmnopqrstuvwxyz0123456789ABCDEFG"
@@ -153,7 +154,9 @@ class FakeWeChat(_Chat):
     platform = "wechat"
     receiver = APP_ID
     fix = "AppSecret"
-    takes_documents = False
+
+    async def takes_documents(self) -> None:
+        raise NotPossible("only pictures: test_adapter sends one")
 
     def adapter(self) -> Adapter:
         return reached(WeChatAdapter(ACCOUNT, wechat_options(self.server.url)), self.server)

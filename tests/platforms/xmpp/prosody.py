@@ -9,13 +9,14 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.needs import program
 from tests.ports import free_port
 
 __all__ = ["DOMAIN", "ROOMS", "Prosody", "prosody"]
 
 DOMAIN = "localhost"
 ROOMS = f"rooms.{DOMAIN}"
-_PATIENCE = 30.0
+_PATIENCE = 60.0
 # Accounts are authenticated without passwords being hashed, and everything is kept in files below the folder.
 _CONFIGURATION = """\
 data_path = "{folder}/data"
@@ -74,9 +75,7 @@ class Prosody:
         (accounts / f"{name}.dat").write_text(f'return {{ ["password"] = "{password}"; }};\n')
 
     def start(self) -> None:
-        program = shutil.which("prosody")
-        assert program, "install the package prosody"
-        command = [program, "--config", str(self.folder / "prosody.cfg.lua"), "-F"]
+        command = [program("prosody"), "--config", str(self.folder / "prosody.cfg.lua"), "-F"]
         with (self.folder / "out").open("ab") as out:
             self._process = subprocess.Popen(command, stdout=out, stderr=out, cwd=self.folder)
         until = time.monotonic() + _PATIENCE

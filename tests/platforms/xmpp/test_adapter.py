@@ -10,11 +10,6 @@ from pathlib import Path
 from xml.etree.ElementTree import Element, SubElement, fromstring
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 
 from palaver.platforms.xmpp import stream
 from palaver.platforms.xmpp.adapter import XmppAdapter
@@ -27,6 +22,7 @@ from palaver.protocols import Outbound, PlatformDown, PlatformRefused, SendRefus
 from palaver.testkit.driver import run_adapter, send
 from palaver.testkit.recorder import TIMEOUT_SECONDS, Recorder, running
 from tests.platforms.called import ACCOUNT
+from tests.platforms.jwts import self_signed
 from tests.platforms.xmpp.fakes import FakeRoom, FakeXmpp, options_of, person
 from tests.platforms.xmpp.prosody import DOMAIN, Prosody, prosody
 from tests.platforms.xmpp.proxy import proxy
@@ -77,11 +73,12 @@ async def test_check_says_who_we_are_or_what_to_do(xmpp_server: Prosody, monkeyp
         await XmppAdapter(ACCOUNT, nowhere).check()
 
 
+@pytest.mark.needs("prosody")
 async def test_a_password_is_sent_over_tls_with_a_valid_certificate_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     certificate = tmp_path / "pem"
-    certificate.write_bytes(_self_signed())
+    certificate.write_bytes(self_signed(DOMAIN))
     with prosody(certificate) as server:
         server.register("bot", "secret")
         # An address of this machine that is not the loopback's.
@@ -91,26 +88,6 @@ async def test_a_password_is_sent_over_tls_with_a_valid_certificate_only(
         trusting = ssl.create_default_context(cafile=str(certificate))
         monkeypatch.setattr(stream, "_tls", lambda: trusting)
         assert await adapter.check() == f"bot@{DOMAIN}"
-
-
-def _self_signed() -> bytes:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, DOMAIN)])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(DOMAIN)]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    return made.public_bytes(Encoding.PEM) + private
 
 
 async def test_without_a_connection_nothing_is_sent(xmpp_server: Prosody) -> None:
@@ -157,6 +134,7 @@ async def test_what_is_not_stored_is_not_acknowledged(fake: FakeXmpp) -> None:
         await _until(lambda: acknowledged() > before + 1)
 
 
+@pytest.mark.needs("prosody")
 async def test_a_server_that_restarts_loses_nothing() -> None:
     with prosody() as server:
         server.register("bot", "secret")
@@ -174,6 +152,7 @@ async def test_a_server_that_restarts_loses_nothing() -> None:
     assert recorder.texts == ["before 0", "after 0", "before 1", "after 1"]
 
 
+@pytest.mark.needs("prosody")
 async def test_without_an_archive_the_server_keeps_what_is_not_stored() -> None:
     with prosody(has_archive=False) as server:
         server.register("bot", "secret")

@@ -539,8 +539,10 @@ class AgentRun:
 
     def _grow(self, text: str) -> None:
         """Show the answer so far. Show a long one less often, because joining it each time would take ever longer."""
-        text, self._half = without_half(self._half + text)
-        added = whole_characters(text)[: LONGEST_ANSWER - len(self._shown) - self._added_length]
+        if self._half or not text.isascii():
+            text, self._half = without_half(self._half + text)
+            text = whole_characters(text)
+        added = text[: LONGEST_ANSWER - len(self._shown) - self._added_length]
         if not added:
             return
         self._added.append(added)
@@ -553,7 +555,7 @@ def _finish(outcome: Outcome, form: AnswerForm) -> Outcome:
     """Join halves of characters, and end an answer at a stop, for agents that did not."""
     if not isinstance(outcome, Final):
         return outcome
-    whole = whole_characters(outcome.text)
+    whole = outcome.text if outcome.text.isascii() else whole_characters(outcome.text)
     if (text := form.cut(whole)) != whole:
         return replace(outcome, text=text, blob=b"", cut=False)  # the provider's blob has the rest of it too
     return outcome if whole == outcome.text else replace(outcome, text=whole)

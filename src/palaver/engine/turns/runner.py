@@ -232,18 +232,34 @@ class TurnRunner:
                 running.progress.end()
             if typing is not None:
                 typing.end()
+        if running.draft is not None and not self._settles_at_once(running, outcome):
+            await running.draft.finish()
+        await self._end(running, outcome)
         if running.draft is not None:
             await running.draft.finish()
+
+    async def _end(self, running: RunningTurn, outcome: Outcome | StopReason | None) -> None:
+        """Store what came of it; None if it took too long."""
         if isinstance(outcome, StopReason):
             await self.completion.stop(running, outcome)
-        else:
-            if running.job:  # Its owner may have lost rights since it began.
-                await self._read_rights(running)
-            if outcome is None:
-                outcome = Failure(kind=FailureKind.STUCK, detail=f"the turn took longer than {limit}")
-            if self.ctx.voice and isinstance(outcome, Final):
-                outcome = await with_speech(self.ctx, running, outcome)
-            await self.completion.complete(running, outcome)
+            return
+        if running.job:  # Its owner may have lost rights since it began.
+            await self._read_rights(running)
+        if outcome is None:
+            limit = self.ctx.options.turn_limit
+            outcome = Failure(kind=FailureKind.STUCK, detail=f"the turn took longer than {limit}")
+        if self.ctx.voice and isinstance(outcome, Final):
+            outcome = await with_speech(self.ctx, running, outcome)
+        await self.completion.complete(running, outcome)
+
+    def _settles_at_once(self, running: RunningTurn, outcome: Outcome | StopReason | None) -> bool:
+        """Return whether the answer is stored while its draft is still being sent, so that a crash forgets none.
+
+        It replaces the draft afterwards, for which whoever sends it has to know that the draft is on its way.
+        """
+        places = [to.place.address for to in running.destinations]
+        is_answer = isinstance(outcome, Final) and bool(outcome.text.strip())
+        return self.ctx.alone and is_answer and places == [running.source.address]
 
     async def _read_rights(self, running: RunningTurn) -> None:
         """Give the messages the roles that their senders have now."""
@@ -341,8 +357,16 @@ class TurnRunner:
         )
         if tools or running.offered:
             request = replace(request, toolbox=turn_toolbox(self.ctx, running, tools, request.approvals))
+        if not running.is_held(self.ctx.clock.now()):  # this process was frozen
+            await self._extend_lease(running)
         with self.ctx.meter.step("agent", running.turn.number):
             return await agent_run.ask(request)
+
+    async def _extend_lease(self, running: RunningTurn) -> None:
+        """Raise StaleFence if another worker has taken over the turn meanwhile."""
+        await retry_outage(lambda: self._extend_leases([running]))
+        if not running.is_held(self.ctx.clock.now()):
+            raise StaleFence("turn", running.turn.number, running.turn.fence)
 
     async def _load(self, running: RunningTurn) -> TurnSnapshot:
         load = load_snapshot(running.turn, running.messages[-1], self.commands.rights.rules())
@@ -423,12 +447,17 @@ class TurnRunner:
         self.requests.recent.forget_old(self.ctx.clock.now())
         # Turns that begin during the transaction are not asked about.
         if mine := tuple(self._running.values()):
-            turns = [running.turn for running in mine]
-            extend = self.ctx.store.turns.extend_leases(turns, self.ctx.clock.now(), self.ctx.options.lease)
-            held = await self.ctx.store.transact(extend)
-            for running in mine:
-                if running.turn.number not in held:
-                    running.end(StopReason.LOST)
+            await self._extend_leases(mine)
+
+    async def _extend_leases(self, mine: Sequence[RunningTurn]) -> None:
+        now, lease = self.ctx.clock.now(), self.ctx.options.lease
+        extend = self.ctx.store.turns.extend_leases([running.turn for running in mine], now, lease)
+        held = await self.ctx.store.transact(extend)
+        for running in mine:
+            if running.turn.number in held:
+                running.held_until = now + lease
+            else:
+                running.end(StopReason.LOST)
 
 
 def _is_silent(running: RunningTurn, outcome: Outcome) -> bool:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
+from markupsafe import Markup
+from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
 from palaver.config.agents import AgentConfig, EchoAgentConfig, GuideAgentConfig, ModelAgentConfig
@@ -26,7 +28,8 @@ from palaver.store.status.session_list import CONVERSATIONS
 from palaver.store.status.trace import DeliveryTrace
 from palaver.web.pages.common import YOU, list_names, show_page
 from palaver.web.pages.usage import total_of
-from palaver.web.routes import WebRequest, page
+from palaver.web.routes import WebRequest, action, page
+from palaver.web.tokens import issue_link, qr_code
 
 _MAX_SESSIONS, _MAX_JOBS, _MAX_WAITING, _MAX_FAILED = 6, 5, 20, 5
 _BUILT_IN = frozenset({*BUILT_IN, "local"})
@@ -80,6 +83,19 @@ async def home(request: WebRequest) -> Response:
         people=await list_names(request),
         you=YOU,
     )
+
+
+@action("/phone", owner_only=True)
+async def phone(request: WebRequest) -> Response:
+    """Show a login link for the owner's phone. It is shown once."""
+    if request.caller.csrf is None:
+        raise HTTPException(403, "Connect a phone in a browser, not with a token.")
+    web = request.services.config().web
+    link = code = ""
+    if not web.only_here:
+        link = await issue_link(request.store, web.url, request.now, identity=request.caller.identity)
+        code = qr_code(link).svg_inline(scale=6, border=3, light="#fff")
+    return show_page(request, "phone.html", link=link, code=Markup(code), only_here=web.only_here)  # noqa: S704 - ours
 
 
 def _first_page(request: WebRequest) -> str:
@@ -164,4 +180,4 @@ def _agent_name(agent: AgentConfig) -> str:
             return {"local": "The local model"}.get(agent.name, f"The agent {agent.name}")
 
 
-ROUTES = (home,)
+ROUTES = (home, phone)

@@ -37,11 +37,8 @@ def _choice(agent: AgentConfig) -> Mapping[str, str]:
     """Return the running agent as the form shows it."""
     if not isinstance(agent, ModelAgentConfig):
         # On the first visit, offer a model instead of the guide.
-        return {
-            "provider": next(iter(PROVIDERS)) if agent.name in {GUIDE, "echo"} else agent.name,
-            "model": "",
-            "base_url": "",
-        }
+        is_first = agent.name in {GUIDE, "echo"}
+        return {"provider": next(iter(PROVIDERS)) if is_first else agent.name, "model": "", "base_url": ""}
     provider, _, name = agent.model.partition(":")
     if agent.base_url:
         return {"provider": _SERVER, "model": name, "base_url": agent.base_url}
