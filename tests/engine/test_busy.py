@@ -3,10 +3,11 @@
 import asyncio
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from palaver.model.key import ScopedSetting
+from palaver.model.key import GroupScope, Scope, ScopedSetting
 from palaver.model.transcript import Role
 from palaver.model.turn import BusyMode, Cause
 from palaver.protocols.adapter import Limits
@@ -206,9 +207,9 @@ async def test_steer_without_a_tool_call_is_answered_next(tmp_path: Path) -> Non
 async def test_what_is_overheard_is_not_passed_on_as_if_it_had_been_said_to_the_agent(tmp_path: Path) -> None:
     agent, world, clock = Slow(tool=True), FakePlatform(), MovableClock()
     mouth = Mouth(world, clock)
-    async with running(
-        tmp_path / "p.db", world, agent=agent, adapters=[mouth], clock=clock, busy=mode(BusyMode.STEER)
-    ) as here:
+    shared = ScopedSetting(default=Scope(group=GroupScope.SHARED))
+    options: dict[str, Any] = {"busy": mode(BusyMode.STEER), "scopes": shared}
+    async with running(tmp_path / "p.db", world, agent=agent, adapters=[mouth], clock=clock, **options) as here:
         group = world.group("friends")
         await mouth.say(group, "answer me")
         await until(lambda: bool(agent.requests))
@@ -219,7 +220,8 @@ async def test_what_is_overheard_is_not_passed_on_as_if_it_had_been_said_to_the_
         await here.settled()
         overheard, said = agent.meanwhile
         assert "⟧ ⟦overheard, not said to you, from " in overheard
-        assert said.endswith("+00:00⟧ to you")
+        assert said.endswith("⟧ to you")
+        assert "overheard" not in said
         assert {"chatter", "to you"} <= set(await here.texts())
 
 

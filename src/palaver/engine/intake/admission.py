@@ -23,7 +23,7 @@ from palaver.model.access import (
     possible_trust,
 )
 from palaver.model.addressing import Addressing, classify_addressing
-from palaver.model.key import DmScope, SessionKey, Speaker, choose_profile, derive_key
+from palaver.model.key import DmScope, SessionKey, Speaker, chat_key, choose_profile, derive_key
 from palaver.model.people import MAX_ANNOUNCED_STRANGERS, make_code
 from palaver.model.platform import Platform
 from palaver.model.source import (
@@ -112,7 +112,10 @@ class Rules:
         source = message.source
         access = self._access(source, trust, no_pairing=self._no_pairing(message))
         role = min(access.role, AccessRole.MEMBER) if access.role and trust.talk_only else access.role
-        return AdmissionDecision(source, access, role, self.speaker(source, access.role), self)
+        # A part of a burst waits for those that may be for us, so it moves to the chat only when its turn comes.
+        is_of_chat = message.observed and message.burst is None
+        speaker = self.speaker(source, access.role)
+        return AdmissionDecision(source, access, role, speaker, self, is_of_chat=is_of_chat)
 
     def current_role(self, received: Received) -> AccessRole | None:
         """Return the role that the sender of an accepted message has now, never higher than then; None for none."""
@@ -195,6 +198,14 @@ class OutputLost(Exception):
     def __init__(self, notices: Sequence[Received]) -> None:
         super().__init__(f"no terminal: {[each.number for each in notices]}")
         self.notices = notices
+
+
+class Overheard(Exception):
+    """What begins was only overheard, so it belongs to the whole chat."""
+
+    def __init__(self, messages: Sequence[Received], key: SessionKey) -> None:
+        super().__init__(f"overheard: {[each.number for each in messages]}")
+        self.messages, self.key = messages, key
 
 
 class CurrentRights:
@@ -294,10 +305,13 @@ class AdmissionDecision:
     speaker: Speaker
     rules: Rules
     """What it was decided by."""
+    is_of_chat: bool = False
+    """It was overheard, so it belongs to the whole chat."""
 
     @property
     def key(self) -> SessionKey:
-        return self.rules.key(self.source, self.speaker)
+        key = self.rules.key(self.source, self.speaker)
+        return (self.is_of_chat and chat_key(key)) or key
 
 
 @value(kw_only=False)

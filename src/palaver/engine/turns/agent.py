@@ -44,6 +44,7 @@ from palaver.model.view import (
     render,
     view,
     visible_entries,
+    with_overheard,
 )
 from palaver.protocols.agent import (
     Agent,
@@ -101,10 +102,17 @@ class TurnSnapshot:
     """Whether several people can speak in the conversation or take part in it."""
     memory: str = ""
     """The part of the prompt with the agent's notes about the person or the chat."""
+    overheard: Sequence[Entry] = ()
+    """What was said to others in the chat of a participant's conversation."""
 
     @property
     def entries(self) -> Sequence[Entry]:
         return self.loaded.entries
+
+    @property
+    def shown(self) -> Sequence[Entry]:
+        """The entries with what was overheard before each question."""
+        return with_overheard(self.entries, self.overheard)
 
 
 @dataclass(kw_only=True)
@@ -249,10 +257,10 @@ class RequestBuilder:
     def _messages(self, turn: Turn, snapshot: TurnSnapshot, recent: _RecentPrompt) -> tuple[Message, ...]:
         """Return the view. It mostly extends that of the last request."""
         if snapshot.resumes_calls:
-            return self._view(snapshot, snapshot.entries, str(turn.number))
+            return self._view(snapshot, snapshot.shown, str(turn.number))
         style = self._style(snapshot)
         start = recent.start if recent.start and recent.start.style == style else ViewedStart(style=style)
-        messages, recent.start = extend_view(start, snapshot.entries)
+        messages, recent.start = extend_view(start, snapshot.shown)
         return messages
 
     def _section(
@@ -390,7 +398,8 @@ def _snapshot(
     shared = turn.key.shared or (last.place or turn.key).shared
     if not shared and not is_alone:
         shared = yield from attach.is_shared(session)
-    return TurnSnapshot(loaded=loaded, homes=homes, session=session, last=last, shared=shared)
+    overheard = yield from turns.load_overheard(turn.key, last.inbound.source)
+    return TurnSnapshot(loaded=loaded, homes=homes, session=session, last=last, shared=shared, overheard=overheard)
 
 
 @dataclass(kw_only=True, slots=True)
