@@ -101,8 +101,8 @@ class TurnCompletion:
     def _replies(
         self, running: RunningTurn, text: str, files: Sequence[Attachment], whole: Attachment | None
     ) -> list[Outbound]:
-        """Return the messages that carry the answer to each place it goes to; none for a silent one of a job."""
-        if running.job and running.job.is_silent(text) and not files:
+        """Return the messages that carry the answer to each place it goes to; none for one that can stay unsaid."""
+        if running.takes_silence(text) and not files:
             return []
         draft, destinations = self._draft(running), running.destinations
         if draft and not text.strip():
