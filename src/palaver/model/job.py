@@ -21,6 +21,8 @@ from palaver.model.value import value
 NAME_LIMIT = 60
 PROMPT_LIMIT = 20_000
 REPEAT_LIMIT = 1_000_000
+_FOR_EVER = frozenset({0, -1})
+"""What models, and people who know other schedulers, send for no limit."""
 SILENT = "[SILENT]"
 """An answer that begins or ends with it, or is nothing else, is not sent."""
 _SILENT_FORMS = (SILENT, marker("SILENT"), "[NO_REPLY]", "[NO REPLY]")
@@ -217,7 +219,9 @@ class JobRequest:
         if len(self.prompt) > PROMPT_LIMIT:
             limit, found = f"at most {PROMPT_LIMIT} characters", f"{len(self.prompt)} characters"
             raise BadArgument("The prompt of a job cannot have", found=found, allowed=limit, example="Call Ann")
-        if self.repeat is not None and not 1 <= self.repeat <= REPEAT_LIMIT:
+        if self.repeat in _FOR_EVER:
+            object.__setattr__(self, "repeat", None)
+        elif self.repeat is not None and not 1 <= self.repeat <= REPEAT_LIMIT:
             allowed = f"1 to {REPEAT_LIMIT:,} times"
             raise BadArgument("A job cannot run this often:", found=str(self.repeat), allowed=allowed, example="3")
 

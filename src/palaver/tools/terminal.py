@@ -56,7 +56,8 @@ _TERMINAL = Tool(
         folder=text_schema("Run it in this folder below the working directory."),
         notify={
             "type": "boolean",
-            "description": "Get a notice when it ends in the background; answer it with [SILENT] if nobody needs to hear of it. Default: true.",
+            "description": "Get a notice when it ends in the background. If nobody needs to hear of it, answer it with"
+            " [SILENT]. Default: true.",
         },
         watch=text_schema("Get a notice when this text appears in its output."),
         check_every={
