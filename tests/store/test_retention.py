@@ -33,7 +33,7 @@ from palaver.store.status import chat_list
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
 from tests.store.test_plans import SHORT, plans
-from tests.store.world import LEASE, OPERATOR, World, answer, cause, dm, group, key_of
+from tests.store.world import LEASE, OPERATOR, World, answer, begin_sends, cause, dm, group, key_of
 
 DAYS = timedelta(days=1)
 EXAMPLE = Path(__file__).parents[2] / "docs/examples/sessions.jsonl"
@@ -78,7 +78,7 @@ async def left(world: World) -> list[str]:
 
 
 async def deliver(world: World, source: str = "telegram") -> None:
-    for delivery in await world.store.transact(outbox.claim("w", world.now, LEASE, accounts=[f"{source}:"])):
+    for delivery in await world.store.transact(begin_sends("w", world.now, accounts=[f"{source}:"])):
         await world.store.transact(outbox.settle_send(delivery, "w", OutboxState.DELIVERED, receipt="r"))
 
 
@@ -246,7 +246,7 @@ async def test_imported_overheard_talk_goes_by_its_own_time(world: World) -> Non
 
 async def fail(world: World) -> Delivery:
     """Nobody knows whether it arrived."""
-    (sent,) = await world.store.transact(outbox.claim("w", world.now, LEASE, accounts=["telegram:"]))
+    (sent,) = await world.store.transact(begin_sends("w", world.now, accounts=["telegram:"]))
     await world.store.transact(outbox.mark_unclear(sent, "w", world.now, safe=False, error="no answer"))
     return sent
 

@@ -162,7 +162,7 @@ def gone_notice(place: str) -> str:
 def unclear_notice(message: str) -> str:
     return (
         f"I do not know whether my message {message} arrived. On the gateway's machine, `palaver trace {message}` shows"
-        " where it was going and settles it; `palaver doctor` lists others."
+        " where it was going and settles it; `palaver trace --state unclear` lists all such messages."
     )
 
 

@@ -97,7 +97,8 @@ def model_name(override: ModelOverride) -> str:
 
 def find_models(name: str, offered: Iterable[ModelOverride]) -> list[ModelOverride]:
     """Return the offered models of that name, with or without the provider, in any spelling."""
-    return [model for model in offered if name in {model.model, _configured_name(model)} or _is(name, model)]
+    colon = name.replace("/", ":", 1)
+    return [model for model in offered if {name, colon} & {model.model, _configured_name(model)} or _is(name, model)]
 
 
 def _is(name: str, model: ModelOverride) -> bool:

@@ -35,6 +35,13 @@ def whole_characters(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
+def join_halves(text: str) -> str:
+    """Join the halves of characters that were written apart. A half that is alone stays."""
+    if text.isascii() or text.isprintable():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
 def without_half(text: str) -> tuple[str, str]:
     """Return the text without the first half of a character at its end, and that half."""
     end = len(text) - 1 if "\ud800" <= text[-1:] <= "\udbff" else len(text)

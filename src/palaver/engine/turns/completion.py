@@ -108,7 +108,7 @@ class TurnCompletion:
         if draft and not text.strip():
             text = texts.DONE  # Something has to take the place of the draft.
         most = self._parts_for_each(destinations, len(files))
-        return [
+        replies = [
             replace(part, mirror=to.mirror) if to.mirror and part.text else part
             for to in destinations
             for part in (
@@ -116,6 +116,11 @@ class TurnCompletion:
                 *self.ctx.replies.files(to.place, files),
             )
         ]
+        if replies and not draft and self._is_draft_unclear(running):
+            replies[0] = replace(replies[0], repeats_draft=True)
+            if running.draft:
+                running.draft.is_answered = True
+        return replies
 
     def _parts_for_each(self, destinations: Sequence[Destination], files: int) -> int:
         """Return in how many messages the text can be sent to each place: what a turn can send is for all of them."""
@@ -380,6 +385,10 @@ class TurnCompletion:
     ) -> list[Outbound]:
         routes, draft = self.ctx.replies.routes, self._draft(running)
         return routes.notices(running.source, text, question=question, draft=draft, choices=choices)
+
+    @staticmethod
+    def _is_draft_unclear(running: RunningTurn) -> bool:
+        return running.draft.is_unclear if running.draft else running.turn.draft_unclear
 
     def _draft(self, running: RunningTurn) -> str | None:
         return (running.draft and running.draft.receipt) or running.turn.draft

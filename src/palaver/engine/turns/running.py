@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import ExitStack
 from contextvars import copy_context
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
 from typing import Any, Self, TypeVar
@@ -150,6 +150,8 @@ class RunningTurn:
     """A tool of the turn has sent something to the chat that asks."""
     is_over: bool = False
     """Ignore what the agent still says."""
+    held_until: datetime | None = None
+    """How far the lease was extended; None for as far as the turn says."""
     message_waits: asyncio.Event = field(default_factory=asyncio.Event)
     """A person has written since the turn began and waits for an answer."""
     gives_way: bool = True
@@ -219,6 +221,10 @@ class RunningTurn:
     def resumes(self) -> bool:
         """Return whether a turn that was stopped goes on later."""
         return self.stop.done() and self.stop.result() in {StopReason.DRAIN, StopReason.LOST}
+
+    def is_held(self, now: datetime) -> bool:
+        """Return whether nobody else can have taken it over. A process that was frozen finds out like this."""
+        return now < (self.held_until or self.turn.lease_until)
 
     def note_waiting(self, waiting: Sequence[Received]) -> None:
         """Record whether a person waits behind the turn."""

@@ -126,6 +126,13 @@ def lock_session(wanted: Session, key: SessionKey, principal: Principal) -> Stat
     return wanted
 
 
+@transaction
+def hold(number: int) -> Statements[Session]:
+    """Lock the conversation of a session and return the session: it may have moved before the lock was there."""
+    found = yield from get(number)
+    return (yield from lock_session(found, found.key, Principal.operator()))
+
+
 _SHORTEST_PREFIX = 4
 _MAX_NAMED = 5
 COMPARED_TITLES = 5000
