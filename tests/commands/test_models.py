@@ -106,6 +106,6 @@ async def test_platforms_are_for_admins_who_see_what_is_connected(tmp_path: Path
         await mine.say(alice, "/sethome")
         await mine.hears("is now the home channel")
         await mine.say(alice, "/platforms")
-        await mine.hears(f" UTC\nHome channel: fake:{mine.id}")
+        await mine.hears(f" UTC\nHome channel: fake:{mine.id} (DM with ")
         await other.say(bob, "/platforms")
         await other.hears("needs the admin role")

@@ -1,6 +1,7 @@
 """What becomes of messages that arrive while a turn runs, or that belong together."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ from palaver.model.key import GroupScope, Scope, ScopedSetting
 from palaver.model.transcript import Role
 from palaver.model.turn import BusyMode, Cause
 from palaver.protocols.adapter import Limits
+from palaver.protocols.agent import Event, Final, Request
 from palaver.testkit.platform import FakePlatform
-from tests.engine.agents import Slow, heard
+from tests.engine.agents import Scripted, Slow, heard
 from tests.engine.gateway import MovableClock, running, until
 from tests.engine.mouth import Mouth
 
@@ -282,3 +284,18 @@ async def test_only_a_person_learns_that_the_turn_is_still_at_work(tmp_path: Pat
         assert await here.rows("SELECT 1 FROM outbox") == []
         await mouth.say(chat, "second")
         await chat.hears("Still answering")
+
+
+async def test_a_silent_answer_is_sent_to_a_person_and_not_for_a_notice(tmp_path: Path) -> None:
+    async def script(_: Request) -> AsyncGenerator[Event]:
+        yield Final(text="I looked at the build.\n[SILENT]")
+
+    world, clock, agent = FakePlatform(), MovableClock(), Scripted(script)
+    mouth = Mouth(world, clock)
+    chat = world.dm(world.person("alice"))
+    async with running(tmp_path / "p.db", world, agent=agent, adapters=[mouth], clock=clock) as here:
+        await mouth.say(chat, "a build has ended", cause=Cause.PROCESS)
+        await here.settled()
+        assert (len(agent.requests), await here.rows("SELECT 1 FROM outbox")) == (1, [])
+        await mouth.say(chat, "and now?")
+        await chat.hears("[SILENT]")

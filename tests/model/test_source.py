@@ -15,6 +15,7 @@ from palaver.model.source import (
     Trust,
     check_ids,
     decode_id,
+    describe_source,
     encode_id,
     identity_text,
     parse_participant,
@@ -150,6 +151,20 @@ def test_a_chat_is_known_by_its_alternate_id_where_it_has_no_other() -> None:
     assert group.chat == "alt"
     assert replace(group, chat_id="c").chat == "c"
     assert replace(group, chat_kind="dm").chat is None
+
+
+def test_a_source_describes_itself_for_people() -> None:
+    dm = Source(platform="telegram", user_id="7", chat_id="9")
+    group = Source(platform="telegram", chat_kind="group", chat_id="-100", thread_id="42")
+    assert describe_source(Source(platform="terminal"), named(user="root"), place="CLI terminal") == "CLI terminal"
+    assert describe_source(dm, named(user="alice")) == "DM with alice"
+    assert describe_source(dm) == "DM with 7"
+    assert describe_source(Source(platform="telegram")) == "DM with somebody unknown"
+    assert describe_source(group, named(chat="Dev")) == "group: Dev, thread: 42"
+    assert describe_source(group, named(chat="\u200b")) == "group: -100, thread: 42"
+    assert describe_source(group, Labels(chat=Label("[Dev](x.y)\n/stop"), topic=Label("Plans"))) == (
+        "group: `[Dev](x.y) /stop`, thread: Plans"
+    )
 
 
 @THOROUGH

@@ -271,6 +271,25 @@ _LABELS = tuple(field.name for field in fields(Labels))
 NO_LABELS = Labels()
 
 
+def describe_source(source: Source, labels: Labels = NO_LABELS, *, place: str | None = None) -> str:
+    """Return a place for people: `CLI terminal`, `DM with alice`, `group: Dev, thread: 42`.
+
+    `place` is that of the platform, if it has one. Names that could be markup are written as code.
+    """
+    if place:
+        return place
+    if source.chat_kind == DM:
+        described = f"DM with {_shown(labels.user or labels.chat, source.participant or source.chat_id)}"
+    else:
+        described = f"{inert(Label(source.chat_kind).plain())}: {_shown(labels.chat, source.chat)}"
+    thread = _shown(labels.topic, source.thread_id) if source.thread_id else ""
+    return f"{described}, thread: {thread}" if thread else described
+
+
+def _shown(name: Label | None, identity: str | None) -> str:
+    return inert((name and name.plain()) or Label(identity or "").plain() or "somebody unknown")
+
+
 def identity_of(source: Source) -> str | None:
     """Return the account that a message came from, as text: `telegram:7`."""
     participant = source.participant

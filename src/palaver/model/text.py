@@ -50,7 +50,13 @@ def without_half(text: str) -> tuple[str, str]:
 
 def cut_line(line: str, limit: int) -> str:
     """Cut a line to at most `limit` characters, the ellipsis included."""
-    return line if len(line) <= limit else line[: limit - 1].rstrip(f" {_NON_JOINER}{_JOINER}") + _ELLIPSIS
+    return line if len(line) <= limit else cut_off(line, limit - 1) + _ELLIPSIS
+
+
+def cut_off(line: str, limit: int) -> str:
+    """Return the beginning of a line of at most `limit` characters. It ends between graphemes, unless it is one."""
+    end = min(limit, len(line))
+    return line[: last_cut(line, 0, end) or end].rstrip(f" {_NON_JOINER}{_JOINER}")
 
 
 _LINK = re.compile(r"!?\[([^\[\]\n]{1,200})\]\([^()\s]{0,500}\)")
