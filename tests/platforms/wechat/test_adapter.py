@@ -97,6 +97,16 @@ def test_xml_has_no_entities() -> None:
             read_xml(bomb)
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-7", "cp037"])
+def test_xml_is_read_as_utf_8_alone(encoding: str) -> None:
+    """A document type in another encoding does not show as ASCII bytes."""
+    bomb = '<?xml version="1.0" encoding="{}"?><!DOCTYPE x [<!ENTITY a "b">]><xml><Encrypt>&a;</Encrypt></xml>'
+    with pytest.raises(ValueError, match=r"document type|not XML"):
+        read_xml(bomb.format(encoding).encode(encoding))
+    for plain in ("<xml><a>你好</a></xml>", '<?xml version="1.0" encoding="UTF-8"?><xml><a>你好</a></xml>'):
+        assert read_xml(plain.encode()) == read_xml(plain.encode("utf-8-sig")) == {"a": "你好"}
+
+
 def test_what_people_send() -> None:
     common = {"FromUserName": ALICE, "CreateTime": "1409735668", "MsgId": "1"}
     for fields, text in (
