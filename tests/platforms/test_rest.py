@@ -15,6 +15,7 @@ from palaver.protocols import (
     SendRefused,
     SendUnclear,
     TargetGone,
+    parse_retry_after,
 )
 from palaver.protocols.rest import RestApi, read_receipt
 
@@ -43,6 +44,29 @@ async def _answer(request: web.Request) -> web.StreamResponse:
 
 def _explain(response: httpx2.Response) -> PlatformError | None:
     return SendRefused("too old") if response.json()["code"] == "422" else None
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        ("7", 7.0),
+        ("1.5", 1.5),
+        (" 2 ", 2.0),
+        ("999999999999", 3600.0),
+        ("9" * 5000, 3600.0),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 0.0),
+        ("Sun, 06 Nov 2094 08:49:37 GMT", 3600.0),
+        ("", None),
+        ("-1", None),
+        ("nan", None),
+        ("1e3", None),
+        ("\u0663", None),
+        ("soon", None),
+        ("Wed, 99 Oct 2015 07:28:00 GMT", None),
+    ],
+)
+def test_how_long_to_wait_is_a_number_or_a_date(header: str, seconds: float | None) -> None:
+    assert parse_retry_after(header) == seconds
 
 
 @pytest.fixture
