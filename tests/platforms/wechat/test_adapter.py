@@ -122,7 +122,33 @@ def test_what_people_send() -> None:
         found = parse({**common, **fields}, "wechat", ACCOUNT)
         assert found
         assert found.text == text
-    assert parse({**common, "MsgType": "event", "Event": "subscribe"}, "wechat", ACCOUNT) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"Event": "CLICK", "EventKey": "opening hours"}, "opening hours"),
+        ({"Event": "click", "EventKey": "/new"}, "/new"),
+        ({"Event": "subscribe", "EventKey": "qrscene_123123", "Ticket": "T"}, "/help"),
+        ({"Event": "subscribe"}, "/help"),
+        ({"Event": "unsubscribe"}, None),
+        ({"Event": "VIEW", "EventKey": "https://example.org"}, None),
+        ({"Event": "CLICK", "EventKey": ""}, None),
+        ({"Event": "bind", "MsgType": "device_event", "DeviceType": "gh_1", "DeviceID": "1"}, None),
+    ],
+)
+def test_a_tap_on_the_menu_and_a_new_follower_say_something(fields: dict[str, str], text: str | None) -> None:
+    """Events have no MsgId; WeChat advises to know them by FromUserName and CreateTime."""
+    event = {"FromUserName": ALICE, "CreateTime": "1409735668", "MsgType": "event", **fields}
+    found = parse(event, "wechat", ACCOUNT)
+    assert (found and found.text) == text
+    if found:
+        again = parse(event, "wechat", ACCOUNT)
+        later = parse({**event, "CreateTime": "1409735669"}, "wechat", ACCOUNT)
+        assert again
+        assert later
+        assert found.mentions_us
+        assert found.source == again.source != later.source
 
 
 def test_wechat_shows_plain_text_and_wecom_some_markdown() -> None:
