@@ -207,7 +207,19 @@ def can_cut(text: str, index: int, start: int = 0) -> bool:
         return before + after != "\r\n"
     if before in _REGIONAL and after in _REGIONAL:
         return (index - start - len(text[start:index].rstrip(_REGIONAL))) % 2 == 0
+    if unicodedata.category(after) == "Lo" and _extends(before):
+        before = _virama_or_last(text, start, index)
     return not _joins(before, after)
+
+
+def _virama_or_last(text: str, start: int, index: int) -> str:
+    """Return the virama before `index`, which other marks can follow, or else the character there."""
+    place = index
+    while place > start and _extends(text[place - 1]) and text[place - 1] != _NON_JOINER:
+        place -= 1
+        if _is_virama(text[place]):
+            return text[place]
+    return text[index - 1]
 
 
 def last_cut(text: str, start: int, stop: int) -> int:
