@@ -27,6 +27,11 @@ _TALK = MEMORY_TOOLS | {
 }
 _WORK = frozenset({"file_*", "process", "terminal"})
 """What works on a machine. It is there only if the configuration has a terminal, and never for guests."""
+BUILT_IN_TOOLS = (_TALK - {"file_*"}) | {
+    *("file_list", "file_patch", "file_read", "file_search", "file_send", "file_write"),
+    *("process", "send_message", "terminal"),
+}
+"""Tools of Palaver itself. Those of an MCP server have its name and two underscores in front."""
 MAX_QUESTION_LENGTH = 4000
 """The longest approval question that people will read."""
 NOT_APPROVED = "A person did not approve this."

@@ -144,16 +144,27 @@ _ITS_NOTICES = (
 """What was sent because of it, besides the replies of its turns."""
 
 
+_ITS_REPLIES = (
+    f"SELECT o.id FROM turns t JOIN outbox o ON o.id >= t.no * {REPLIES} AND o.id < (t.no + 1) * {REPLIES}"
+    " WHERE t.session_no = ?"
+)
+
+
+def contents_beside(table: str, number: str, where: Filter) -> Filter:
+    """Return a condition for the messages or sends that do not go with these `sessions s`."""
+    its = {"inbox": (_ITS_MESSAGES.format("no"), _CHANGES), "outbox": (_ITS_REPLIES, _ITS_NOTICES)}[table]
+    going = f"IN (SELECT s.no FROM sessions s WHERE {where.sql})"
+    return Filter.all(
+        Filter(f"{number} NOT IN ({sql.replace('= ?', going)})", where.values * sql.count("?")) for sql in its
+    )
+
+
 def _drop_file_refs(session: int, span: tuple[int, int]) -> Statements[tuple[str, ...]]:
     """Drop the file references of its entries, messages, edits, replies and notices."""
     entries = yield from drop_refs("kind = 'entry' AND holder >= ? AND holder < ?", *span)
     theirs = f"{_ITS_MESSAGES.format('no')} UNION ALL {_CHANGES}"
     messages = yield from drop_refs(f"kind = 'in' AND holder IN ({theirs})", *_of(session, theirs))
-    replies = yield from drop_refs(
-        "kind = 'out' AND holder IN (SELECT o.id FROM turns t JOIN outbox o"
-        f" ON o.id >= t.no * {REPLIES} AND o.id < (t.no + 1) * {REPLIES} WHERE t.session_no = ?)",
-        session,
-    )
+    replies = yield from drop_refs(f"kind = 'out' AND holder IN ({_ITS_REPLIES})", session)
     notices = yield from drop_refs(f"kind = 'out' AND holder IN ({_ITS_NOTICES})", *_of(session, _ITS_NOTICES))
     return (*entries, *messages, *replies, *notices)
 
