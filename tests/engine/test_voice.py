@@ -354,6 +354,77 @@ def test_the_length_of_a_recording() -> None:
         assert recording_seconds(wave()[:cut]) >= 0
 
 
+def element(name: str, content: bytes, size: bytes | None = None) -> bytes:
+    """Return an element of Matroska."""
+    return bytes.fromhex(name) + (size or (len(content) | 1 << 28).to_bytes(4, "big")) + content
+
+
+def box(name: bytes, content: bytes) -> bytes:
+    return (8 + len(content)).to_bytes(4, "big") + name + content
+
+
+def webm(seconds: int, *, info: bytes = b"") -> bytes:
+    """Return what a browser records: sizes and the length are unknown while it is written."""
+    unknown = b"\x01" + b"\xff" * 7
+    clusters = b"".join(
+        element("1F43B675", element("E7", (1000 * at).to_bytes(3, "big")), unknown)
+        + element("A3", b"\x81" + (980).to_bytes(2, "big") + b"\x80" + bytes(4_000))
+        for at in range(seconds)
+    )
+    head = element("1A45DFA3", element("4282", b"webm"))
+    return head + element(
+        "18538067", element("1549A966", element("2AD7B1", b"\x0f\x42\x40") + info) + clusters, unknown
+    )
+
+
+def test_the_length_of_an_mp3_is_that_of_its_frames() -> None:
+    frame = b"\xff\xfb\x90\x00" + bytes(413)  # 128 kbit/s at 44.1 kHz
+    low = b"\xff\xf3\x40\xc0" + bytes(100)  # 32 kbit/s at 22.05 kHz
+    padded = b"\xff\xfb\x92\x00" + bytes(414)
+    for content in (frame * 1531, low * 1531, padded * 1531):
+        assert recording_seconds(content) == pytest.approx(40, abs=0.01)
+    cover = b"ID3\x04\0\0" + bytes((0, 3, 13, 64)) + bytes(50_880)
+    assert recording_seconds(cover + frame * 1531 + b"TAG" + bytes(125)) == pytest.approx(40, abs=0.01)
+    assert recording_seconds(frame + bytes(9_000)) == pytest.approx(9.03, abs=0.01), "what follows is no frame"
+    for odd in (
+        b"\xff\xfb\xf0\x00",
+        b"\xff\xfb\x00\x00",
+        b"\xff\xfb\x9c\x00",
+        b"\xff\xe9\x90\x00",
+        b"\xff\xfd\x90\x00",
+    ):
+        assert recording_seconds(odd + bytes(4_996)) == 5.0, "no frame of an MP3"
+
+
+def test_the_length_of_a_flac_an_m4a_and_a_webm() -> None:
+    facts = (44_100 << 44 | 1 << 41 | 15 << 36 | 40 * 44_100).to_bytes(8, "big")
+    flac = b"fLaC\x80\0\0\x22" + bytes(10) + facts + bytes(16) + bytes(3_000_000)
+    long = b"\1\0\0\0" + bytes(16) + (44_100).to_bytes(4, "big") + (40 * 44_100).to_bytes(8, "big") + bytes(80)
+    short = bytes(12) + (1_000).to_bytes(4, "big") + (40_000).to_bytes(4, "big") + bytes(80)
+    m4a = [
+        box(b"ftyp", b"M4A ") + box(b"mdat", bytes(330_000)) + box(b"moov", box(b"mvhd", each))
+        for each in (short, long)
+    ]
+    for content in (flac, *m4a, webm(40), webm(1, info=element("4489", b"\x47\x1c\x40\x00"))):
+        assert recording_seconds(content) == pytest.approx(40, abs=0.1)
+    # What a header says is not believed against the size.
+    assert recording_seconds(flac[:18] + bytes(8) + flac[26:]) > 3_000, "it says no length"
+    tiny = flac[:18] + (44_100 << 44 | 1).to_bytes(8, "big") + flac[26:]
+    assert recording_seconds(tiny) > 15
+    assert recording_seconds(m4a[0].replace((40_000).to_bytes(4, "big"), (1).to_bytes(4, "big"))) > 5
+    assert recording_seconds(webm(9, info=element("4489", b"\x7f\x80\0\0"))) > 30, "infinity is no length"
+    assert recording_seconds(webm(1) + b"\xec\x80" * 1_100_000) > 2_000, "too many elements"
+    for content in (
+        flac[:100],
+        m4a[0][330_000:],
+        m4a[0][:60],
+        webm(1)[:120],
+        webm(2, info=element("2AD7B1", b"\xff" * 200)),
+    ):
+        for cut in range(len(content[:120])):
+            assert recording_seconds(content[:cut]) >= 0
+
+
 async def test_a_recording_that_is_uploaded_is_transcribed_as_a_voice_message_is(tmp_path: Path) -> None:
     shelf = BlobStore(tmp_path / "files")
 

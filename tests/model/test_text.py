@@ -1,10 +1,11 @@
 import re
 import unicodedata
-from itertools import chain, pairwise
+from itertools import accumulate, chain, pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from wcwidth import iter_graphemes
 
 from palaver.model.label import Label
 from palaver.model.session import clean_title
@@ -185,6 +186,20 @@ def test_two_characters_come_apart(two: str) -> None:
 @given(st.lists(st.sampled_from([*WHOLE[:8], *WHOLE[9:12], "a", "漢", " "])))
 def test_a_text_falls_into_the_characters_it_was_made_of(characters: list[str]) -> None:
     assert graphemes("".join(characters)) == characters
+
+
+@given(
+    st.lists(
+        st.sampled_from([*WHOLE, *APART, "\u094d", "\u093c", "\u0301", "\u200d", "\ufe0f", "\u17d2", "\u1780", "\r"])
+    )
+    .map("".join)
+    .filter(lambda text: not re.search("[\ud800-\udfff]", text))
+)
+@example("क\u094d\u093cक")
+@example("\u1780\u17d2\u0301\u1780")
+def test_no_cut_lies_inside_a_grapheme_of_the_standard(text: str) -> None:
+    """UAX 29, as wcwidth implements it."""
+    assert {0, *accumulate(map(len, iter_graphemes(text)))} >= {i for i in range(len(text) + 1) if can_cut(text, i)}
 
 
 def test_flags_are_paired_from_the_start_of_their_run() -> None:

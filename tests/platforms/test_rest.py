@@ -1,12 +1,21 @@
 """Requests to a platform's HTTP API, against a server on this machine."""
 
-from collections.abc import AsyncGenerator
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from pathlib import Path
 
 import httpx2
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from palaver import platforms
+from palaver.platforms.dingtalk import stream as dingtalk
+from palaver.platforms.feishu import stream as feishu
+from palaver.platforms.homeassistant.adapter import HomeAssistantAdapter
+from palaver.platforms.homeassistant.options import HomeAssistantOptions
+from palaver.platforms.relayed.adapter import join
 from palaver.protocols import (
     PlatformBusy,
     PlatformDown,
@@ -15,9 +24,12 @@ from palaver.protocols import (
     SendRefused,
     SendUnclear,
     TargetGone,
+    parse_retry_after,
+    proxy_of,
 )
 from palaver.protocols.rest import RestApi, read_receipt
 
+_CONNECTS = re.compile(r"\bconnect\(\s*\w[^)]*").findall
 _FILE = bytes(range(256)) * 1000
 
 
@@ -43,6 +55,29 @@ async def _answer(request: web.Request) -> web.StreamResponse:
 
 def _explain(response: httpx2.Response) -> PlatformError | None:
     return SendRefused("too old") if response.json()["code"] == "422" else None
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        ("7", 7.0),
+        ("1.5", 1.5),
+        (" 2 ", 2.0),
+        ("999999999999", 3600.0),
+        ("9" * 5000, 3600.0),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 0.0),
+        ("Sun, 06 Nov 2094 08:49:37 GMT", 3600.0),
+        ("", None),
+        ("-1", None),
+        ("nan", None),
+        ("1e3", None),
+        ("\u0663", None),
+        ("soon", None),
+        ("Wed, 99 Oct 2015 07:28:00 GMT", None),
+    ],
+)
+def test_how_long_to_wait_is_a_number_or_a_date(header: str, seconds: float | None) -> None:
+    assert parse_retry_after(header) == seconds
 
 
 @pytest.fixture
@@ -123,3 +158,65 @@ async def test_certificates_are_loaded_once_for_all_requests(
     await _api(server).call("GET", "/empty")
     monkeypatch.setattr(httpx2, "create_ssl_context", lambda: pytest.fail("loaded again"))
     await _api(server).call("GET", "/empty")
+
+
+async def _nothing(*_: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "connected",
+    [
+        lambda: dingtalk.listen({"endpoint": "ws://far.example/x", "ticket": "t"}, _nothing, _nothing),
+        lambda: feishu.listen("ws://far.example/x?service_id=1", 30, _nothing, _nothing),
+        lambda: join("ws://far.example/x", "code", "key"),
+        lambda: HomeAssistantAdapter(
+            "main", HomeAssistantOptions.model_validate({"url": "http://far.example", "token": "t", "notify": "phone"})
+        ).check(),
+    ],
+    ids=["dingtalk", "feishu", "relay", "homeassistant"],
+)
+async def test_a_websocket_goes_through_the_proxy_of_the_environment(
+    connected: Callable[[], Awaitable[object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bytes] = []
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n"))
+        writer.write(b"HTTP/1.1 403 Forbidden\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as proxy:
+        _set_proxies(monkeypatch, http_proxy=f"http://127.0.0.1:{proxy.sockets[0].getsockname()[1]}")
+        with pytest.raises(PlatformDown):
+            await connected()
+    assert asked == [b"CONNECT far.example:80 HTTP/1.1\r\n"]
+
+
+def test_a_websocket_uses_the_proxy_that_a_request_to_the_same_host_would_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    _set_proxies(monkeypatch, https_proxy="secure:8080", no_proxy="127.0.0.1,.local.example")
+    assert proxy_of("wss://far.example/x") == "http://secure:8080"
+    assert proxy_of("ws://far.example/x") is None, "only secure connections have one"
+    assert proxy_of("wss://ha.local.example:8123/x") is proxy_of("wss://127.0.0.1/x") is None
+    _set_proxies(monkeypatch, http_proxy="http://plain:8080", all_proxy="socks5://other:1080")
+    assert proxy_of("ws://far.example/x") == "http://plain:8080"
+    assert proxy_of("wss://far.example/x") == "socks5://other:1080"
+
+
+def test_every_websocket_asks_for_the_proxy() -> None:
+    adapters = [path.read_text("utf-8") for path in Path(platforms.__file__).parent.glob("*/*.py")]
+    opened = [
+        call
+        for text in adapters
+        if "import websockets" in text or "from websockets" in text
+        for call in _CONNECTS(text)
+    ]
+    assert len(opened) >= 8
+    assert [call for call in opened if "proxy=proxy_of(" not in call] == []
+
+
+def _set_proxies(monkeypatch: pytest.MonkeyPatch, **proxies: str) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name.upper(), raising=False)
+        monkeypatch.delenv(name, raising=False)
+    for name, value in proxies.items():
+        monkeypatch.setenv(name, value)

@@ -291,8 +291,9 @@ class Model:
         self.routes[key] = session
         return talk
 
-    def free_title(self, owner: str, title: str) -> str:
-        taken = [talk.title for talk in self.talks.values() if talk.owner == owner and talk.title]
+    def free_title(self, owner: str, title: str, besides: Talk | None = None) -> str:
+        others = [talk for talk in self.talks.values() if talk is not besides]
+        taken = [talk.title for talk in others if talk.owner == owner and talk.title]
         return next_in_lineage(clean_title(title), taken)
 
     def start_fresh(

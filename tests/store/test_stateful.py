@@ -470,7 +470,7 @@ class Moving(StoreMachine):
         if not self.may_see(place, talk):
             return self.refused(NotFound, step)
         if talk.title != title:
-            talk.title = self.model.free_title(talk.owner, title)
+            talk.title = self.model.free_title(talk.owner, title, besides=talk)
         assert self.do(step).title == talk.title
         return None
 

@@ -3,8 +3,6 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 
 import httpx2
@@ -22,6 +20,7 @@ from palaver.agents.wire import (
     parse_line,
 )
 from palaver.protocols.agent import FailureKind
+from palaver.protocols.client_errors import parse_retry_after
 from palaver.protocols.rest import tls_context
 
 _MAX_POSTS = 100
@@ -29,7 +28,6 @@ _MAX_POSTS = 100
 _ACCEPT = "application/x-ndjson, text/event-stream, application/json"
 _LINES = frozenset({"application/x-ndjson", "application/jsonl", "application/json-lines"})
 _TRANSIENT = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS})
-_MAX_RETRY_AFTER_SECONDS = 3600.0
 _LOCAL_ERRORS = (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError, httpx2.InvalidURL)
 
 
@@ -102,16 +100,9 @@ def _check_status(response: httpx2.Response) -> None:
         kind = FailureKind.TRANSIENT
     if code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
         kind = FailureKind.OVERFLOW
-    raise AgentError(kind, f"the server answered with status {code}", _seconds(response.headers.get("retry-after", "")))
-
-
-def _seconds(text: str) -> float | None:
-    """Parse a Retry-After header: seconds, or a date."""
-    try:
-        seconds = float(text) if text.isdigit() else (parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds()
-    except (ValueError, TypeError):
-        return None
-    return min(max(seconds, 0.0), _MAX_RETRY_AFTER_SECONDS)
+    raise AgentError(
+        kind, f"the server answered with status {code}", parse_retry_after(response.headers.get("retry-after", ""))
+    )
 
 
 def _lines(response: httpx2.Response) -> AsyncIterator[bytes]:

@@ -57,6 +57,17 @@ _SIGNATURES = (
     (b"\x7fELF", "application/x-elf"),
     (b"MZ", "application/x-msdownload"),
 )
+_BRANDS = {
+    b"M4A ": "audio/mp4",
+    b"M4B ": "audio/mp4",
+    b"M4P ": "audio/mp4",
+    b"heic": "image/heic",
+    b"heix": "image/heic",
+    b"mif1": "image/heif",
+    b"avif": "image/avif",
+}
+"""Files of the MP4 family by what their `ftyp` says; the others are taken for videos."""
+_CONTAINERS = {"video/webm": ("audio/",), "video/mp4": ("audio/", "image/")}
 _RIFF = {b"WEBP": "image/webp", b"WAVE": "audio/wav", b"AVI ": "video/x-msvideo"}
 _ALWAYS_SIGNED = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf"})
 
@@ -66,8 +77,11 @@ def detect_media_type(head: bytes, declared: str) -> str:
     detected = next((kind for signature, kind in _SIGNATURES if head.startswith(signature)), None)
     if head.startswith(b"RIFF"):
         detected = _RIFF.get(head[8:12])
-    if head[4:8] == b"ftyp" and not declared.startswith(("audio/", "image/")):
-        detected = "video/mp4"
+    if head[4:8] == b"ftyp":
+        detected = _BRANDS.get(head[8:12], "video/mp4")
+    # A container holds sound alone as well as pictures; which is in its tracks, not in its first bytes.
+    if detected in _CONTAINERS and declared.lower().startswith(_CONTAINERS[detected]):
+        detected = None
     if detected is not None:
         return detected
     declared = declared.partition(";")[0].strip().lower()

@@ -35,6 +35,13 @@ def whole_characters(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
+def join_halves(text: str) -> str:
+    """Join the halves of characters that were written apart. A half that is alone stays."""
+    if text.isascii() or text.isprintable():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
 def without_half(text: str) -> tuple[str, str]:
     """Return the text without the first half of a character at its end, and that half."""
     end = len(text) - 1 if "\ud800" <= text[-1:] <= "\udbff" else len(text)
@@ -43,7 +50,13 @@ def without_half(text: str) -> tuple[str, str]:
 
 def cut_line(line: str, limit: int) -> str:
     """Cut a line to at most `limit` characters, the ellipsis included."""
-    return line if len(line) <= limit else line[: limit - 1].rstrip(f" {_NON_JOINER}{_JOINER}") + _ELLIPSIS
+    return line if len(line) <= limit else cut_off(line, limit - 1) + _ELLIPSIS
+
+
+def cut_off(line: str, limit: int) -> str:
+    """Return the beginning of a line of at most `limit` characters. It ends between graphemes, unless it is one."""
+    end = min(limit, len(line))
+    return line[: last_cut(line, 0, end) or end].rstrip(f" {_NON_JOINER}{_JOINER}")
 
 
 _LINK = re.compile(r"!?\[([^\[\]\n]{1,200})\]\([^()\s]{0,500}\)")
@@ -194,7 +207,19 @@ def can_cut(text: str, index: int, start: int = 0) -> bool:
         return before + after != "\r\n"
     if before in _REGIONAL and after in _REGIONAL:
         return (index - start - len(text[start:index].rstrip(_REGIONAL))) % 2 == 0
+    if unicodedata.category(after) == "Lo" and _extends(before):
+        before = _virama_or_last(text, start, index)
     return not _joins(before, after)
+
+
+def _virama_or_last(text: str, start: int, index: int) -> str:
+    """Return the virama before `index`, which other marks can follow, or else the character there."""
+    place = index
+    while place > start and _extends(text[place - 1]) and text[place - 1] != _NON_JOINER:
+        place -= 1
+        if _is_virama(text[place]):
+            return text[place]
+    return text[index - 1]
 
 
 def last_cut(text: str, start: int, stop: int) -> int:

@@ -212,6 +212,8 @@ class Inbound:
     client_tools: tuple[ClientTool, ...] = ()
     """Tools that the sender runs for the agent in the turn that answers it."""
     form: AnswerForm = ANY_FORM
+    instructions: str = ""
+    """What its client asks of the agent for the turn that answers it, beyond what the conversation began with."""
     revision: Revision | None = None
     """Set if it edits or deletes the message of this id; `at` is then the time of the edit."""
     reaction: Reaction | None = None

@@ -66,7 +66,7 @@ from palaver.protocols.incoming import (
     receive_or_skip,
     take_json,
 )
-from palaver.protocols.read_ahead import finish, read_ahead
+from palaver.protocols.read_ahead import finish, proxy_of, read_ahead
 from palaver.protocols.voice import VoiceFormat
 
 __all__ = [
@@ -157,6 +157,7 @@ __all__ = [
     "parse_or_skip",
     "parse_retry_after",
     "parse_time",
+    "proxy_of",
     "read_ahead",
     "read_object",
     "receive_or_skip",

@@ -1,7 +1,10 @@
 """Translate what a client library raises into the errors of an adapter."""
 
+import re
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 
 from palaver.model.value import value
@@ -20,6 +23,8 @@ _MAX_WORDS = 200
 _DEFAULT_WAIT_SECONDS = 5.0
 """How long to wait if a rate limit does not say."""
 _MAX_WAIT_SECONDS = 3600.0
+_SECONDS = re.compile(r"[0-9]+(\.[0-9]+)?")
+"""In a header: the standard has whole seconds, some services send fractions."""
 
 
 @value
@@ -99,6 +104,10 @@ def answer_error(
 
 
 def parse_retry_after(header: str) -> float | None:
-    """Return the seconds in a Retry-After header, at most an hour; None if it has none."""
-    is_number = header.isascii() and header.isdecimal()
-    return min(float(header[:8]), _MAX_WAIT_SECONDS) if is_number else None
+    """Return the seconds in a Retry-After header, or until its date, at most an hour; None if it says neither."""
+    try:
+        is_number = _SECONDS.fullmatch(header.strip())
+        seconds = float(header) if is_number else (parsedate_to_datetime(header) - datetime.now(UTC)).total_seconds()
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return min(max(seconds, 0.0), _MAX_WAIT_SECONDS)

@@ -1,15 +1,26 @@
-"""Read from a connection while what came before is still being stored."""
+"""Connections that stay open: the proxy to use, and reading while what came before is still being stored."""
 
 import asyncio
 from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import TypeVar
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 T = TypeVar("T")
 
 _MAX_AHEAD = 1_000
 _LAST_READ_SECONDS = 0.05
 """In this time, what has already been sent to us is read."""
+
+
+def proxy_of(url: str) -> str | None:
+    """Return the proxy that the environment names for the URL of a WebSocket, by the rules of an HTTP request."""
+    address, proxies = urlsplit(url), getproxies()
+    found = proxies.get({"wss": "https"}.get(address.scheme, "http")) or proxies.get("all")
+    if not found or proxy_bypass(address.netloc.rpartition("@")[2]):
+        return None
+    return found if "://" in found else f"http://{found}"
 
 
 async def read_ahead(

@@ -84,11 +84,13 @@ class Envelope:
 
 
 def read_xml(body: bytes) -> dict[str, str]:
-    """Return the texts below the root, by tag. Raise ValueError for anything but such a plain document."""
-    if b"<!DOCTYPE" in body or b"<!ENTITY" in body:
-        raise ValueError("a document type")
+    """Return the texts below the root, by tag. Raise ValueError for anything but such a plain document in UTF-8."""
     try:
-        root = ET.fromstring(body)  # noqa: S314 - without a document type there are no entities
-    except ET.ParseError as error:
+        # Decoded here, the parser ignores the encoding that the document names. It would still guess UTF-16 from zeros.
+        text = body.decode("utf-8-sig")
+        if any(part in text for part in ("<!DOCTYPE", "<!ENTITY", "\0")):
+            raise ValueError("a document type, or not UTF-8")
+        root = ET.fromstring(text)  # noqa: S314 - without a document type there are no entities
+    except (UnicodeDecodeError, ET.ParseError) as error:
         raise ValueError("not XML") from error
     return {child.tag: child.text or "" for child in root}

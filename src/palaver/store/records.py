@@ -19,7 +19,7 @@ from palaver.model.errors import InvalidInput, Unreadable
 from palaver.model.job import FiredJob
 from palaver.model.key import SessionKey
 from palaver.model.label import Label, read_label
-from palaver.model.redact import redact
+from palaver.model.redact import redact, redact_own
 from palaver.model.session import Counters, EndReason, ModelOverride, Session
 from palaver.model.source import AddresseeKind, Labels, Source, account_text, decode_id, encode_id
 from palaver.model.text import whole_characters
@@ -241,10 +241,16 @@ def entry_checksum(id_: int, body: bytes) -> int:
 
 
 def prepare(entry: Entry, turn: int | None = None) -> Prepared:
-    """Encode an entry and redact secrets in tool output. Every entry is written through this function."""
-    role, text = entry.role, entry.text
-    if role is not _USER and role is not _ASSISTANT:
-        text = redact(text)
+    """Encode an entry and redact secrets: all in tool output, and the gateway's own in what anybody says.
+
+    Every entry is written through this function.
+    """
+    role = entry.role
+    is_said = role is _USER or role is _ASSISTANT
+    text = redact_own(entry.text) if is_said else redact(entry.text)
+    if entry.reasoning or entry.calls:
+        calls = tuple(each._replace(arguments=redact_own(each.arguments)) for each in entry.calls)
+        entry = entry._replace(reasoning=redact_own(entry.reasoning), calls=calls)
     place = entry.turn if turn is None else str(turn)
     values = _without_defaults((role, entry.at, text, place, *entry[_AFTER_TURN:_HIDDEN_BY]))
     try:
@@ -367,6 +373,7 @@ def inbound_body(
         "files": [(file.name.stored(), *file[1:]) for file in inbound.files],
         "offers": inbound.client_tools,
         "form": None if inbound.form == ANY_FORM else asdict(inbound.form),
+        "instructions": inbound.instructions,
         "plain": inbound.plain,
         "job": inbound.job and msgspec.to_builtins(inbound.job),
         "destinations": inbound.destinations and msgspec.to_builtins(inbound.destinations),
@@ -417,6 +424,7 @@ class _Written(msgspec.Struct, frozen=True):
     files: tuple[Attachment, ...] = ()
     offers: tuple[ClientTool, ...] = ()
     form: AnswerForm = ANY_FORM
+    instructions: str = ""
     plain: bool = False
     job: FiredJob | None = None
     destinations: tuple[Destination, ...] = ()

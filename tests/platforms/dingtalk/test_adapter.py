@@ -4,6 +4,7 @@ import hmac
 import json
 from base64 import b64encode
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from palaver.protocols import (
     PlatformBusy,
     PlatformError,
     PlatformRefused,
+    Quote,
     SendRefused,
     SendUnclear,
     TargetGone,
@@ -76,6 +78,27 @@ def test_what_people_send() -> None:
     assert parse(said("unknownMsgType", {}), ACCOUNT).text == "[content that cannot be shown here]"
     guest = {**said("text", {"text": {"content": "hi"}}), "senderStaffId": None}
     assert parse(guest, ACCOUNT).source.user_id == "$:LWCP_v1:$alice"
+
+
+def test_a_reply_says_what_it_answers() -> None:
+    replied: dict[str, Any] = {
+        "msgType": "text",
+        "msgId": "msg7",
+        "senderId": "$:LWCP_v1:$bob",
+        "createdAt": 1_700_000_000_000,
+    }
+    replied["content"] = {"text": "green tea?"}
+    text = {"content": "yes", "isReplyMsg": True, "repliedMsg": replied}
+    inbound = parse(said("text", {"text": text, "originalMsgId": "msg7"}), ACCOUNT)
+    assert (inbound.text, inbound.reply_to, inbound.quote) == ("yes", "msg7", Quote(text="green tea?"))
+    rich = {"richText": [{"msgType": "text", "content": "green "}, {"msgType": "text", "content": "tea?"}]}
+    ours = {**replied, "msgType": "richText", "content": rich, "senderId": "$:LWCP_v1:$bot"}
+    content = {"downloadCode": "c2", "recognition": "yes", "isReplyMsg": True, "repliedMsg": ours}
+    inbound = parse(said("audio", {"content": content, "originalProcessQueryKey": "key3"}), ACCOUNT)
+    assert (inbound.reply_to, inbound.quote) == ("key3", Quote(text="green tea?", is_ours=True))
+    picture = {**replied, "msgType": "picture", "content": {"downloadCode": "c3"}}
+    inbound = parse(said("text", {"text": {**text, "repliedMsg": picture}}), ACCOUNT)
+    assert (inbound.reply_to, inbound.quote) == ("msg7", None)
 
 
 def test_markdown_is_used_only_if_there_is_something_to_format() -> None:

@@ -50,6 +50,16 @@ async def test_only_calls_of_google_for_this_project_are_accepted() -> None:
         assert recorder.texts == ["hi"]
 
 
+async def test_the_question_that_adds_us_to_a_space_is_read() -> None:
+    """Who adds an app by mentioning it causes one event, with the message in it."""
+    async with serve(GoogleChat()) as server:
+        adapter, recorder = GoogleChatAdapter(ACCOUNT, options_of(server.url)), Recorder()
+        message = {"name": "spaces/room/messages/1", "text": "@Helper tea?", "argumentText": " tea?"}
+        added = FakeRoom(server).event("ADDED_TO_SPACE", message)
+        assert (await adapter.handle_callback(call(added), recorder)).status == 200
+    assert [(each.text, each.mentions_us) for each in recorder.received] == [("tea?", True)]
+
+
 def test_an_event_with_anything_in_it_is_read_or_skipped() -> None:
     def read(event: Any) -> list[Inbound]:
         found = parse(event, ACCOUNT)

@@ -10,6 +10,7 @@ from palaver.platforms.line.parse import parse
 from palaver.platforms.line.render import render
 from palaver.protocols import (
     HttpRequest,
+    Label,
     Outbound,
     PlatformBusy,
     PlatformError,
@@ -68,6 +69,33 @@ def test_what_people_send() -> None:
     found = parse(unnamed, ACCOUNT)
     assert found
     assert (found.inbound.source.chat_id, found.inbound.source.user_id) == ("R1", None)
+
+
+def test_an_edited_message_is_a_revision() -> None:
+    message = {"id": "444573844083572737", "type": "text", "quoteToken": "q", "text": "at nine"}
+    edits = [
+        parse({**event_of("messageEdited", group=GROUP_ID, message=message), "timestamp": at}, ACCOUNT)
+        for at in (1_783_400_000_000, 1_783_400_000_000, 1_783_400_060_000)
+    ]
+    assert all(edits)
+    inbounds = [edit.inbound for edit in edits if edit]
+    assert [(each.text, each.source.message_id) for each in inbounds] == 3 * [("at nine", "444573844083572737")]
+    versions = [each.revision.version for each in inbounds if each.revision and not each.revision.deleted]
+    assert versions[0] == versions[1] < versions[2], "they can come twice, and in the wrong order"
+
+
+def test_a_picture_that_line_does_not_have_is_named() -> None:
+    """Apps share such pictures from their own servers."""
+    where = {
+        "type": "external",
+        "originalContentUrl": "https://example.com/o.jpg",
+        "previewImageUrl": "https://example.com/p",
+    }
+    found = parse(event_of("message", message={"id": "7", "type": "image", "contentProvider": where}), ACCOUNT)
+    assert found
+    (file,) = found.inbound.files
+    assert (file.name, file.handle, file.media_type) == (Label("image.jpg"), None, "image/jpeg")
+    assert "https://example.com/o.jpg" in file.problem
 
 
 def test_line_shows_plain_text() -> None:

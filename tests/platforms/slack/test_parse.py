@@ -218,6 +218,16 @@ def press(**changed: Any) -> dict[str, Any]:
     }
 
 
+def test_an_action_in_a_modal_is_no_answer() -> None:
+    """It has a view in place of a channel and a message."""
+    pressed = press(action_id="approve_plan", type="button")
+    view = {"id": "V0PKB1ZFV", "type": "modal", "callback_id": "plan", "hash": "1548261231.abc"}
+    modal = {name: value for name, value in pressed.items() if name not in {"channel", "message"}}
+    modal |= {"view": view, "container": {"type": "view", "view_id": "V0PKB1ZFV"}}
+    assert parse(modal, US, NOW) is None
+    assert parse({**modal, "actions": press()["actions"]}, US, NOW) is None
+
+
 def test_a_pressed_button_says_what_it_is_for() -> None:
     found = parse(press(message={"thread_ts": "1548261000.000100"}), US._replace(reply_in_thread=True), NOW)
     assert isinstance(found, ButtonPress)

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from html import unescape
+from html import escape, unescape
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
@@ -126,7 +126,7 @@ class FakeTeams(CalledChat):
 
     async def say(self, text: str, *, name: str = "alice", thread_id: str | None = None, **more: Any) -> Source:
         assert thread_id == self.thread_id or not thread_id
-        return self._push(next(self.server.numbers), name, text=text, **more)
+        return self._push(next(self.server.numbers), name, text=escape(text, quote=False), **more)
 
     async def say_with(self, text: str, files: Sequence[NewFile]) -> Source:
         attachments = [
@@ -136,7 +136,12 @@ class FakeTeams(CalledChat):
         return await self.say(text, attachments=[*attachments, {"contentType": "text/html", "content": text}])
 
     async def edit(self, said: Source, text: str) -> None:
-        self._push(said.message_id, kind="messageUpdate", text=text, channelData={"eventType": "editMessage"})
+        self._push(
+            said.message_id,
+            kind="messageUpdate",
+            text=escape(text, quote=False),
+            channelData={"eventType": "editMessage"},
+        )
 
     async def delete(self, said: Source) -> None:
         self._push(said.message_id, kind="messageDelete", channelData={"eventType": "softDeleteMessage"})
@@ -164,7 +169,8 @@ class FakeGroup(FakeTeams):
 
     async def mention(self, text: str) -> Source:
         mention = {"type": "mention", "mentioned": {"id": US, "name": "Helper"}, "text": "<at>Helper</at>"}
-        return await self.say(f"<at>Helper</at> {text}", entities=[{"type": "clientInfo"}, mention])
+        shown = f"<at>Helper</at> {escape(text, quote=False)}"
+        return self._push(next(self.server.numbers), text=shown, entities=[{"type": "clientInfo"}, mention])
 
     async def answer(self, receipt: str, text: str) -> Source:
         return await self.say(text, replyToId=receipt)

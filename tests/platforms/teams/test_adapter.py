@@ -15,6 +15,7 @@ from palaver.protocols import (
     PlatformBusy,
     PlatformError,
     PlatformRefused,
+    Quote,
     SendRefused,
     SendUnclear,
     TargetGone,
@@ -29,6 +30,7 @@ from tests.platforms.teams.fakes import (
     US,
     FakeGroup,
     FakeTeams,
+    FakeThread,
     Teams,
     call,
     error,
@@ -85,6 +87,7 @@ def test_an_activity_with_anything_in_it_is_read_or_skipped() -> None:
 
     mentions = [{"type": "mention", "mentioned": {"id": US, "name": "Helper"}, "text": "<at>Helper</at>"}]
     mentions += [{"type": "mention", "mentioned": {"id": "29:bob", "name": "Bob"}, "text": "<at>Bob</at>"}]
+    mentions += [{"type": "quotedReply", "quotedReply": {"messageId": "7", "senderId": US, "preview": "x"}}]
     download = {"contentType": "application/vnd.microsoft.teams.file.download.info", "name": "a.txt"}
     download |= {"content": {"downloadUrl": "https://x.sharepoint.com/a", "fileType": "txt"}}
     said = FakeGroup(Teams()).activity(
@@ -102,6 +105,68 @@ def test_an_activity_with_anything_in_it_is_read_or_skipped() -> None:
     assert (found.text, found.mentions_us, found.source.user_id_alt is not None) == ("ask @Bob", True, True)
     assert [file.handle for file in found.files] == ["https://x.sharepoint.com/a"]
     assert not read({**said, "type": "conversationUpdate"})
+
+
+def received(fake: FakeTeams, **more: Any) -> Inbound:
+    found = parse(fake.activity("message", 1, **more), ACCOUNT)
+    assert found
+    return found.inbound
+
+
+def html(content: str) -> dict[str, Any]:
+    return {"attachments": [{"contentType": "text/html", "content": content}]}
+
+
+def test_a_mention_counts_without_its_text() -> None:
+    mention = {"type": "mention", "mentioned": {"id": US, "name": "Helper"}}
+    said = received(FakeGroup(Teams()), text="<at>Helper</at>&nbsp;/new", entities=[mention])
+    assert (said.text, said.mentions_us) == ("/new", True)
+    said = received(FakeGroup(Teams()), text="tea?", entities=[{**mention, "text": None}])
+    assert (said.text, said.mentions_us) == ("tea?", True)
+
+
+def test_text_is_decoded() -> None:
+    said = received(FakeTeams(Teams()), text="&nbsp;/memory add salt &amp; vinegar &lt;3\n")
+    assert said.text == "/memory add salt & vinegar <3"
+    mention = {"type": "mention", "mentioned": {"id": "29:bob", "name": "R&D"}, "text": "<at>R&amp;D</at>"}
+    assert received(FakeTeams(Teams()), text="ask <at>R&amp;D</at>", entities=[mention]).text == "ask @R&D"
+
+
+@pytest.mark.parametrize("part", ["copy", "preview"])
+def test_a_quoted_reply_says_what_it_answers(part: str) -> None:
+    def block(author: str) -> str:
+        return (
+            '<blockquote itemscope="" itemtype="http://schema.skype.com/Reply" itemid="1712">\r\n'
+            f'<strong itemprop="mri" itemid="{author}">Ann &amp; Bob</strong>'
+            '<span itemprop="time" itemid="1712"></span>\r\n'
+            f'<p itemprop="{part}">green&nbsp;<em>tea</em>?</p>\r\n</blockquote>\r\n<p>yes</p>'
+        )
+
+    said = received(FakeGroup(Teams()), text="yes", **html(block("29:bob")))
+    assert (said.text, said.reply_to, said.mentions_us, said.files) == ("yes", "1712", False, ())
+    assert said.quote == Quote(text="green tea?", name=Label("Ann & Bob"))
+    ours = received(FakeGroup(Teams()), text="yes", **html(block(US)))
+    assert ours.quote
+    assert (ours.quote.is_ours, ours.mentions_us) == (True, True)
+
+
+def test_a_quoted_reply_can_come_as_an_entity() -> None:
+    quoted = {"messageId": "1712", "senderId": US, "senderName": "Helper", "preview": "tea?", "time": "1712"}
+    text, entities = '<quoted messageId="1712"/> yes', [{"type": "quotedReply", "quotedReply": quoted}]
+    said = received(FakeGroup(Teams()), text=text, entities=entities)
+    assert (said.text, said.reply_to, said.mentions_us) == ("yes", "1712", True)
+    assert said.quote == Quote(text="tea?", name=Label("Helper"), is_ours=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [("look", '<div>look</div><attachment id="dd73"></attachment>'), ("", ""), ("", " ")],
+)
+def test_a_file_in_a_channel_is_named_although_bots_do_not_get_it(text: str, content: str) -> None:
+    """Teams gives its address in a direct chat only."""
+    (file,) = received(FakeThread(Teams()), text=text, **html(content)).files
+    assert (file.handle, file.is_settled, file.problem) == (None, True, "Teams gives bots files in a direct chat only")
+    assert received(FakeThread(Teams()), text="look", **html("<div>look</div>")).files == ()
 
 
 @pytest.mark.parametrize(

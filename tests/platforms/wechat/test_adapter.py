@@ -97,6 +97,16 @@ def test_xml_has_no_entities() -> None:
             read_xml(bomb)
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-7", "cp037"])
+def test_xml_is_read_as_utf_8_alone(encoding: str) -> None:
+    """A document type in another encoding does not show as ASCII bytes."""
+    bomb = '<?xml version="1.0" encoding="{}"?><!DOCTYPE x [<!ENTITY a "b">]><xml><Encrypt>&a;</Encrypt></xml>'
+    with pytest.raises(ValueError, match=r"document type|not XML"):
+        read_xml(bomb.format(encoding).encode(encoding))
+    for plain in ("<xml><a>你好</a></xml>", '<?xml version="1.0" encoding="UTF-8"?><xml><a>你好</a></xml>'):
+        assert read_xml(plain.encode()) == read_xml(plain.encode("utf-8-sig")) == {"a": "你好"}
+
+
 def test_what_people_send() -> None:
     common = {"FromUserName": ALICE, "CreateTime": "1409735668", "MsgId": "1"}
     for fields, text in (
@@ -112,7 +122,33 @@ def test_what_people_send() -> None:
         found = parse({**common, **fields}, "wechat", ACCOUNT)
         assert found
         assert found.text == text
-    assert parse({**common, "MsgType": "event", "Event": "subscribe"}, "wechat", ACCOUNT) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"Event": "CLICK", "EventKey": "opening hours"}, "opening hours"),
+        ({"Event": "click", "EventKey": "/new"}, "/new"),
+        ({"Event": "subscribe", "EventKey": "qrscene_123123", "Ticket": "T"}, "/help"),
+        ({"Event": "subscribe"}, "/help"),
+        ({"Event": "unsubscribe"}, None),
+        ({"Event": "VIEW", "EventKey": "https://example.org"}, None),
+        ({"Event": "CLICK", "EventKey": ""}, None),
+        ({"Event": "bind", "MsgType": "device_event", "DeviceType": "gh_1", "DeviceID": "1"}, None),
+    ],
+)
+def test_a_tap_on_the_menu_and_a_new_follower_say_something(fields: dict[str, str], text: str | None) -> None:
+    """Events have no MsgId; WeChat advises to know them by FromUserName and CreateTime."""
+    event = {"FromUserName": ALICE, "CreateTime": "1409735668", "MsgType": "event", **fields}
+    found = parse(event, "wechat", ACCOUNT)
+    assert (found and found.text) == text
+    if found:
+        again = parse(event, "wechat", ACCOUNT)
+        later = parse({**event, "CreateTime": "1409735669"}, "wechat", ACCOUNT)
+        assert again
+        assert later
+        assert found.mentions_us
+        assert found.source == again.source != later.source
 
 
 def test_wechat_shows_plain_text_and_wecom_some_markdown() -> None:

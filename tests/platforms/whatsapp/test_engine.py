@@ -61,6 +61,27 @@ async def test_somebody_is_the_same_person_under_number_and_hidden_id(server: Se
         assert await here.store.read(violations()) == []
 
 
+@pytest.mark.parametrize(
+    "system",
+    [
+        {"type": "user_changed_number", "wa_id": "12195555358"},
+        {"type": "customer_changed_number", "new_wa_id": 12195555358},
+    ],
+)
+async def test_somebody_stays_the_same_person_with_a_new_number(
+    server: Server, tmp_path: Path, system: dict[str, Any]
+) -> None:
+    async with gateway(server, tmp_path) as here:
+        server.push(said("text", {"body": "one"}, from_user_id=HIDDEN))
+        await hears(server, "You said: one")
+        server.push(said("system", {"body": f"User A changed from {ALICE} to 12195555358", **system}))
+        server.push(said("text", {"body": "two"}, **{"from": "12195555358"}))
+        assert (await hears(server, "You said: two"))["to"] == "12195555358"
+        await here.settled()
+        assert len(await here.rows("SELECT 1 FROM sessions")) == 1
+        assert await here.store.read(violations()) == []
+
+
 async def test_a_redelivery_is_no_second_turn_and_a_button_approves(server: Server, tmp_path: Path) -> None:
     async with gateway(server, tmp_path) as here:
         message = said("text", {"body": "!approve it"})

@@ -84,7 +84,31 @@ def test_media_are_announced(kind: str, content: Any, name: str, media_type: str
         ("button", {"text": "Approve"}, "Approve"),
         ("interactive", {"type": "button_reply", "button_reply": {"id": "/deny 7", "title": "Deny"}}, "/deny 7"),
         ("interactive", {"type": "list_reply", "list_reply": {"id": "row", "title": "A row"}}, "row"),
-        ("interactive", {"type": "nfm_reply", "nfm_reply": {}}, "[nfm_reply, which cannot be shown here]"),
+        ("interactive", {"type": "call_permission_reply"}, "[call_permission_reply, which cannot be shown here]"),
+        (
+            "interactive",
+            {
+                "type": "nfm_reply",
+                "nfm_reply": {
+                    "name": "flow",
+                    "body": "Sent",
+                    "response_json": '{"flow_token": "t1", "day": "/new", "people": 4, "diets": ["vegan", "kosher"]}',
+                },
+            },
+            '[form "flow"]\nday: /new\npeople: 4\ndiets: ["vegan", "kosher"]',
+        ),
+        (
+            "order",
+            {
+                "catalog_id": "194",
+                "text": "Gift wrapped, please",
+                "product_items": [
+                    {"product_retailer_id": "di9ozbzfi4", "quantity": 2, "item_price": 30, "currency": "USD"},
+                    {"product_retailer_id": "nqryix03ez", "quantity": 1, "item_price": 5.5, "currency": "USD"},
+                ],
+            },
+            "[order]\n2 x di9ozbzfi4, 30 USD\n1 x nqryix03ez, 5.5 USD\nGift wrapped, please",
+        ),
         ("location", {"latitude": 52.5, "longitude": 13.4, "name": "Cafe"}, '[location 52.5, 13.4 "Cafe"]'),
         ("location", {"latitude": "52.5", "longitude": 13.4}, "[location 52.5, 13.4]"),
         (
@@ -145,6 +169,14 @@ def test_an_edit_and_a_deletion_name_the_message_they_change() -> None:
     deleted = parsed(said("revoke", {"original_message_id": "wamid.1"}, id="wamid.3"))
     assert deleted.revision
     assert (deleted.source.message_id, deleted.revision.deleted) == ("wamid.1", True)
+
+
+@pytest.mark.parametrize("kind", ["interactive", "text", "image", "unsupported"])
+def test_what_whatsapp_cannot_pass_on_has_an_error_and_no_content(kind: str) -> None:
+    message = said(kind, {}, errors=[{"code": 131051, "title": "Message type unknown", "message": "Unsupported"}])
+    for raw in (message, {name: value for name, value in message.items() if name != kind}):
+        inbound = parsed(raw)
+        assert (inbound.text, inbound.files) == (f"[{kind} message, which cannot be shown here]", ())
 
 
 def test_what_the_agent_need_not_see_is_ignored() -> None:

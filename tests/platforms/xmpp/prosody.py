@@ -32,7 +32,7 @@ http_ports = {{ {http_port} }}
 https_ports = {{ }}
 http_external_url = "http://127.0.0.1:{http_port}/"
 http_host = "127.0.0.1"
-c2s_require_encryption = false
+c2s_require_encryption = {encryption}
 allow_unencrypted_plain_auth = true
 disable_sasl_mechanisms = {{ "SCRAM-SHA-1", "SCRAM-SHA-256", "DIGEST-MD5" }}
 authentication = "internal_plain"
@@ -56,7 +56,7 @@ _TLS = 'modules_disabled = {{ "s2s" }} ssl = {{ certificate = "{certificate}", k
 
 
 class Prosody:
-    def __init__(self, folder: Path, certificate: Path | None, *, has_archive: bool) -> None:
+    def __init__(self, folder: Path, certificate: Path | None, *, has_archive: bool, encryption: bool) -> None:
         self.folder = folder
         self.port, self.http_port = free_port(), free_port()
         self._process: subprocess.Popen[bytes] | None = None
@@ -64,7 +64,13 @@ class Prosody:
         tls = _TLS.format(certificate=certificate) if certificate else _NO_TLS
         tls = tls if has_archive else tls.replace('"s2s"', '"s2s", "mam"')
         configuration = _CONFIGURATION.format(
-            tls=tls, folder=folder, port=self.port, http_port=self.http_port, domain=DOMAIN, rooms=ROOMS
+            tls=tls,
+            encryption=str(encryption).lower(),
+            folder=folder,
+            port=self.port,
+            http_port=self.http_port,
+            domain=DOMAIN,
+            rooms=ROOMS,
         )
         (folder / "prosody.cfg.lua").write_text(configuration)
 
@@ -99,10 +105,12 @@ class Prosody:
 
 
 @contextmanager
-def prosody(certificate: Path | None = None, *, has_archive: bool = True) -> Generator[Prosody]:
-    """Run it; with TLS if there is a certificate, in one file with its key."""
+def prosody(
+    certificate: Path | None = None, *, has_archive: bool = True, encryption: bool = False
+) -> Generator[Prosody]:
+    """Run it; with TLS if there is a certificate, in one file with its key. `encryption` demands it."""
     folder = Path(tempfile.mkdtemp(prefix="palaver-prosody-"))
-    server = Prosody(folder, certificate, has_archive=has_archive)
+    server = Prosody(folder, certificate, has_archive=has_archive, encryption=encryption)
     try:
         server.start()
         yield server

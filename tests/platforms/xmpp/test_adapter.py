@@ -90,6 +90,16 @@ async def test_a_password_is_sent_over_tls_with_a_valid_certificate_only(
         assert await adapter.check() == f"bot@{DOMAIN}"
 
 
+@pytest.mark.needs("prosody")
+async def test_a_server_on_this_machine_can_require_encryption(tmp_path: Path) -> None:
+    """That is Prosody's default, with a certificate that it signed itself."""
+    certificate = tmp_path / "pem"
+    certificate.write_bytes(self_signed(DOMAIN))
+    with prosody(certificate, encryption=True) as server:
+        server.register("bot", "secret")
+        assert await XmppAdapter(ACCOUNT, options_of(server.port, "bot")).check() == f"bot@{DOMAIN}"
+
+
 async def test_without_a_connection_nothing_is_sent(xmpp_server: Prosody) -> None:
     adapter = XmppAdapter(ACCOUNT, options_of(xmpp_server.port, "nobody"))
     with pytest.raises(PlatformDown):

@@ -53,7 +53,7 @@ def _progress(ctx: EngineContext, running: RunningTurn) -> ToolProgress | None:
 
 def _draft(ctx: EngineContext, running: RunningTurn) -> Draft | None:
     store, source, turn = ctx.store, running.source, running.turn
-    if running.job:  # It may turn out to be silent.
+    if running.job or running.is_notice:  # It may turn out to be silent.
         return None
     adapter = ctx.replies.adapter_for(source.platform, source.account)
     parts = ctx.replies.to(source, "…")

@@ -13,7 +13,7 @@ from palaver.engine import texts
 from palaver.engine.attachments import Attachments
 from palaver.engine.context import EngineContext
 from palaver.engine.hooks import count_usage
-from palaver.engine.intake.admission import AccessLost, CurrentRights
+from palaver.engine.intake.admission import AccessLost, CurrentRights, OutputLost, Overheard
 from palaver.engine.intake.command_dispatch import CommandDispatcher
 from palaver.engine.retry import off_loop, retry_outage, retry_until_stored
 from palaver.engine.turns.agent import AgentRun, Outcome, RequestBuilder, TurnSnapshot, begin_and_load, load_snapshot
@@ -30,13 +30,14 @@ from palaver.model.addressing import choose_batch
 from palaver.model.backoff import backoff
 from palaver.model.command import runs_alone
 from palaver.model.errors import StaleFence
-from palaver.model.key import SessionKey
+from palaver.model.key import SessionKey, chat_key
 from palaver.model.transcript import Entry
 from palaver.model.turn import BusyMode, Received, Turn, TurnState
 from palaver.model.view import answer_texts, with_files
 from palaver.protocols.agent import Failure, FailureKind, Final
 from palaver.protocols.hooks import EventKind, EventSubscription, GatewayEvent
-from palaver.store.queue import turn_control, turns
+from palaver.store import process_notices
+from palaver.store.queue import inbox, turn_control, turns
 from palaver.store.queue.outbox import enqueue_events
 from palaver.store.results import Begun, Held, Opening
 
@@ -83,6 +84,12 @@ class TurnRunner:
                     begun, snapshot = await self.ctx.store.transact(begin)
             except AccessLost as lost:
                 return await self.commands.refuse(lost)
+            except Overheard as overheard:
+                await self.ctx.store.transact(inbox.move_messages(overheard.messages, overheard.key))
+                return None
+            except OutputLost as lost:
+                await self.ctx.store.transact(process_notices.hide_outputs(lost.notices))
+                return await self.start_next(key)
             if isinstance(begun, Held):
                 return await self._advance(begun.head) if begun.head and begun.until is None else begun.until
             if begun is not None:
@@ -479,11 +486,19 @@ def begin_events(begun: Begun, now: datetime) -> list[GatewayEvent]:
 def _begin_with_rights(
     begin: Transaction[Begun | Held | None], rights: CurrentRights
 ) -> Statements[Begun | Held | None]:
-    """Begin a turn with the roles that the senders have now. Raise AccessLost if one of them has none."""
+    """Begin a turn with the roles that the senders have now.
+
+    Raise AccessLost if one of them has none, OutputLost if a process notice has to be written anew, and Overheard if
+    the messages belong to the whole chat.
+    """
     begun = yield from begin
     if not isinstance(begun, Begun):
         return begun
+    if (chat := chat_key(begun.turn.key)) and all(each.inbound.observed for each in begun.messages):
+        raise Overheard(begun.messages, chat)
     current = yield from rights.check(begun.messages)
+    if notices := (yield from rights.find_outputs(current)):
+        raise OutputLost(notices)
     return begun if current is begun.messages else replace(begun, messages=tuple(current))
 
 
@@ -502,6 +517,7 @@ def _take_with_rights(
 ) -> Statements[list[Received]]:
     """Add messages to the running turn, with the roles that their senders have now; others keep waiting."""
     current, _ = yield from rights.split(joining)
+    yield from process_notices.hide_outputs((yield from rights.find_outputs(current)))
     roles = {each.number: each.role for each in current}
     messages = yield from turn_control.take_waiting(turn, roles, now)
     return [replace(each, role=roles.get(each.number, each.role)) for each in messages]

@@ -21,10 +21,10 @@ from palaver.engine.turns.agent import AgentRun, TurnSnapshot
 from palaver.engine.turns.progress import ToolProgress
 from palaver.model.access import AccessRole
 from palaver.model.attachment import Attachment
-from palaver.model.job import FiredJob
+from palaver.model.job import FiredJob, is_silent
 from palaver.model.key import SessionKey
 from palaver.model.source import Source
-from palaver.model.turn import NO_USAGE, ClientTool, Destination, Received, Turn, Usage
+from palaver.model.turn import NO_USAGE, Cause, ClientTool, Destination, Received, Turn, Usage
 from palaver.model.value import value
 from palaver.protocols.agent import Failure, Final
 from palaver.protocols.capabilities import Typing, supports
@@ -200,6 +200,18 @@ class RunningTurn:
         """Return whether a person who asked would hear nothing. Jobs, notices and overheard talk need no answer."""
         is_asked = any(each.inbound.counts_as_activity for each in (*self.messages, *self.steered))
         return is_asked and not self.has_sent_here and not text.strip()
+
+    @property
+    def is_notice(self) -> bool:
+        """Return whether it only hears of background processes, so that nobody waits for an answer."""
+        return (
+            all(each.inbound.cause is Cause.PROCESS or each.inbound.observed for each in self.messages)
+            and not self.steered
+        )
+
+    def takes_silence(self, text: str) -> bool:
+        """Return whether an answer says that there is nothing to send, and nobody waits for one."""
+        return self.job.is_silent(text) if self.job else self.is_notice and is_silent(text)
 
     @property
     def usage(self) -> Usage:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from palaver.protocols import DM, GROUP, Attachment, Inbound, Label, Labels, Source, parse_milliseconds
+from palaver.protocols import DM, GROUP, Attachment, Inbound, Label, Labels, Quote, Source, parse_milliseconds
 from palaver.protocols.files import named_file
 
 Json = Mapping[str, Any]
@@ -15,6 +15,7 @@ def parse(message: Json, account: str) -> Inbound:
     # A robot writes to people under their id in the company; guests have none.
     sender = str(message.get("senderStaffId") or message["senderId"])
     title = message.get("conversationTitle") if is_group else None
+    replied = _replied(message)
     return Inbound(
         source=Source(
             platform="dingtalk",
@@ -29,8 +30,25 @@ def parse(message: Json, account: str) -> Inbound:
         labels=Labels(user=Label.of(message.get("senderNick")), chat=Label.of(title)),
         # In a group, DingTalk sends only what mentions the robot, without the mention.
         mentions_us=is_group,
+        # Of a message of ours we know only the key of its sending.
+        reply_to=message.get("originalProcessQueryKey") or message.get("originalMsgId") or replied.get("msgId"),
+        quote=_quote(replied, message),
         files=tuple(_files(message)),
     )
+
+
+def _replied(message: Json) -> Json:
+    """Return the message that this one replies to. It comes inside the content, if at all."""
+    content: Any = message.get("text") if message["msgtype"] == "text" else message.get("content")
+    return (content.get("repliedMsg") or {}) if isinstance(content, Mapping) else {}
+
+
+def _quote(replied: Json, message: Json) -> Quote | None:
+    content: Json = replied.get("content") or {}
+    pieces: list[Json] = content.get("richText") or [content]
+    text = "".join(str(piece.get("text") or piece.get("content") or "") for piece in pieces).strip()
+    is_ours = replied.get("senderId") == message.get("chatbotUserId")
+    return Quote(text=text, is_ours=is_ours) if text else None
 
 
 def _text(message: Json) -> str:

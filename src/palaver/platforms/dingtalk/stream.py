@@ -8,7 +8,7 @@ from urllib.parse import quote
 from websockets.asyncio.client import connect
 from websockets.exceptions import WebSocketException
 
-from palaver.protocols import ClientErrors, PlatformDown, parse_or_skip, value
+from palaver.protocols import ClientErrors, PlatformDown, parse_or_skip, proxy_of, value
 
 _TOPIC = "/v1.0/im/bot/messages/get"
 _MAX_FRAME_BYTES = 1 << 20
@@ -43,7 +43,7 @@ async def listen(
     """Hand over messages until the connection is lost. Each is acknowledged when `take` has returned."""
     with _LINE.requests():
         url = f"{place['endpoint']}?ticket={quote(str(place['ticket']), safe='')}"
-        async with connect(url, max_size=_MAX_FRAME_BYTES, proxy=None) as line:
+        async with connect(url, max_size=_MAX_FRAME_BYTES, proxy=proxy_of(url)) as line:
             await connected()
             async for raw in line:
                 frame = parse_or_skip("dingtalk", lambda raw=raw: Frame.decode(raw))

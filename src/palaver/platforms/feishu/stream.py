@@ -8,7 +8,16 @@ from urllib.parse import parse_qs, urlsplit
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
-from palaver.protocols import ClientErrors, PlatformDown, PlatformRefused, one_line, parse_or_skip, run_together, value
+from palaver.protocols import (
+    ClientErrors,
+    PlatformDown,
+    PlatformRefused,
+    one_line,
+    parse_or_skip,
+    proxy_of,
+    run_together,
+    value,
+)
 from palaver.protocols.protobuf import decode, encode, encode_field, messages_of, number_of, text_of
 from palaver.protocols.recent import remember
 
@@ -80,7 +89,7 @@ async def listen(
     """Hand over events until the connection is lost. Each is acknowledged when `take` has returned."""
     service = int((parse_qs(urlsplit(url).query).get("service_id") or ["0"])[0])
     with _LINE.requests():
-        async with connect(url, max_size=_MAX_FRAME_BYTES, proxy=None) as line:
+        async with connect(url, max_size=_MAX_FRAME_BYTES, proxy=proxy_of(url)) as line:
             await connected()
             await run_together(_read(line, take), _ping(line, service, ping_seconds))
     raise PlatformDown("Feishu closed the connection.")

@@ -31,6 +31,8 @@ def parse(event: Json, account: str) -> NewMessage | None:
     match event["type"]:
         case "MESSAGE":
             return _message(event, account)
+        case "ADDED_TO_SPACE" if event.get("message"):  # somebody added us by mentioning us
+            return _message(event, account)
         case "CARD_CLICKED":
             return _pressed(event, account)
         case _:

@@ -29,6 +29,7 @@ from palaver.protocols import (
     Unit,
     one_line,
     parse_or_skip,
+    proxy_of,
     read_ahead,
     receive_or_skip,
 )
@@ -82,7 +83,7 @@ class HomeAssistantAdapter:
         """Connect and log in; yield the connection and the version of Home Assistant."""
         url = f"ws{self._options.url.removeprefix('http')}/api/websocket"
         with self._errors.requests():
-            async with connect(url, max_size=_MAX_FRAME_BYTES, proxy=None) as line:
+            async with connect(url, max_size=_MAX_FRAME_BYTES, proxy=proxy_of(url)) as line:
                 async with asyncio.timeout(_ANSWER_SECONDS):
                     version = await self._log_in(line)
                 yield line, version

@@ -1,10 +1,11 @@
 """Parse LINE's webhooks. One call can bring several events."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
-from palaver.protocols import DM, GROUP, Attachment, Inbound, Revision, Source, parse_milliseconds
+from palaver.protocols import DM, GROUP, Attachment, Inbound, Label, Revision, Source, edit_version, parse_milliseconds
 from palaver.protocols.files import named_file
 
 Json = Mapping[str, Any]
@@ -28,6 +29,10 @@ def parse(event: Json, account: str) -> Event | None:
     token = event.get("replyToken")
     if kind == "message":
         return Event(_message(event["message"], place, at), token, event["message"].get("quoteToken"))
+    if kind == "messageEdited":
+        edited = _message(event["message"], place, at)
+        revision = Revision(version=edit_version(at.isoformat(), edited.text))
+        return Event(replace(edited, revision=revision), token, event["message"].get("quoteToken"))
     if kind == "unsend":
         source = Source(**place, message_id=str(event["unsend"]["messageId"]))
         return Event(Inbound(source=source, text="", at=at, revision=Revision(version="unsent", deleted=True)))
@@ -91,7 +96,14 @@ def _without_our_name(said: Json) -> tuple[str, bool]:
 
 
 def _files(said: Json) -> Iterator[Attachment]:
+    """Yield a file. LINE does not have those that an app shares from its own server, and anybody can name one there."""
     kind = said["type"]
-    if kind in _FILES and _object(said, "contentProvider").get("type", "line") == "line":
-        name = str(said.get("fileName") or _FILES[kind])
-        yield named_file(name, said.get("fileSize"), handle=str(said["id"]))
+    if kind not in _FILES:
+        return
+    name, provider = str(said.get("fileName") or _FILES[kind]), _object(said, "contentProvider")
+    file = named_file(name, said.get("fileSize"), handle=str(said["id"]))
+    if provider.get("type", "line") == "line":
+        yield file
+    else:
+        where = Label(str(provider.get("originalContentUrl") or "")).plain()
+        yield file._replace(handle=None, problem=f"it is not on LINE's servers, but at {where or 'another place'}")

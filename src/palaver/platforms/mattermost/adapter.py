@@ -55,6 +55,7 @@ from palaver.protocols import (
     file_to_send,
     one_line,
     parse_or_skip,
+    proxy_of,
     read_ahead,
 )
 from palaver.protocols.recent import Names
@@ -122,7 +123,7 @@ class MattermostAdapter:
     async def _listen(self, receiver: Receiver) -> None:
         resume = urlencode({"connection_id": self._connection, "sequence_number": self._next})
         url = f"{self._socket_url}?{resume}" if self._connection else self._socket_url
-        async with connect(url, max_size=_MAX_FRAME_BYTES, proxy=None) as line:
+        async with connect(url, max_size=_MAX_FRAME_BYTES, proxy=proxy_of(url)) as line:
             login = {"seq": 1, "action": "authentication_challenge", "data": {"token": self._token}}
             await line.send(json.dumps(login))
             await read_ahead(line, lambda raw: self._take(raw, receiver))

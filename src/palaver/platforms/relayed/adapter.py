@@ -25,6 +25,7 @@ from palaver.protocols import (
     Trust,
     file_to_send,
     parse_or_skip,
+    proxy_of,
     read_ahead,
 )
 from palaver.protocols.pending import PendingAnswers
@@ -267,7 +268,7 @@ async def open_line(
 async def _open(
     enrolment: Enrolment, key: str, account: str
 ) -> tuple[ClientConnection, tuple[Channel, Mapping[str, RelayedAccount]]]:
-    line = await connect(enrolment.url, max_size=MAX_FRAME_BYTES, compression=None, proxy=None)
+    line = await connect(enrolment.url, max_size=MAX_FRAME_BYTES, compression=None, proxy=proxy_of(enrolment.url))
     try:
         async with asyncio.timeout(_HANDSHAKE_SECONDS):
             nonces = str(read_frame(await line.recv()).get("nonce")), new_nonce()
@@ -305,7 +306,10 @@ _LINE = ClientErrors(title="the connector", raised=(WebSocketException, OSError)
 async def join(url: str, code: str, key: str) -> Enrolment:
     """Exchange a code for an enrolment with a key of our own. Raises PlatformDown and PlatformRefused."""
     with _LINE.requests():
-        async with asyncio.timeout(_HANDSHAKE_SECONDS), connect(url, proxy=None, max_size=MAX_FRAME_BYTES) as line:
+        async with (
+            asyncio.timeout(_HANDSHAKE_SECONDS),
+            connect(url, proxy=proxy_of(url), max_size=MAX_FRAME_BYTES) as line,
+        ):
             await line.recv()
             await line.send(json.dumps({"type": "enrol", "code": code, "digest": digest(key)}))
             answer = read_frame(await line.recv())

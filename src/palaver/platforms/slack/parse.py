@@ -245,11 +245,12 @@ def _slash_command(payload: Json, us: OwnApp, now: datetime) -> NewMessage:
 
 
 def _button_press(payload: Json, us: OwnApp) -> ButtonPress | None:
-    action, chat = payload["actions"][0], payload["channel"]["id"]
-    message: Json = payload["message"]
-    team: Json = payload.get("team") or {}
-    if not str(action["action_id"]).startswith(f"{ACTION}:"):
+    """Return None for actions that are not of our messages: those of a modal have no message at all."""
+    action = payload["actions"][0]
+    if "message" not in payload or not str(action["action_id"]).startswith(f"{ACTION}:"):
         return None
+    chat, message = payload["channel"]["id"], cast("Json", payload["message"])
+    team: Json = payload.get("team") or {}
     kind = kind_of(chat)
     source = Source(
         platform=PLATFORM,

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from html import unescape
 from typing import Any, cast
 
 from palaver.model.feedback import rating_of
@@ -17,6 +18,7 @@ from palaver.protocols import (
     Label,
     Labels,
     NewMessage,
+    Quote,
     Reaction,
     Revision,
     Source,
@@ -41,6 +43,15 @@ _SKIN_TONE = re.compile(r"-tone[1-5]$")
 _EMOJI_NAMES = {"like": "👍", "yes": "👍", "no": "👎"}
 """In the reactions reference of Teams, 👍 and 👎 of its list of emoji are called `yes` and `no`."""
 _DOWNLOAD = "application/vnd.microsoft.teams.file.download.info"
+_NO_FILE = "Teams gives bots files in a direct chat only"
+_QUOTED = re.compile(
+    r'<blockquote\b[^>]*\bitemtype="https?://schema\.skype\.com/Reply"[^>]*>(.*?)</blockquote>', re.DOTALL
+)
+_ITEM_ID = re.compile(r'\bitemid="([^"]*)"')
+_AUTHOR = re.compile(r'<strong\b([^>]*\bitemprop="mri"[^>]*)>(.*?)</strong>', re.DOTALL)
+_WORDS = re.compile(r'<p\b[^>]*\bitemprop="(?:copy|preview)"[^>]*>(.*?)</p>', re.DOTALL)
+_TAG = re.compile(r"<[^<>]*>")
+_QUOTE_PLACE = re.compile(r'<quoted messageId="[^"]*"\s*/?>(?:</quoted>)?')
 
 
 def parse(activity: Json, account: str) -> NewMessage | None:
@@ -55,14 +66,16 @@ def parse(activity: Json, account: str) -> NewMessage | None:
     pressed = _object(activity, "value").get("says")
     at = parse_time(activity["timestamp"])
     sender: Json = activity["from"]
+    quoted, quote = _quote(activity)
     inbound = Inbound(
         source=_source(activity, account),
         text="" if change == "delete" else str(pressed) if pressed and not text else text,
         at=at,
         labels=Labels(user=Label.of(sender.get("name")), chat=Label.of(activity["conversation"].get("name"))),
-        mentions_us=mentions_us or bool(pressed and not text),
-        reply_to=activity.get("replyToId"),
-        files=() if change == "delete" else tuple(_files(activity)),
+        mentions_us=mentions_us or bool(pressed and not text) or bool(quote and quote.is_ours),
+        reply_to=quoted or activity.get("replyToId"),
+        quote=quote,
+        files=() if change == "delete" else tuple(_files(activity, has_text=bool(text or pressed))),
         revision=_revision(change, at, text),
     )
     return NewMessage(inbound, Trust(is_bot=str(sender["id"]).startswith(_BOT)))
@@ -111,18 +124,51 @@ def _source(activity: Json, account: str) -> Source:
 
 def _text(activity: Json) -> tuple[str, bool]:
     """Return the text with names in place of mentions, without our own in front, and whether we are mentioned."""
-    text, mentions_us = str(activity.get("text") or ""), False
+    text, mentions_us = _QUOTE_PLACE.sub("", str(activity.get("text") or "")), False
     us = activity["recipient"]["id"]
-    for entity in cast("Sequence[Json]", activity.get("entities") or ()):
-        if entity.get("type") != "mention" or not entity.get("text"):
-            continue
-        mark, who = str(entity["text"]), cast("Json", entity["mentioned"])
-        is_us = who["id"] == us
+    for entity in _entities(activity, "mention"):
+        who: Json = entity["mentioned"]
+        # Not every client says which part of the text it is.
+        mark, is_us = str(entity.get("text") or f"<at>{who.get('name') or ''}</at>"), who["id"] == us
         mentions_us |= is_us
         if is_us and text.lstrip().startswith(mark):
             text = text.lstrip()[len(mark) :].lstrip()
         text = text.replace(mark, f"@{who.get('name') or ''}")
-    return text, mentions_us
+    return _decoded(text), mentions_us
+
+
+def _decoded(text: str) -> str:
+    return unescape(text).replace("\xa0", " ").strip()
+
+
+def _entities(activity: Json, kind: str) -> Iterator[Json]:
+    return (each for each in cast("Sequence[Json]", activity.get("entities") or ()) if each.get("type") == kind)
+
+
+def _quote(activity: Json) -> tuple[str | None, Quote | None]:
+    """Return the id of the message that this one quotes, and what Teams shows of it."""
+    us = str(activity["recipient"]["id"])
+    for entity in _entities(activity, "quotedReply"):
+        quoted: Json = entity["quotedReply"]
+        author, name = str(quoted.get("senderId") or ""), quoted.get("senderName")
+        quote = Quote(text=_decoded(str(quoted.get("preview") or "")), name=Label.of(name), is_ours=author == us)
+        return str(quoted["messageId"]), quote if quote.text else None
+    for html in _html(activity):
+        if block := _QUOTED.search(html):
+            message, who, words = _ITEM_ID.search(block[0]), _AUTHOR.search(block[1]), _WORDS.search(block[1])
+            author = _ITEM_ID.search(who[1]) if who else None
+            name = Label.of(_decoded(_TAG.sub("", who[2]))) if who else None
+            is_ours = bool(author and author[1] == us)
+            quote = Quote(text=_decoded(_TAG.sub("", words[1] if words else "")), name=name, is_ours=is_ours)
+            return message[1] if message else None, quote if quote.text else None
+    return None, None
+
+
+def _html(activity: Json) -> Iterator[str]:
+    """Yield the message as HTML, which also has what the text leaves out."""
+    for each in cast("Sequence[Json]", activity.get("attachments") or ()):
+        if each.get("contentType") == "text/html":
+            yield str(each.get("content") or "")
 
 
 def _revision(change: str, at: datetime, text: str) -> Revision | None:
@@ -131,8 +177,18 @@ def _revision(change: str, at: datetime, text: str) -> Revision | None:
     return Revision(version=edit_version(at.isoformat(), text)) if change else None
 
 
-def _files(activity: Json) -> Iterator[Attachment]:
-    """A file of a person in a direct chat has an address of its own; a picture is at the service."""
+def _files(activity: Json, *, has_text: bool) -> Iterator[Attachment]:
+    """Yield files: in a direct chat one has an address of its own; a picture is at the service.
+
+    In a group or channel only the HTML shows that there was a file, or nothing but an empty message does.
+    """
+    found = list(_given_files(activity))
+    yield from found
+    if not found and any("<attachment " in html or not (has_text or html.strip()) for html in _html(activity)):
+        yield Attachment(Label("file"), UNKNOWN_TYPE, problem=_NO_FILE)
+
+
+def _given_files(activity: Json) -> Iterator[Attachment]:
     for each in cast("Sequence[Json]", activity.get("attachments") or ()):
         kind = str(each.get("contentType") or "")
         name = Label(str(each.get("name") or "file"))

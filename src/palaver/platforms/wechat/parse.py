@@ -9,6 +9,7 @@ from palaver.protocols.sealed import BadEnvelope, Envelope, read_xml
 
 Xml = Mapping[str, str]
 SUCCESS = HttpResponse(body=b"success")
+_EVENTS = frozenset({"event", "device_event", "device_text"})
 _FILES = {
     "image": ("image.jpg", "image/jpeg"),
     "voice": ("voice.amr", "audio/amr"),
@@ -47,10 +48,10 @@ def _echo(query: Mapping[str, str], envelope: Envelope, stamps: dict[str, str]) 
 
 
 def parse(message: Xml, platform: str, account: str) -> Inbound | None:
-    """Parse a message; None for events, which report, for example, that somebody follows the account."""
+    """Parse a message or a tap on the account's menu; None for events that nobody says anything with."""
     kind, sender = message["MsgType"], message["FromUserName"]
-    if kind == "event":
-        return None
+    if kind in _EVENTS:
+        return _event(message, platform, account)
     source = Source(
         platform=platform, account=account, chat_id=sender, user_id=sender, message_id=message["MsgId"] or None
     )
@@ -66,6 +67,18 @@ def parse(message: Xml, platform: str, account: str) -> Inbound | None:
         mentions_us="bizmsgmenuid" in message,
         files=files,
     )
+
+
+def _event(message: Xml, platform: str, account: str) -> Inbound | None:
+    """A tap says its key, and a new follower asks for help. Events have no id: they are known by person and time."""
+    kind, sender, at = message["Event"].lower(), message["FromUserName"], message["CreateTime"]
+    text = {"click": message.get("EventKey", ""), "subscribe": "/help"}.get(kind)
+    if not text:
+        return None
+    source = Source(
+        platform=platform, account=account, chat_id=sender, user_id=sender, message_id=f"{kind}:{at}:{sender}"
+    )
+    return Inbound(source=source, text=text, at=datetime.fromtimestamp(int(at), UTC), mentions_us=True)
 
 
 def _text(kind: str, message: Xml) -> str:

@@ -30,6 +30,7 @@ from palaver.protocols import (
     VoiceFormat,
     file_to_send,
     parse_or_skip,
+    proxy_of,
     read_ahead,
     read_object,
     rest,
@@ -75,7 +76,7 @@ class BridgeAdapter:
         try:
             async with (
                 self._api.opened(),
-                connect(url, additional_headers=self._headers, max_size=_MAX_FRAME_BYTES, proxy=None) as line,
+                connect(url, additional_headers=self._headers, max_size=_MAX_FRAME_BYTES, proxy=proxy_of(url)) as line,
             ):
                 await read_ahead(self._read(line), partial(self._take, line=line, receiver=receiver))
         except InvalidStatus as error:

@@ -21,6 +21,7 @@ from palaver.platforms.whatsapp.parse import (
     parse_change,
     parse_failure,
     parse_message,
+    parse_new_number,
 )
 from palaver.platforms.whatsapp.render import (
     MAX_FILE_BYTES,
@@ -133,6 +134,9 @@ class CloudAdapter:
             log.warning("skipped messages of another number", extra={"action": "whatsapp.other_number"})
             return
         for raw in change.messages:
+            if renumbered := parse_or_skip(self.platform.name, lambda raw=raw: parse_new_number(raw)):
+                await receiver.link_alias(*renumbered)
+                continue
             message = parse_or_skip(self.platform.name, lambda raw=raw: parse_message(raw, change, self._us))
             if message is not None:
                 await self._receive(message, receiver)

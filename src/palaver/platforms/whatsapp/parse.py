@@ -1,7 +1,8 @@
 """Parse the webhooks of the Cloud API. One call can bring several messages and statuses."""
 
+import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -31,8 +32,12 @@ _MEDIA = {
     "document": "document",
     "sticker": "sticker.webp",
 }
+_NEW_NUMBER = frozenset({"user_changed_number", "customer_changed_number"})
 _IGNORED = frozenset({"system", "request_welcome", "ephemeral"})
 _MAX_CONTACTS = 10
+_MAX_LINES = 50
+"""Of a form or an order."""
+_FORM_TOKEN = "flow_token"  # noqa: S105 - it is the field's name
 
 
 @value
@@ -101,6 +106,14 @@ def parse_failure(status: Json) -> FailedSend | None:
     return FailedSend(message_id=str(status["id"]), code=codes[0] if codes else 0)
 
 
+def parse_new_number(message: Json) -> tuple[str, str] | None:
+    """Return somebody's old and new number if WhatsApp reports a change; old versions of the API name it otherwise."""
+    system: Json = message.get("system") or {}
+    if message["type"] != "system" or system.get("type") not in _NEW_NUMBER:
+        return None
+    return str(message["from"]), str(system.get("wa_id") or system["new_wa_id"])
+
+
 def parse_message(message: Json, change: Change, us: OwnNumber) -> NewMessage | None:
     """Return None for what the agent need not see, such as changes of a number."""
     kind = str(message["type"])
@@ -119,7 +132,7 @@ def parse_message(message: Json, change: Change, us: OwnNumber) -> NewMessage | 
         labels=labels,
         mentions_us=is_named or kind in {"button", "interactive"} or _is_reply_to_us(message, change),
         reply_to=_context(message).get("id") or None,
-        files=(_attachment(kind, message[kind]),) if kind in _MEDIA else (),
+        files=(_attachment(kind, message[kind]),) if kind in _MEDIA and message.get(kind) else (),
     )
     return NewMessage(inbound=inbound, aliases=aliases)
 
@@ -209,9 +222,10 @@ def _text(message: Json) -> str:
 
 def _words(kind: str, message: Json) -> str:
     content: Any = message.get(kind) or {}
-    if kind in _MEDIA:
+    if kind in _MEDIA and content:
         return str(content.get("caption") or "")
-    read = _READERS.get(kind)
+    # What WhatsApp cannot pass on comes without its content, with an error.
+    read = _READERS.get(kind) if content else None
     return read(content) if read else f"[{Label(kind).plain()} message, which cannot be shown here]"
 
 
@@ -222,11 +236,32 @@ def _location(content: Json) -> str:
 
 
 def _choice(content: Json) -> str:
-    """Return what the pressed button says."""
+    """Return what the pressed button says, or what somebody filled in."""
     kind = str(content["type"])
+    if kind == "nfm_reply":
+        return "\n".join(_form(content[kind]))
     if kind not in {"button_reply", "list_reply"}:
         return f"[{Label(kind).plain()}, which cannot be shown here]"
     return str(content[kind]["id"])
+
+
+def _form(content: Json) -> Iterator[str]:
+    """Yield the answers. The line in front also keeps one from being run as a command."""
+    yield f"[form {Label(str(content.get('name') or '')).quoted()}]"
+    answers: Json = json.loads(content["response_json"])
+    for name, answer in list(answers.items())[:_MAX_LINES]:
+        if name != _FORM_TOKEN:
+            yield f"{name}: {answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)}"
+
+
+def _order(content: Json) -> str:
+    """Return a line for each product of the catalog, and what the person wrote with the order."""
+    items: Sequence[Json] = content["product_items"]
+    lines = [
+        f"{each['quantity']} x {each['product_retailer_id']}, {each.get('item_price')} {each.get('currency')}"
+        for each in items[:_MAX_LINES]
+    ]
+    return "\n".join(("[order]", *lines, *filter(None, (str(content.get("text") or ""),))))
 
 
 def _contact(contact: Json) -> str:
@@ -240,6 +275,7 @@ _READERS: Mapping[str, Callable[[Any], str]] = {
     "text": lambda content: str(content["body"]),
     "button": lambda content: str(content.get("payload") or content["text"]),
     "interactive": _choice,
+    "order": _order,
     "location": _location,
     "contacts": lambda content: "\n".join(map(_contact, content[:_MAX_CONTACTS])),
 }

@@ -305,15 +305,23 @@ def _tls() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
+def _local_tls() -> ssl.SSLContext:
+    """Do without a valid certificate on loopback, where a server can do without TLS, too."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
 def _make_client(options: XmppOptions) -> Any:  # noqa: ANN401 - the library is typed in part
     """Make a client that sends the password over TLS only, unless it stays on this machine."""
     resource = f"palaver-{secrets.token_hex(4)}"
     password = options.password.get_secret_value()
-    client: Any = slixmpp.ClientXMPP(f"{options.jid}/{resource}", password, ssl_context=_tls())
+    tls = _local_tls() if options.is_local else _tls()
+    client: Any = slixmpp.ClientXMPP(f"{options.jid}/{resource}", password, ssl_context=tls)
     client.auto_subscribe = False
     client.enable_plaintext = options.is_local
-    client.enable_starttls = not options.is_local and options.port != _TLS_PORT
-    client.enable_direct_tls = not options.is_local and (options.host is None or options.port == _TLS_PORT)
+    client.enable_starttls = options.port != _TLS_PORT
+    client.enable_direct_tls = options.host is None or options.port == _TLS_PORT
     client.plugin["feature_mechanisms"].unencrypted_scram = options.is_local
     client.plugin["feature_mechanisms"].unencrypted_plain = options.is_local
     for plugin in _PLUGINS:

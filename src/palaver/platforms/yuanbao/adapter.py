@@ -38,6 +38,7 @@ from palaver.protocols import (
     Trust,
     file_to_send,
     parse_or_skip,
+    proxy_of,
     read_ahead,
     run_together,
     value,
@@ -128,7 +129,9 @@ class YuanbaoAdapter:
         token = await self._api.token.get()
         try:
             with _LINE.requests():
-                async with connect(self._options.socket_url, max_size=_MAX_FRAME_BYTES, proxy=None) as line:
+                async with connect(
+                    self._options.socket_url, max_size=_MAX_FRAME_BYTES, proxy=proxy_of(self._options.socket_url)
+                ) as line:
                     await run_together(self._read(line, receiver), self._serve(line, token, receiver))
         finally:
             self._line = None

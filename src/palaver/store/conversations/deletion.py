@@ -11,7 +11,7 @@ from palaver.store.conversations.attach import has_other_speakers
 from palaver.store.conversations.attachment_refs import drop_refs
 from palaver.store.conversations.sessions import check_not_busy
 from palaver.store.conversations.transcript import write_journal, write_journal_of
-from palaver.store.conversations.visibility import Filter, get_visible, select_sessions
+from palaver.store.conversations.visibility import Filter, get_visible, lock_session, select_sessions
 from palaver.store.people import memory
 from palaver.store.people.usage import sum_all_ended_turns
 from palaver.store.queue.cause import OF_OPERATION, OF_SESSION, OF_TURN, CauseKind
@@ -49,10 +49,7 @@ class Removed:
 def delete(session: str, principal: Principal, now: datetime) -> Statements[Removed]:
     """Delete a session and everything in it. Messages that were not sent yet are not sent."""
     found = yield from get_visible(session, principal)
-    yield Lock(found.key.text)
-    current = yield from get_visible(session, principal)
-    if current.key != found.key:
-        yield Lock(current.key.text)
+    current = yield from lock_session(found, found.key, principal)
     yield from _check_own(current, principal)
     yield from _check_not_in_use(current)
     return (yield from _remove(current, now))

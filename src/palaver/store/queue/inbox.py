@@ -263,6 +263,12 @@ def move_message(received: Received, place: SessionKey) -> Statements[None]:
         yield _NOTIFY_INBOX
 
 
+@transaction
+def move_messages(messages: Sequence[Received], place: SessionKey) -> Statements[None]:
+    for received in messages:
+        yield from move_message(received, place)
+
+
 def _notify_open_turn(
     key: SessionKey,
     now: datetime,

@@ -196,6 +196,21 @@ def abandon_parked(key: SessionKey, now: datetime, *, note: str, error: str, by:
 
 
 @transaction
+def end_with_results(key: SessionKey, results: Mapping[str, str], now: datetime) -> Statements[bool]:
+    """Add results to the open calls of a parked turn and end it: a message follows. Return False if it has none."""
+    yield Lock(key.text)
+    rows = yield f"SELECT no FROM turns WHERE key = ? AND {_PARKED} AND pending_call IS NULL", (key.text,)
+    if not rows:
+        return False
+    turn = yield from _resume_parked(rows[0][0], now)
+    calls = open_calls_of_turn((yield from load_shown(turn.session_number, turn=turn.number)), str(turn.number))
+    given = {call.id: results.get(call.id, NOT_RUN) for call in calls}
+    entries = [Entry(seq=0, role=Role.TOOL, at=now, text=text, answers=call) for call, text in given.items()]
+    yield from settle(turn, entries, [], now)
+    return True
+
+
+@transaction
 def withdraw_question(
     key: SessionKey, message: int, now: datetime, *, note: str, notice: str, place: ReplyPlace | None = None
 ) -> Statements[None]:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from itertools import groupby
 
-from palaver.db.transaction import Lock, Row, Statements, transaction
+from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.errors import SessionBusy
 from palaver.store.conversations.deletion import remove_entries
 from palaver.store.conversations.sessions import check_not_busy
-from palaver.store.conversations.visibility import Filter, get
+from palaver.store.conversations.visibility import Filter, get, hold
 from palaver.store.queue.inbox import delete_content
 from palaver.store.records import SELECT_RECEIVED, SEQS, entry_of, micros, placeholders, readable, received_of
 from palaver.store.retention.boundary import Kept, first_since
@@ -89,10 +89,8 @@ def remove(places: Sequence[Place], cutoff: datetime) -> Statements[int]:
     removed = 0
     for number, group in groupby(sorted(places, key=lambda place: place[1]), key=lambda place: place[1] // SEQS):
         theirs = list(group)
-        session = yield from get(number)
-        yield Lock(session.key.text)
         try:
-            yield from check_not_busy(session)
+            yield from check_not_busy((yield from hold(number)))
         except SessionBusy:
             continue
         yield from remove_entries(number, [id_ % SEQS for _, id_ in theirs])
