@@ -58,6 +58,8 @@ def outcome_of(reply: Reply, services: Services) -> Outcome:
     if turn is None or (reply.is_parked and not reply.pending_tool_calls):
         notices = [*reply.notices, elsewhere] if reply.is_parked else reply.notices
         return Outcome(content=_PARAGRAPH.join(notices))
+    if not reply.entries:  # answered, and the sender lost access meanwhile
+        raise HTTPException(403, "You can no longer read the conversation of this message.", headers=_NO_RETRY)
     answers = answer_texts(reply.entries, {tool.name for tool in reply.received.inbound.client_tools})
     if reply.received.inbound.form.schema is not None:
         answers = answers[-1:]
