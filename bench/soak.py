@@ -228,7 +228,7 @@ def _is_unfinished() -> Statements[bool]:
 _UNFINISHED = (
     "SELECT no FROM inbox WHERE state = 'waiting'"
     " UNION ALL SELECT no FROM turns WHERE state IN ('running', 'interrupted')"
-    " UNION ALL SELECT id FROM outbox WHERE state IN ('due', 'claimed') LIMIT 1"
+    " UNION ALL SELECT id FROM outbox WHERE state IN ('due', 'claimed', 'sending') LIMIT 1"
 )
 
 

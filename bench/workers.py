@@ -98,7 +98,7 @@ async def _flood(url: str, shares: Sequence[Sequence[str]]) -> float:
 
 @transaction
 def _owed() -> Statements[int]:
-    rows = yield "SELECT count(*) FROM outbox WHERE state IN ('due', 'claimed')", ()
+    rows = yield "SELECT count(*) FROM outbox WHERE state IN ('due', 'claimed', 'sending')", ()
     return rows[0][0]
 
 

@@ -78,8 +78,9 @@ def user(text: str) -> Message:
 
 
 def request(*messages: Message, tools: Tools | None = None, **changed: Any) -> Request:
-    given: dict[str, Any] = {"session": "s", "turn": 1, "attempt": 1, "section": NOTES, "messages": messages}
-    return Request(**{**given, "toolbox": tools or Tools(), **changed})
+    usual: dict[str, Any] = {"session": "s", "turn": 1, "attempt": 1, "section": NOTES, "messages": messages}
+    given: dict[str, Any] = {**usual, "toolbox": tools or Tools(), **changed}
+    return Request(**given)
 
 
 def facts(platform: str, user_id: str = "owner") -> TurnFacts:

@@ -12,11 +12,11 @@ import pytest
 from palaver.cli import shared_options
 from palaver.cli.main import main
 from palaver.db.transaction import OUTBOX
-from palaver.model.turn import Delivery, OutboxState
+from palaver.model.turn import Delivery, Outbound, OutboxState
 from palaver.store.opening import open_store
 from palaver.store.queue import outbox
 from palaver.store.store import Store
-from tests.store.world import LEASE, NOON, World
+from tests.store.world import NOON, World, begin_sends, cause
 
 SECRET = "xylophone"  # noqa: S105 - what somebody said
 
@@ -47,7 +47,7 @@ async def _fill(url: str) -> None:
 
 
 async def _claimed(store: Store) -> list[Delivery]:
-    return await store.transact(outbox.claim("w1", NOON, LEASE))
+    return await store.transact(begin_sends("w1", NOON))
 
 
 def test_the_whole_story_without_its_words(trace: Trace) -> None:
@@ -119,4 +119,79 @@ async def test_it_reads_and_settles_beside_a_gateway(tmp_path: Path) -> None:
             assert await asyncio.to_thread(main, ["trace", "in:1", "--store", url]) == 0
             assert not owed.is_set()
         assert await asyncio.to_thread(main, ["trace", "out:1024", "--again", "--store", url]) == 0
-        assert len(await gateway.transact(outbox.claim("w1", shared_options.now(), LEASE))) == 1
+        assert len(await gateway.transact(begin_sends("w1", shared_options.now()))) == 1
+
+
+# Many at once
+
+
+@pytest.fixture
+def many(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Three unclear sends in two chats, and one that was given up."""
+    url = str(tmp_path / "palaver.db")
+    asyncio.run(_fill_many(url))
+
+    def run(*args: str, code: int = 0) -> str:
+        assert main(["trace", *args, "--store", url]) == code
+        told = capsys.readouterr()
+        return told.out + told.err
+
+    return run
+
+
+async def _fill_many(url: str) -> None:
+    async with await open_store(url) as store:
+        for day, (chat, text) in enumerate([("7", "a"), ("7", "b"), ("8", "c"), ("9", "d")]):
+            at = NOON - timedelta(days=10 - day)
+            notice = Outbound(platform="telegram", account="bot", chat_id=chat, text=text)
+            await store.transact(outbox.enqueue(notice, cause(text), at))
+            (sent,) = await store.transact(begin_sends("w1", at))
+            state = OutboxState.DEAD if chat == "9" else OutboxState.UNCLEAR
+            await store.transact(outbox.settle_send(sent, "w1", state, error=f"lost {text}"))
+
+
+def test_many_sends_are_listed_by_state_chat_and_time(many: Callable[..., str]) -> None:
+    assert [name in many("--state", "unclear") for name in ("out:-1", "out:-2", "out:-3", "out:-4")] == [
+        *(True, True, True, False)
+    ]
+    for args, found in (
+        (("--chat", "telegram:7"), "2 sends may or may not have arrived"),
+        (("--chat", "telegram:bot:8"), "1 send may or may not have arrived"),
+        (("--chat", "telegram:other:8"), "0 sends"),
+        (("--chat", "signal:7"), "0 sends"),
+        (("--since", "2026-02-20"), "2 sends"),
+        (("--until", "2026-02-20"), "1 send "),
+        (("--limit", "1"), "3 sends"),
+    ):
+        assert found in many("--state", "unclear", *args), args
+    assert "1 send given up" in many("--state", "dead")
+
+
+def test_many_sends_are_sent_again_after_a_dry_run_says_how_many(many: Callable[..., str]) -> None:
+    chosen = "--state", "unclear", "--chat", "telegram:7"
+    assert "2 sends would be sent again" in many(*chosen, "--again", "--dry-run")
+    assert "2 sends sent again" in many(*chosen, "--again")
+    assert "0 sends" in many(*chosen)
+    told = json.loads(many("--state", "unclear", "--delivered", "--json"))
+    assert (told["found"], told["settled"]) == (1, 1)
+    assert "1 send sent again" in many("--state", "dead", "--again")
+    assert "due" in many("out:-4")
+
+
+@pytest.mark.parametrize(
+    ("args", "hint"),
+    [
+        ((), "Name one message"),
+        (("out:-1", "--state", "unclear"), "Name one message"),
+        (("out:-1", "--dry-run"), "Name one message"),
+        (("--state", "lost"), "unclear or dead"),
+        (("--state", "unclear", "--chat", "7"), "platform:chat"),
+        (("--state", "unclear", "--again", "--delivered"), "Choose one outcome"),
+        (("--state", "dead", "--delivered"), "--again"),
+        (("--state", "unclear", "--since", "soon"), "--since cannot be"),
+    ],
+)
+def test_a_choice_of_sends_that_means_nothing_is_refused(
+    many: Callable[..., str], args: tuple[str, ...], hint: str
+) -> None:
+    assert hint in many(*args, code=2)

@@ -36,7 +36,7 @@ async def test_the_chosen_model_reaches_the_agent_over_restarts_and_ends_with_th
     chat = world.dm(alice)
     async with running(store_url, world, agent=agent) as here:
         await chat.say(alice, "/model small")
-        await chat.hears("This conversation uses acme/small.")
+        await chat.hears("This conversation uses acme:small.")
         await chat.say(alice, "one")
         await chat.hears("answer to: one")
         await here.settled()
@@ -55,11 +55,11 @@ async def test_the_chosen_model_reaches_the_agent_over_restarts_and_ends_with_th
     [
         (
             "/model",
-            "uses the agent's default model. You can choose default, acme/small, acme/big, zenith/big.",
+            "uses the agent's default model. You can choose default, acme:small, acme:big, zenith:big.",
         ),
-        ("/model zenith/big", "uses zenith/big."),
-        ("/model zenith:big", "uses zenith/big."),
-        ("/model big", "Several models are called 'big'. Use default, acme/small, acme/big, zenith/big"),
+        ("/model zenith/big", "uses zenith:big."),
+        ("/model zenith:big", "uses zenith:big."),
+        ("/model big", "Several models are called 'big'. Use default, acme:small, acme:big, zenith:big"),
         ("/model \u202ehuge", "This agent has no model called '\\u202ehuge'"),
         ("/model DEFAULT", "uses the agent's default model. It applies from your next message."),
         ("/model a b", "does not take 'b'"),
@@ -106,6 +106,6 @@ async def test_platforms_are_for_admins_who_see_what_is_connected(tmp_path: Path
         await mine.say(alice, "/sethome")
         await mine.hears("is now the home channel")
         await mine.say(alice, "/platforms")
-        await mine.hears(f" UTC\nHome channel: fake:{mine.id}")
+        await mine.hears(f" UTC\nHome channel: fake:{mine.id} (DM with ")
         await other.say(bob, "/platforms")
         await other.hears("needs the admin role")

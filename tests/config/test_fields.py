@@ -174,6 +174,7 @@ def test_every_option_of_the_engine_can_be_configured() -> None:
         "titles",
         "tools",
         "written_at",
+        "unclear_notice_every",
     }
     assert {option.name for option in fields(Options)} == set_by_the_rest | set(limits.LimitsConfig.model_fields)
 

@@ -9,7 +9,7 @@ from palaver.cli.main import main
 from palaver.config.effective import effective_settings
 from palaver.config.errors import MalformedConfig
 from palaver.config.loader import Loaded, load_with_sources
-from palaver.config.secrets import is_secret, option_names, read_secret
+from palaver.config.secrets import find_secrets, is_secret, option_names, read_secret
 from palaver.model.errors import BadArgument
 from palaver.platforms.plugins import known_platforms, load_factory
 from tests.pigeon import install
@@ -113,3 +113,22 @@ def test_a_file_that_is_named_by_hand_is_read_as_one_of_the_configuration(tmp_pa
         with pytest.raises(BadArgument, match=words) as caught:
             read_secret(tmp_path / name)
         assert "s3cret" not in str(caught.value)
+
+
+def test_all_secrets_of_a_configuration_are_found_but_not_what_is_none() -> None:
+    keep(b"in-a-file\n")
+    file = Path("conf/all.yaml")
+    file.write_text(
+        """
+store: postgresql://ann:of%20store@db.example.org/palaver
+agent: {name: model, model: "openai:gpt-5", key_file: token, fallback: [{model: "groq:m", key: of-fallback}]}
+profiles: {work: {agent: {name: program, command: [run], environment: {API_TOKEN: of-program, LANG: English}}}}
+tools: {servers: {notes: {url: "https://n.example.org", headers: {Authorization: Bearer of-server, Accept: text}}}}
+voice: {transcription: {model: m, key: "${UNSET}"}}
+"""
+    )
+    environ = {"PALAVER_CONFIG": str(file.absolute()), "PALAVER_HOME": "/data"}
+    found = set(find_secrets(load_with_sources(Path(), environ).config)) - {""}
+    assert found == {
+        *("of store", "of%20store", "in-a-file", "of-fallback", "of-program", "of-server", "Bearer of-server")
+    }

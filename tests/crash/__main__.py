@@ -32,10 +32,13 @@ class _Usual:
     chats: int
     lease: float
     longest_life: float
+    workers: int = 3
+    """At most."""
 
 
 _PLATFORMS = {
     "fake": _Usual(kills=1000, chats=300, lease=0.6, longest_life=0.8),
+    "paced": _Usual(kills=300, chats=12, lease=1.0, longest_life=3.0, workers=2),
     "relay": _Usual(kills=300, chats=60, lease=3.0, longest_life=6.0),
     "telegram": _Usual(kills=500, chats=150, lease=0.8, longest_life=1.2),
     "discord": _Usual(kills=300, chats=100, lease=0.8, longest_life=2.0),
@@ -60,8 +63,8 @@ def _print(text: str) -> None:
 
 @asynccontextmanager
 async def _square(platform: str, folder: str, seed: int) -> AsyncGenerator[Square]:
-    if platform == "fake":
-        async with fake_square(seed) as square:
+    if platform in {"fake", "paced"}:
+        async with fake_square(seed, is_paced=platform == "paced") as square:
             yield square
     elif platform == "relay":
         async with relay_square(seed) as square:
@@ -78,21 +81,30 @@ async def _square(platform: str, folder: str, seed: int) -> AsyncGenerator[Squar
 async def _besiege(
     platform: str, engine: str, url: str, square: Square, wanted: argparse.Namespace, *, trouble: Trouble | None = None
 ) -> Verdict:
-    workers, usual, began = _WORKERS[engine], _PLATFORMS[platform], time.monotonic()
+    usual, began = _PLATFORMS[platform], time.monotonic()
+    workers = min(_WORKERS[engine], usual.workers)
     kills, chats = wanted.kills or usual.kills, wanted.chats or usual.chats
 
     def tell(text: str) -> None:
         _print(f"{platform} {engine}: {text}")
 
     repeats = min(kills // _KILLS_PER_REPEAT, _REPEATS) if platform == "fake" else None
+    is_paced = platform == "paced"
     async with town_of(
-        url, square, workers=workers, chats=chats, seed=wanted.seed, lease=usual.lease, job_repeats=repeats
+        url,
+        square,
+        workers=workers,
+        chats=chats,
+        seed=wanted.seed,
+        lease=usual.lease,
+        job_repeats=repeats,
+        is_paced=is_paced,
     ) as town:
         siege = Siege(
             town=town,
             kills=kills,
-            messages=wanted.messages or 5 * kills,
-            longest_life=wanted.life or usual.longest_life + (_OTHERS_FIRST if workers > 1 else 0),
+            messages=wanted.messages or (10 if is_paced else 5) * kills,
+            longest_life=wanted.life or usual.longest_life + (_OTHERS_FIRST if workers > 1 and not is_paced else 0),
             trouble=trouble,
             tell=tell,
         )
@@ -109,7 +121,8 @@ async def _besiege(
         tell(
             f"frozen={siege.frozen} {' '.join(f'{what}={times},' for what, times in sorted(trouble.happened.items()))}"
         )
-    tell(f"died at {len(siege.reached)} of {len(siege.steps)} steps; not at: {', '.join(sorted(missed)) or '-'}")
+    if not is_paced:
+        tell(f"died at {len(siege.reached)} of {len(siege.steps)} steps; not at: {', '.join(sorted(missed)) or '-'}")
     for complaint in complaints[:50]:
         tell(complaint)
     return verdict

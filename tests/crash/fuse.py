@@ -2,8 +2,10 @@
 
 import os
 import signal
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 from palaver.agents.echo import EchoAgent
@@ -15,18 +17,20 @@ from palaver.processes import manager
 from palaver.processes.directory import ProcessDirectory
 from palaver.processes.launcher import Launch, start
 from palaver.protocols.adapter import Adapter, AnswerStatus, Receiver
-from palaver.protocols.agent import Event, Request
+from palaver.protocols.agent import Event, Final, Request
 from palaver.store import process_notices, processes
 from palaver.store.queue import commands
 from palaver.store.store import Store
 
-__all__ = ["BACKGROUND", "STEPS", "Fuse", "FusedAgent", "FusedStore", "fuse_adapter"]
+__all__ = ["ASKED", "BACKGROUND", "ENDED", "STEPS", "Fuse", "FusedAgent", "FusedStore", "fuse_adapter"]
 
 T = TypeVar("T")
 
+ASKED, ENDED = "asked", "ended"
+"""What an agent writes down about a turn."""
 _WORKS = (
     *("count_start", "acquire", "reclaim", "reclaim_sends", "extend_leases", "save_position"),
-    *("accept", "begin", "append_to_turn", "settle", "claim", "settle_send"),
+    *("accept", "begin", "append_to_turn", "settle", "claim", "begin_send", "settle_send"),
 )
 _OF_PROCESSES = ("add", "hold", "record")
 BACKGROUND = ("fire", *_OF_PROCESSES, "report_exit", "start")
@@ -158,8 +162,10 @@ class FusedStore(Store):
 class _FusedInlet:
     receiver: Receiver
     fuse: Fuse
+    report: Callable[[], None]
 
     async def connected(self) -> None:
+        self.report()
         await self.receiver.connected()
 
     async def receive(self, inbound: Inbound, trust: Trust) -> None:
@@ -192,12 +198,12 @@ class _FusedInlet:
         return await self.receiver.wait_for_answer(source, timeout)
 
 
-def fuse_adapter(adapter: Adapter, fuse: Fuse) -> None:
+def fuse_adapter(adapter: Adapter, fuse: Fuse, *, connected: Callable[[], None]) -> None:
     """It dies when it has heard something, or sent something; it can all that it could."""
     run, send = adapter.run, adapter.send
 
     async def fused_run(receiver: Receiver) -> None:
-        await run(_FusedInlet(receiver, fuse))
+        await run(_FusedInlet(receiver, fuse, connected))
 
     async def fused_send(outbound: Outbound, *, idempotency_key: str) -> str:
         fuse.reach("before send")
@@ -211,11 +217,21 @@ def fuse_adapter(adapter: Adapter, fuse: Fuse) -> None:
 
 @dataclass(frozen=True)
 class FusedAgent:
+    """Writes down which turns it was asked for, and which it ended, so that a kill forgets nothing of it."""
+
     fuse: Fuse
+    record: Path
     echo: EchoAgent = field(default_factory=EchoAgent)
 
     async def answer(self, request: Request) -> AsyncGenerator[Event]:
+        self._write(ASKED, request.turn)
         self.fuse.reach("run")
         async for event in self.echo.answer(request):
+            if isinstance(event, Final):
+                self._write(ENDED, request.turn)
             yield event
             self.fuse.reach("after an event")
+
+    def _write(self, what: str, turn: int) -> None:
+        with self.record.open("a") as record:
+            record.write(f"{what} {turn} {time.time():.3f}\n")

@@ -33,7 +33,7 @@ from palaver.platforms.plugins import load_factory, make_adapter
 from palaver.platforms.relayed.adapter import RelayedOptions, make_relayed
 from palaver.processes.backends.base import LocalBackend
 from palaver.processes.manager import ProcessManager
-from palaver.protocols.adapter import Adapter
+from palaver.protocols.adapter import Adapter, Limits
 from palaver.protocols.clock import SystemClock
 from palaver.store.clock import StoreClock
 from palaver.store.opening import open_store, sqlite_path
@@ -51,6 +51,10 @@ __all__ = ["ACCOUNT", "Gateway", "Order", "Slot", "open_keyed", "slots"]
 
 ACCOUNT = "helper"
 """What our account is called on platforms that are no fake."""
+OWNER = "p1"
+"""Who owns the gateway of a paced town: somebody with a chat of their own, where notices come."""
+PACE_SECONDS = 1.0
+"""Between two messages or edits in a paced chat, as on Telegram."""
 ROOT = Path(__file__).parents[2]
 
 
@@ -68,6 +72,8 @@ class Order:
     """Where its processes live, if it runs any."""
     key_file: str | None = None
     """Where the key of an encrypted store is."""
+    is_paced: bool = False
+    """Send at the pace that real chats ask for, and show answers while they grow."""
     step: str | None = None
     length: int = 1
     signal: int = signal.SIGKILL
@@ -76,24 +82,28 @@ class Order:
 
 def _options(order: Order) -> Options:
     lease = timedelta(seconds=order.lease)
+    owners = (Grant(platform=order.platform, user_id=OWNER, role=AccessRole.OWNER),) if order.is_paced else ()
     return Options(
-        grants=(Grant(platform=order.platform, role=AccessRole.ADMIN if order.home else AccessRole.MEMBER),),
+        grants=(*owners, Grant(platform=order.platform, role=AccessRole.ADMIN if order.home else AccessRole.MEMBER)),
         lease=lease,
         send_limit=lease,
         repeat_after=lease,
         poll=lease,
-        attempts=5,
+        attempts=20 if order.is_paced else 5,
+        unclear_notice_every=timedelta(seconds=1),
+        sweep_every=timedelta(seconds=1) if order.is_paced else Options().sweep_every,
         # Here nobody starts a gateway that crashes by itself.
         crash_limit=1_000_000,
     )
 
 
 def _adapter(order: Order) -> Adapter:
-    """Without the pace that real chats ask for."""
+    """Without the pace that real chats ask for, unless it is wanted."""
     if "relay_file" in order.where:
         return make_relayed(FAKE, BOT, RelayedOptions.model_validate(order.where))
     if order.platform == "fake":
-        return FakeAdapter(SocketClient(**order.where))
+        limits = Limits(interval=PACE_SECONDS, draft_interval=PACE_SECONDS) if order.is_paced else Limits()
+        return FakeAdapter(SocketClient(**order.where), limits=limits)
     adapter: Any = make_adapter(order.platform, ACCOUNT, order.where)
     adapter.limits = replace(adapter.limits, interval=0.0)
     return adapter
@@ -138,11 +148,12 @@ async def _serve(order: Order) -> None:
     fuse = Fuse(order.step, order.length, order.signal)
     async with await _open(order) as store:
         fused, adapter = FusedStore(store, fuse), _adapter(order)
-        fuse_adapter(adapter, fuse)
+        echo = EchoAgent(delay=0.1, streams=True) if order.is_paced else EchoAgent(delay=0.005)
+        fuse_adapter(adapter, fuse, connected=lambda: _say("serving", os.getpid()))
         await Engine(
             store=fused,
             adapters=[adapter],
-            agent=FusedAgent(fuse, EchoAgent(delay=0.005)),
+            agent=FusedAgent(fuse, Path(order.log).with_name("agents"), echo),
             commands=builtin_commands(fused),
             options=_options(order),
             clock=StoreClock(store.database, SystemClock()),
@@ -196,6 +207,8 @@ class Gateway:
     def __init__(self, order: Order, pid: int, told: AsyncIterator[tuple[str, int]]) -> None:
         self.order = order
         self.frozen = asyncio.Event()
+        self.serving = asyncio.Event()
+        """Its adapter is connected."""
         self._pid = pid
         self._ended = asyncio.create_task(self._hear(told))
 
@@ -203,7 +216,7 @@ class Gateway:
         async for what, number in told:
             if what == "ended":
                 return number
-            self.frozen.set()
+            (self.serving if what == "serving" else self.frozen).set()
         raise AssertionError("the forking process is gone")
 
     def freeze(self) -> None:
@@ -224,6 +237,12 @@ class Gateway:
 
     def _last_words(self) -> str:
         return Path(self.order.log).read_text()[-5000:]
+
+    async def serves(self) -> None:
+        """Wait until it is connected, or over."""
+        connected = asyncio.create_task(self.serving.wait())
+        await asyncio.wait({self._ended, connected}, return_when=asyncio.FIRST_COMPLETED)
+        connected.cancel()
 
     async def kill(self) -> None:
         with suppress(ProcessLookupError):

@@ -18,7 +18,7 @@ from tests.crash.fuse import BACKGROUND, STEPS
 from tests.crash.gateway import Gateway, Order, Slot, open_keyed, slots
 from tests.crash.square import FakeSquare, Forgetful, Square, fake_square
 from tests.crash.trouble import Trouble
-from tests.crash.verdict import Verdict, judge, quiet
+from tests.crash.verdict import Verdict, all_told, judge, quiet
 
 __all__ = ["Siege", "Town", "town_of"]
 
@@ -44,6 +44,8 @@ class Town:
     """Processes and jobs, if there are to be any."""
     key_file: Path | None = None
     """Where the key of an encrypted store is."""
+    is_paced: bool = False
+    """Chats get one message a second, and see answers grow."""
     _spoken: "count[int]" = field(default_factory=lambda: count(1))
     _lives: "count[int]" = field(default_factory=lambda: count(1))
 
@@ -75,6 +77,7 @@ class Town:
             lease=self.lease,
             home=str(self.background.folder) if self.background else None,
             key_file=str(self.key_file) if self.key_file else None,
+            is_paced=self.is_paced,
             **changed,  # pyright: ignore[reportArgumentType]
         )
         return await self.places[place].start(order)
@@ -82,6 +85,12 @@ class Town:
     @property
     def log(self) -> list[str]:
         path = self.folder / "log"
+        return path.read_text().splitlines() if path.exists() else []
+
+    @property
+    def agents(self) -> list[str]:
+        """What agents wrote down: which turns they were asked for, and which they ended."""
+        path = self.folder / "agents"
         return path.read_text().splitlines() if path.exists() else []
 
     @property
@@ -104,20 +113,24 @@ class Town:
                 before, signs = signs, await store.read(_signs())
                 patience = _PATIENCE if signs != before else patience - 0.05
             connections = self.square.connections if isinstance(self.square, Forgetful) else ()
-            verdict = await judge(await self.square.look(), store, connections)
+            requests = self.square.requests if isinstance(self.square, FakeSquare) else None
+            verdict = await judge(
+                await self.square.look(), store, connections, requests=requests, agents=self.agents, told=self.is_paced
+            )
             more = await self.background.judge(store) if self.background else []
             return replace(verdict, broken=[*verdict.broken, *more])
 
     async def _is_quiet(self, store: Store) -> bool:
         if await self.square.waiting(store) or (self.background and await self.background.left(store)):
             return False
-        return await store.read(quiet())
+        return await store.read(quiet()) and (not self.is_paced or await store.read(all_told()))
 
 
 @transaction
 def _signs() -> Statements[list[Row]]:
     """How much was taken in, and how much was settled."""
-    return (yield "SELECT (SELECT count(*) FROM inbox), count(*) FROM outbox WHERE state NOT IN ('due', 'claimed')", ())
+    settled = "state NOT IN ('due', 'claimed', 'sending')"
+    return (yield f"SELECT (SELECT count(*) FROM inbox), count(*) FROM outbox WHERE {settled}", ())  # noqa: S608
 
 
 @asynccontextmanager
@@ -130,18 +143,19 @@ async def town_of(
     seed: int,
     lease: float = 1.0,
     job_repeats: int | None = None,
+    is_paced: bool = False,
 ) -> AsyncGenerator[Town]:
     """Everything a siege needs; at the end nothing of it is left, but the store. Without a square it is a fake one.
 
     On a fake square, with a number of repeats of the first job, there is background work.
     """
     async with AsyncExitStack() as stack:
-        square = square or await stack.enter_async_context(fake_square(seed))
+        square = square or await stack.enter_async_context(fake_square(seed, is_paced=is_paced))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="palaver-crash-")))
         places = await stack.enter_async_context(slots(workers, square.platform))
         chance = random.Random(seed)  # noqa: S311 - the same seed is the same siege, as far as processes allow
         await square.settle(chats)
-        town = Town(url=url, folder=folder, square=square, chance=chance, places=places, lease=lease)
+        town = Town(url=url, folder=folder, square=square, chance=chance, places=places, lease=lease, is_paced=is_paced)
         if job_repeats is not None and isinstance(square, FakeSquare):
             town.background = Background(world=square.world, folder=folder, repeats=job_repeats)
             stack.push_async_callback(town.background.end)
@@ -210,6 +224,9 @@ class Siege:
         """Start a gateway and kill it: every other one at the next step, and all of them some time."""
         chance = self.town.chance
         while not self._is_over:
+            if self.town.is_paced:
+                await self._kill_some_time(place)
+                continue
             step = next(steps) if chance.random() < 0.7 else None
             length = chance.randint(1, 2 if step and step.endswith(_SELDOM) else 8)
             gateway = await self.town.start(place, url=self._url, step=step, length=length)
@@ -221,6 +238,13 @@ class Siege:
             else:
                 await gateway.kill()
             self.killed += 1
+
+    async def _kill_some_time(self, place: int) -> None:
+        gateway = await self.town.start(place, url=self._url)
+        await gateway.serves()
+        if not await gateway.dies(within=self.town.chance.uniform(0, self.longest_life)):
+            await gateway.kill()
+        self.killed += 1
 
     @property
     def _url(self) -> str | None:

@@ -9,6 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from palaver.engine.texts import MAY_BE_DUPLICATE
+from palaver.model.turn import Outbound
 from palaver.protocols.clock import SystemClock
 from palaver.store.store import Store
 from palaver.testkit.chat import Chat
@@ -16,11 +18,14 @@ from palaver.testkit.faults import Faults
 from palaver.testkit.platform import FakePlatform
 from palaver.testkit.socket import serve
 from palaver.testkit.updates import Message, Person
+from tests.crash.gateway import PACE_SECONDS
 from tests.crash.verdict import Room, token
 
 __all__ = ["FAULTS", "FakeSquare", "Forgetful", "Square", "View", "fake_square", "is_group"]
 
 FAULTS = Faults(duplicate=0.1, reorder=0.2, busy=0.01, busy_for=0.05, lost_before=0.002, lost_after=0.002)
+PACED = Faults(delay=0.15)
+"""Only slow, as a real platform is: nothing but kills makes a send unclear."""
 
 
 class Square(Protocol):
@@ -78,12 +83,28 @@ def is_group(number: int) -> bool:
     return number % 10 == 0
 
 
+@dataclass(kw_only=True, eq=False)
+class WatchedPlatform(FakePlatform):
+    """Remembers every request to send that arrived, whatever came of it."""
+
+    requests: list[tuple[str, bool]] = field(default_factory=list[tuple[str, bool]])
+    """The key of each, and whether its text was marked as a possible duplicate."""
+
+    async def send(self, account: str, outbound: Outbound, key: str) -> str:
+        self.requests.append((key, MAY_BE_DUPLICATE in outbound.text))
+        return await super().send(account, outbound, key)
+
+
 @dataclass(kw_only=True)
 class FakeSquare:
     world: FakePlatform
     where: Mapping[str, Any]
     platform: str = "fake"
     keeps_position: bool = False
+    small_talk: str = ""
+    """What people say beside the word."""
+    requests: Sequence[tuple[str, bool]] | None = None
+    """Every request to send that arrived, if somebody counts them."""
     _chats: list[tuple[Chat, tuple[Person, ...]]] = field(default_factory=list[tuple[Chat, tuple[Person, ...]]])
 
     async def settle(self, chats: int) -> None:
@@ -102,7 +123,7 @@ class FakeSquare:
     async def speak(self, chance: random.Random, number: int, order: str) -> str:
         chat, people = chance.choice(self._chats)
         word = token(chat, number)
-        await chat.say(chance.choice(people), f"{order} {word}".strip())
+        await chat.say(chance.choice(people), f"{order} {word} {self.small_talk}".strip())
         return word
 
     async def burst(self, numbers: Iterator[int], messages: int) -> None:
@@ -120,8 +141,15 @@ class FakeSquare:
 
 
 @asynccontextmanager
-async def fake_square(seed: int) -> AsyncGenerator[FakeSquare]:
-    world = FakePlatform(faults=FAULTS, seed=seed, clock=SystemClock())
+async def fake_square(seed: int, *, is_paced: bool = False) -> AsyncGenerator[FakeSquare]:
+    pace, faults = (PACE_SECONDS, PACED) if is_paced else (0.0, FAULTS)
+    world = WatchedPlatform(faults=faults, seed=seed, clock=SystemClock(), interval=pace)
     with tempfile.TemporaryDirectory(prefix="palaver-world-") as folder:
         async with serve(world, Path(folder) / "world"):
-            yield FakeSquare(world=world, where={"path": f"{folder}/world"})
+            if is_paced:
+                owner = world.person("owner")
+                await world.dm(owner).say(owner, "Tell me what goes wrong.")
+            small_talk = "and what do you think of it" if is_paced else ""
+            yield FakeSquare(
+                world=world, where={"path": f"{folder}/world"}, small_talk=small_talk, requests=world.requests
+            )

@@ -6,7 +6,7 @@ from pathlib import Path
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.texts import MAY_BE_DUPLICATE
 from palaver.model.turn import Outbound
-from palaver.store.records import SEQS
+from palaver.store.records import REPLIES, SEQS
 from palaver.testkit.chat import Chat
 from tests.crash.background import Background
 from tests.crash.verdict import Verdict, judge, line, quiet, token
@@ -38,6 +38,7 @@ async def test_all_is_well(tmp_path: Path) -> None:
     assert verdict.complaints == []
     assert line(verdict, verdict) == (
         "kills=0 messages=8 lost=0 duplicate_turns=0 duplicate_sends=0 unclear=0 out_of_order=0 leaked=0"
+        " marked=0 marked_falsely=0 never_requested=0 computed_again=0"
     )
 
 
@@ -145,3 +146,37 @@ async def test_background_work_that_is_not_there_is_lost_and_an_answer_too_many_
         lost, doubled = await work.judge(here.store)
         assert "process w1.: []" in lost
         assert "job tell j2: doubled" in doubled
+
+
+async def test_a_mark_is_false_if_no_request_or_draft_came_before_it(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db", acknowledges=False) as here:
+        one, other = await talk(here)
+        keys = [str(chat.shown[0].key) for chat in (one, other)]
+        drafted = f"palaver:{7 * REPLIES}:1"
+        requests = [(keys[0], False), (keys[0], True), (keys[1], True), ("draft:7-0:1", False), (drafted, True)]
+        one.show("bot", _to(one, f"again\n{MAY_BE_DUPLICATE}"), key=keys[0])
+        verdict = await judge([one, other], here.store, requests=requests)
+    assert (verdict.marked, verdict.marked_falsely) == (1, [keys[1]])
+
+
+@transaction
+def leave_unclear() -> Statements[None]:
+    yield "UPDATE outbox SET state = 'unclear' WHERE id = ?", (REPLIES,)
+
+
+async def test_what_is_left_to_a_person_has_left_us_and_is_told(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db", acknowledges=False) as here:
+        chats = await talk(here)
+        await here.store.transact(leave_unclear())
+        key = next(str(each.key) for chat in chats for each in chat.shown if f":{REPLIES}:" in str(each.key))
+        for requests, never in (([], [f"out:{REPLIES}"]), ([(key, False)], [])):
+            verdict = await judge(chats, here.store, requests=requests, told=True)
+            assert (verdict.never_requested, verdict.untold) == (never, [f"out:{REPLIES}"])
+            assert len(verdict.complaints) >= 1 + len(never)
+
+
+async def test_a_turn_that_is_asked_for_after_its_agent_had_ended_is_computed_again(tmp_path: Path) -> None:
+    written = ["asked 1 0.1", "asked 2 0.2", "ended 1 0.3", "asked 2 0.4", "ended 2 0.5", "asked 1 0.6", "asked 1 0.7"]
+    async with running(tmp_path / "p.db", acknowledges=False) as here:
+        verdict = await judge(await talk(here), here.store, agents=written)
+    assert verdict.computed_again == ["1"]

@@ -11,11 +11,12 @@ from typing import Protocol
 from palaver.db.transaction import Row, Statements, transaction
 from palaver.engine.texts import MAY_BE_DUPLICATE
 from palaver.model.transcript import Role
-from palaver.model.turn import Received
-from palaver.store.records import INBOX_COLUMNS, REPLIES, SEQS, entries_of, received_of
+from palaver.model.turn import OutboxState, Received
+from palaver.store.records import DELIVERY_COLUMNS, INBOX_COLUMNS, REPLIES, SEQS, delivery_of, entries_of, received_of
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
 from palaver.testkit.updates import Message
+from tests.crash.fuse import ENDED
 
 __all__ = ["GIVEN_UP", "Room", "Verdict", "judge", "line", "quiet", "token"]
 
@@ -59,6 +60,16 @@ class Verdict:
     """Not lost by us: the end of what was written to a connection that died, where nothing is acknowledged."""
     unfinished: Sequence[str] = ()
     """Rows that still wait, run or are owed."""
+    marked: int = 0
+    """Sends that were shown with the mark."""
+    marked_falsely: Sequence[str] = ()
+    """Those of them of which no earlier request had arrived."""
+    never_requested: Sequence[str] = ()
+    """Sends that were given up or left to a person although no request for them ever arrived."""
+    computed_again: Sequence[str] = ()
+    """Turns for which the agent was asked again after it had ended."""
+    untold: Sequence[str] = ()
+    """Sends that are unclear for good without a notice to the owner."""
     broken: Sequence[str] = ()
     """Entries that stand twice, and promises that the store itself finds broken."""
     outcomes: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -71,6 +82,8 @@ class Verdict:
         return [
             *found,
             *(f"unfinished: {words}" for words in self.unfinished),
+            *(f"never requested: {send}" for send in self.never_requested),
+            *(f"unclear, and the owner does not know: {send}" for send in self.untold),
             *(f"broken: {words}" for words in self.broken),
         ]
 
@@ -86,6 +99,10 @@ def line(*verdicts: Verdict) -> str:
         "unclear": sum(each.unclear for each in verdicts),
         "out_of_order": sum(len(each.out_of_order) for each in verdicts),
         "leaked": sum(len(each.leaked) for each in verdicts),
+        "marked": sum(each.marked for each in verdicts),
+        "marked_falsely": sum(len(each.marked_falsely) for each in verdicts),
+        "never_requested": sum(len(each.never_requested) for each in verdicts),
+        "computed_again": sum(len(each.computed_again) for each in verdicts),
     }
     return " ".join(f"{name}={figure}" for name, figure in figures.items())
 
@@ -130,7 +147,7 @@ class _Story:
         return f"inbox {inbox} heard {self.heard} turn {self.turn} reply {self.reply} seen {seen}"
 
 
-_SENDS = "SELECT id, state, attempts, error, may_be_duplicate, worker, created, due, cause_kind, cause_id FROM outbox"
+_SENDS = "SELECT id, state, attempts, error, times_unclear, worker, created, due, cause_kind, cause_id FROM outbox"
 _INBOX = f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no ORDER BY i.no"  # noqa: S608
 
 
@@ -141,6 +158,7 @@ def _rows() -> Statements[dict[str, list[Row]]]:
         "turns": (yield "SELECT no, state, attempt, error, worker FROM turns", ()),
         "outbox": (yield _SENDS, ()),
         "entries": (yield "SELECT id, body FROM entries ORDER BY id", ()),
+        "sends": (yield f"SELECT {DELIVERY_COLUMNS} FROM outbox", ()),  # noqa: S608
     }
 
 
@@ -154,8 +172,20 @@ def quiet() -> Statements[bool]:
 def _unfinished() -> Statements[list[str]]:
     waiting = yield "SELECT no, key, state FROM inbox WHERE state = 'waiting'", ()
     running = yield "SELECT no, key, state, attempt, worker, lease_until FROM turns WHERE ended IS NULL", ()
-    owed = yield f"{_SENDS} WHERE state IN ('due', 'claimed')", ()
+    owed = yield f"{_SENDS} WHERE state IN ('due', 'claimed', 'sending')", ()
     return [str(tuple(row)) for row in (*waiting, *running, *owed)]
+
+
+@transaction
+def all_told() -> Statements[bool]:
+    return not (yield from _untold())
+
+
+@transaction
+def _untold() -> Statements[list[str]]:
+    told = "SELECT 1 FROM outbox n WHERE n.cause_kind = 'unclear' AND n.created >= o.due"
+    rows = yield f"SELECT id FROM outbox o WHERE state = 'unclear' AND NOT EXISTS ({told})", ()  # noqa: S608
+    return [f"out:{number}" for (number,) in rows]
 
 
 def _words(text: str) -> list[str]:
@@ -257,7 +287,52 @@ def _cut_off(connections: Sequence[Sequence[str]], stored: AbstractSet[str]) -> 
     return [end for each in ends if (end := [word for word in each if word not in due])]
 
 
-async def judge(chats: Sequence[Room], store: Store, connections: Sequence[Sequence[str]] = ()) -> Verdict:
+def _marked_falsely(requests: Sequence[tuple[str, bool]]) -> list[str]:
+    """Return the keys of sends whose first request that arrived was marked already.
+
+    A draft is a request of the answer that should have replaced it.
+    """
+    drafted, first = set[int](), dict[str, bool]()
+    for key, is_marked in requests:
+        kind, name, _ = key.split(":")
+        if kind == "draft":
+            drafted.add(int(name.partition("-")[0]) * REPLIES)
+        else:
+            first.setdefault(key, is_marked and int(name) not in drafted)
+    return [key for key, is_marked in first.items() if is_marked]
+
+
+def _never_requested(rows: Sequence[Row], requests: Sequence[tuple[str, bool]]) -> list[str]:
+    arrived = {key for key, _ in requests}
+    ended = (each for each in map(delivery_of, rows) if each.state in {OutboxState.UNCLEAR, OutboxState.DEAD})
+    return [f"out:{each.number}" for each in ended if each.idempotency_key not in arrived]
+
+
+def _computed_again(agents: Sequence[str]) -> list[str]:
+    """Return the turns that agents wrote down as asked after they had written them down as ended."""
+    ended, again = set[str](), dict[str, None]()
+    for what, turn, _ in (written.split() for written in agents):
+        if what == ENDED:
+            ended.add(turn)
+        elif turn in ended:
+            again[turn] = None
+    return list(again)
+
+
+async def judge(
+    chats: Sequence[Room],
+    store: Store,
+    connections: Sequence[Sequence[str]] = (),
+    *,
+    requests: Sequence[tuple[str, bool]] | None = None,
+    agents: Sequence[str] = (),
+    told: bool = False,
+) -> Verdict:
+    """Say what became of everything.
+
+    `requests` are the keys of the requests to send that arrived, each with whether it was marked; None if nobody
+    counted. `agents` is what agents wrote down. With `told` there is an owner, who gets notices.
+    """
     rows = await store.read(_rows())
     stories = _stories(chats, rows)
     cut_off = _cut_off(connections, {each.said.id for each in stories if each.inbox})
@@ -275,6 +350,11 @@ async def judge(chats: Sequence[Room], store: Store, connections: Sequence[Seque
         failed=sum(story.has_failed for story in stories),
         cut_off=cut_off,
         unfinished=await store.read(_unfinished()),
+        marked=sum(MAY_BE_DUPLICATE in message.text for chat in chats for message in _shown(chat)),
+        marked_falsely=_marked_falsely(requests or ()),
+        never_requested=[] if requests is None else _never_requested(rows["sends"], requests),
+        computed_again=_computed_again(agents),
+        untold=await store.read(_untold()) if told else [],
         broken=[*_written_twice(rows["entries"]), *map(str, await store.read(violations()))],
         outcomes={story.word: story.outcome for story in stories},
     )

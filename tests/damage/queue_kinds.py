@@ -368,11 +368,14 @@ SENDS = (
         store=2,
     ),
     Kind(
-        "a send is claimed by nobody",
-        ["UPDATE outbox SET state = 'claimed' WHERE id = 11264"],
-        "a claimed send has a worker and a deadline",
-        "SELECT state FROM outbox WHERE id = 11264",
-        "unclear",
+        "a send is claimed by nobody, another is sent by nobody",
+        [
+            "UPDATE outbox SET state = 'claimed' WHERE id = 1024",
+            "UPDATE outbox SET state = 'sending' WHERE id = 11264",
+        ],
+        "a send that is claimed or under way has a worker and a deadline",
+        "SELECT state FROM outbox WHERE id IN (1024, 11264) ORDER BY id",
+        [("due",), ("unclear",)],
         store=4,
     ),
     Kind(

@@ -25,7 +25,7 @@ from palaver.store.queue import inbox, outbox, turns
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.records import inbound_body
 from palaver.store.store import Store
-from tests.store.world import LEASE, OPERATOR, World, answer, dm, group, key_of
+from tests.store.world import OPERATOR, World, answer, begin_sends, dm, group, key_of
 
 ANN, BEN, CARL, ZOE = dm("7"), dm("8"), dm("10"), dm("99")
 """Ann's rows are damaged. Ben has to notice nothing of it, and Zoe comes afterwards."""
@@ -53,7 +53,7 @@ async def exchange(world: World, source: Source, text: str, *replies: str, file:
 async def deliver_all(world: World) -> int:
     """Send everything that is due; return how many messages that were."""
     sent = 0
-    while claimed := await world.store.transact(outbox.claim("w1", world.now, LEASE)):
+    while claimed := await world.store.transact(begin_sends("w1", world.now)):
         for each in claimed:
             done = outbox.settle_send(each, "w1", OutboxState.DELIVERED, receipt=f"r{each.number}")
             await world.store.transact(done)

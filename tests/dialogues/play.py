@@ -140,7 +140,7 @@ class Play:
             "SELECT (SELECT count(*) FROM inbox WHERE state = 'waiting'),"
             " (SELECT count(*) FROM turns WHERE state = 'parked'),"
             " (SELECT count(*) FROM turns WHERE state IN ('running', 'interrupted')),"
-            " (SELECT count(*) FROM outbox WHERE state IN ('due', 'claimed'))"
+            " (SELECT count(*) FROM outbox WHERE state IN ('due', 'claimed', 'sending'))"
         )
         held = self._agent.at_it["tool"]
         return owed == 0 and running == held and (waiting == 0 or bool(held or parked))

@@ -93,7 +93,7 @@ class Bench:
         rows = await self.rows(
             "SELECT (SELECT count(*) FROM inbox WHERE state = 'waiting')"
             " + (SELECT count(*) FROM turns WHERE state IN ('running', 'interrupted'))"
-            " + (SELECT count(*) FROM outbox WHERE state IN ('due', 'claimed'))"
+            " + (SELECT count(*) FROM outbox WHERE state IN ('due', 'claimed', 'sending'))"
         )
         return rows[0][0] == 0
 

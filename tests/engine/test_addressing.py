@@ -13,6 +13,7 @@ from palaver.model.platform import Platform
 from palaver.model.source import GROUP, Source, Trust
 from palaver.model.transcript import Role
 from palaver.model.turn import Inbound
+from palaver.protocols.agent import Request
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.platform import BOT, FakePlatform
@@ -102,6 +103,70 @@ async def test_a_chat_can_be_free_and_a_kind_observed(store_url: str) -> None:
 
 
 PICTURE = File(name="cat.png", media_type="image/png", content=b"cat")
+OBSERVING = ScopedSetting(default=AddressingRules(observes=True))
+
+
+def overheard(request: Request) -> list[str]:
+    """What stands between the markers of overheard talk in a request, in order."""
+    return re.findall(r"overheard, not said to you, from [^⟧]*⟧ (.*?)\s*⟦end of overheard", noted(request), re.DOTALL)
+
+
+async def test_what_is_overheard_belongs_to_the_chat_and_not_to_who_said_it(store_url: str) -> None:
+    world, agent = FakePlatform(), Slow()
+    agent.go.set()
+    async with running(store_url, world, agent=agent, adapters=[adapter(world)], attention=OBSERVING) as here:
+        store = here.store
+        alice, bob, carol = world.person("alice"), world.person("bob"), world.person("carol")
+        group, other = world.group("friends", alice, bob, carol), world.group("others", alice)
+        await group.say(bob, "the xylophone is sold")
+        await group.say(carol, "to whom")
+        await group.say(alice, "first question", mentions=(BOT,))
+        await group.hears("first question")
+        assert overheard(agent.requests[-1]) == ["the xylophone is sold", "to whom"]
+        await group.say(bob, "to the zoo")
+        await group.say(bob, "question of bob", mentions=(BOT,))
+        await group.hears("question of bob")
+        assert overheard(agent.requests[-1]) == (heard := ["the xylophone is sold", "to whom", "to the zoo"])
+        before = agent.requests[0].messages
+        await group.say(alice, "second question", mentions=(BOT,))
+        await group.hears("second question")
+        assert overheard(agent.requests[-1]) == heard
+        assert agent.requests[-1].messages[: len(before)] == before
+        # Not in another chat.
+        await other.say(alice, "third question", mentions=(BOT,))
+        await other.hears("third question")
+        assert overheard(agent.requests[-1]) == []
+        # It is in a conversation of those who said it, and of nobody else.
+        await here.settled()
+        rows = await here.rows(
+            "SELECT s.key, p.identity FROM sessions s JOIN participants p ON p.session_no = s.no"
+            " WHERE EXISTS (SELECT 1 FROM entries e WHERE e.observed = 1 AND e.id / 16777216 = s.no) ORDER BY 2"
+        )
+        assert [tuple(row) for row in rows] == [
+            (f"agent:main:fake:group:{group.id}:account:bot", f"fake:{each.id}") for each in (bob, carol)
+        ]
+        # Those who are forgotten take along what was overheard of them.
+        number = await store.transact(store.erasures.request(f"fake:{bob.id}", datetime.now(UTC), by="operator"))
+        assert number
+        await store.erasures.resume_all(datetime.now(UTC))
+        await group.say(alice, "fourth question", mentions=(BOT,))
+        await group.hears("fourth question")
+        assert overheard(agent.requests[-1]) == ["to whom"]
+
+
+async def test_an_overheard_album_belongs_to_the_chat_too(store_url: str, tmp_path: Path) -> None:
+    world, agent, shelf = FakePlatform(), Slow(), BlobStore(tmp_path / "files")
+    agent.go.set()
+    options: dict[str, Any] = {"shelf": shelf, "burst_window": timedelta(milliseconds=100), "attention": OBSERVING}
+    async with running(store_url, world, agent=agent, adapters=[adapter(world)], **options) as here:
+        alice, bob = world.person("alice"), world.person("bob")
+        group = world.group("friends", alice, bob)
+        for part in range(2):
+            await group.say(bob, f"part {part}", files=(PICTURE,), album="a")
+        await here.settled()
+        await group.say(alice, "question", mentions=(BOT,))
+        await group.hears("question")
+        assert [text.partition("\n")[0] for text in overheard(agent.requests[-1])] == ["part 0", "part 1"]
 
 
 @pytest.mark.parametrize("named", [0, 1])

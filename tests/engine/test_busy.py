@@ -1,17 +1,20 @@
 """What becomes of messages that arrive while a turn runs, or that belong together."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from palaver.model.key import ScopedSetting
+from palaver.model.key import GroupScope, Scope, ScopedSetting
 from palaver.model.transcript import Role
 from palaver.model.turn import BusyMode, Cause
 from palaver.protocols.adapter import Limits
+from palaver.protocols.agent import Event, Final, Request
 from palaver.testkit.platform import FakePlatform
-from tests.engine.agents import Slow, heard
+from tests.engine.agents import Scripted, Slow, heard
 from tests.engine.gateway import MovableClock, running, until
 from tests.engine.mouth import Mouth
 
@@ -206,9 +209,9 @@ async def test_steer_without_a_tool_call_is_answered_next(tmp_path: Path) -> Non
 async def test_what_is_overheard_is_not_passed_on_as_if_it_had_been_said_to_the_agent(tmp_path: Path) -> None:
     agent, world, clock = Slow(tool=True), FakePlatform(), MovableClock()
     mouth = Mouth(world, clock)
-    async with running(
-        tmp_path / "p.db", world, agent=agent, adapters=[mouth], clock=clock, busy=mode(BusyMode.STEER)
-    ) as here:
+    shared = ScopedSetting(default=Scope(group=GroupScope.SHARED))
+    options: dict[str, Any] = {"busy": mode(BusyMode.STEER), "scopes": shared}
+    async with running(tmp_path / "p.db", world, agent=agent, adapters=[mouth], clock=clock, **options) as here:
         group = world.group("friends")
         await mouth.say(group, "answer me")
         await until(lambda: bool(agent.requests))
@@ -219,7 +222,8 @@ async def test_what_is_overheard_is_not_passed_on_as_if_it_had_been_said_to_the_
         await here.settled()
         overheard, said = agent.meanwhile
         assert "⟧ ⟦overheard, not said to you, from " in overheard
-        assert said.endswith("+00:00⟧ to you")
+        assert said.endswith("⟧ to you")
+        assert "overheard" not in said
         assert {"chatter", "to you"} <= set(await here.texts())
 
 
@@ -280,3 +284,18 @@ async def test_only_a_person_learns_that_the_turn_is_still_at_work(tmp_path: Pat
         assert await here.rows("SELECT 1 FROM outbox") == []
         await mouth.say(chat, "second")
         await chat.hears("Still answering")
+
+
+async def test_a_silent_answer_is_sent_to_a_person_and_not_for_a_notice(tmp_path: Path) -> None:
+    async def script(_: Request) -> AsyncGenerator[Event]:
+        yield Final(text="I looked at the build.\n[SILENT]")
+
+    world, clock, agent = FakePlatform(), MovableClock(), Scripted(script)
+    mouth = Mouth(world, clock)
+    chat = world.dm(world.person("alice"))
+    async with running(tmp_path / "p.db", world, agent=agent, adapters=[mouth], clock=clock) as here:
+        await mouth.say(chat, "a build has ended", cause=Cause.PROCESS)
+        await here.settled()
+        assert (len(agent.requests), await here.rows("SELECT 1 FROM outbox")) == (1, [])
+        await mouth.say(chat, "and now?")
+        await chat.hears("[SILENT]")

@@ -5,6 +5,7 @@ from collections.abc import Collection
 from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from palaver.model.turn import Outbound
 from palaver.protocols.adapter import Limits
 from palaver.protocols.hooks import EventKind
 from palaver.store.queue import outbox
+from palaver.store.records import chat_columns
 from palaver.store.status.health import check_all
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.faults import Faults, SendFault
@@ -323,9 +325,11 @@ async def test_an_account_that_is_nearly_full_makes_the_claims_of_others_no_smal
     world, clock, hung, claims = FakePlatform(), MovableClock(), list[str](), list[tuple[Collection[str], int]]()
     claim = outbox.claim
 
-    def noted(worker: str, now: datetime, lease: timedelta, *, accounts: Collection[str], limit: int) -> object:
+    def noted(
+        worker: str, now: datetime, lease: timedelta, *, accounts: Collection[str], limit: int, **more: Any
+    ) -> object:
         claims.append((accounts, limit))
-        return claim(worker, now, lease, accounts=accounts, limit=limit)
+        return claim(worker, now, lease, accounts=accounts, limit=limit, **more)
 
     class Hanging(FakeAdapter):
         async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
@@ -403,7 +407,7 @@ async def test_a_chat_that_cannot_be_written_to_for_long_gets_no_mark(tmp_path: 
     async with running(tmp_path / "p.db", world, clock=clock, lease=lease, send_limit=limit, poll=OFTEN) as here:
         chat = world.dm(world.person("alice"))
         hold = here.engine._ctx.budget.back_off  # pyright: ignore[reportPrivateUsage]
-        hold(Outbound(platform="fake", account="bot", chat_id=chat.id, text="").chat, 0.8)
+        hold(chat_columns(Outbound(platform="fake", account="bot", chat_id=chat.id, text="")), 0.8)
         await owe(here, chat.id, "hello", "n", clock)
         shown = await chat.hears("hello")
         assert shown.text == "hello"

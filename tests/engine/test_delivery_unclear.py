@@ -14,6 +14,7 @@ from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.chat import Chat
 from palaver.testkit.faults import Faults, SendFault
 from palaver.testkit.platform import FakePlatform
+from tests.engine.agents import Slow
 from tests.engine.gateway import Bench, MovableClock, NoPauses, running, until
 from tests.store.world import cause
 
@@ -99,6 +100,25 @@ async def test_the_owner_gets_one_notice_of_what_stays_unclear(store_url: str) -
         assert ["palaver trace out:-1" in message.text for message in home.shown] == [True]
 
 
+async def test_what_becomes_unclear_after_the_notice_is_told_with_the_next(tmp_path: Path) -> None:
+    world, clock = FakePlatform(), MovableClock()
+    async with running(tmp_path / "p.db", world, clock=clock, chance=NoPauses(), sweep_every=OFTEN) as here:
+        home = world.dm(world.person("owner"))
+        await set_home(here, home, clock)
+        for name in ("alice", "bob"):
+            world.injector.script.extend([SendFault.LOST_BEFORE] * 2)
+            await owe(here, world.dm(world.person(name)), f"hello {name}", clock)
+            await until(lambda: not world.injector.script)
+            await here.settled()
+            clock.later(minutes=1)
+        assert len(home.shown) == 1
+        clock.later(hours=1)
+        await home.hears("I do not know whether my message", times=2)
+        clock.later(hours=1)
+        await asyncio.sleep(5 * OFTEN.total_seconds())
+        assert len(home.shown) == 2, "each is told once"
+
+
 async def test_the_owner_gets_a_notice_in_the_chat_itself_where_there_is_no_other(tmp_path: Path) -> None:
     world, clock = FakePlatform(), MovableClock()
     async with running(tmp_path / "p.db", world, clock=clock, chance=NoPauses()) as here:
@@ -154,3 +174,121 @@ async def test_news_is_never_marked(tmp_path: Path) -> None:
         await here.store.transact(here.store.outbox.enqueue(news, cause("n"), clock.now()))
         await here.settled()
         assert [message.text for message in chat.shown] == ["{}"]
+
+
+# A gateway that dies: `running` drops it as a crash would
+
+
+class Hanging(FakeAdapter):
+    """It never answers to a request to send, of those that are held."""
+
+    def __init__(self, world: FakePlatform, *, holds: str = "", limits: Limits | None = None) -> None:
+        super().__init__(world, limits=limits)
+        self.sent: list[str] = []
+        self._holds = holds
+
+    async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        if self._holds not in outbound.text:
+            return await super().send(outbound, idempotency_key=idempotency_key)
+        self.sent.append(outbound.text)
+        await asyncio.Event().wait()
+        return ""
+
+
+async def test_an_answer_that_waits_for_its_chat_is_due_and_is_not_marked_after_a_crash(store_url: str) -> None:
+    world, pace = FakePlatform(), Limits(interval=1000.0)
+    alice = world.person("alice")
+    chat = world.dm(alice)
+    async with running(store_url, world, limits=pace, acknowledges=False) as here:
+        for word in ("one", "two"):
+            await chat.say(alice, word)
+        await chat.hears("You said: one")
+        await until(lambda: _is_done(here, turns=2))
+        assert await states(here) == ["delivered", "due"]
+    async with running(store_url, world, worker="w2") as here:
+        assert (await chat.hears("You said: two")).text == "You said: two"
+        await here.settled()
+
+
+async def _is_done(here: Bench, *, turns: int) -> bool:
+    return (await here.rows("SELECT count(*) FROM turns WHERE state = 'done'"))[0][0] == turns
+
+
+async def test_an_answer_that_crashes_make_unclear_is_repeated_three_times_and_then_told(tmp_path: Path) -> None:
+    world, clock, sent = FakePlatform(), MovableClock(), list[str]()
+    chat, home = world.dm(world.person("alice")), world.dm(world.person("owner"))
+    for number in range(4):
+        adapter = Hanging(world)
+        async with running(tmp_path / "p.db", world, clock=clock, worker=f"w{number}", adapters=[adapter]) as here:
+            if not number:
+                await set_home(here, home, clock)
+                await owe(here, chat, "hello", clock)
+            await until(lambda adapter=adapter: bool(adapter.sent))
+            sent += adapter.sent
+    async with running(tmp_path / "p.db", world, clock=clock, worker="w9") as here:
+        await home.hears("palaver trace out:-1")
+        assert (await states(here))[0] == "unclear"
+    assert sent == ["hello", *[f"hello\n{texts.MAY_BE_DUPLICATE}"] * 3]
+    assert chat.shown == []
+
+
+async def test_what_is_said_while_an_answer_is_written_is_not_repeated(tmp_path: Path) -> None:
+    world, agent = FakePlatform(), Slow()
+    alice = world.person("alice")
+    chat, adapter = world.dm(alice), Hanging(world, holds="Still answering")
+    async with running(tmp_path / "p.db", world, agent=agent, adapters=[adapter]) as here:
+        await chat.say(alice, "one")
+        await until(lambda: _is_running(here))
+        await chat.say(alice, "two")
+        await until(lambda: bool(adapter.sent))
+    agent.go.set()
+    async with running(tmp_path / "p.db", world, agent=agent, worker="w2") as here:
+        await chat.hears("answer to: two")
+        await here.settled()
+        assert not any("Still answering" in message.text for message in chat.shown)
+    assert len(adapter.sent) == 1
+
+
+async def _is_running(here: Bench) -> bool:
+    return bool(await here.rows("SELECT 1 FROM turns WHERE state = 'running'"))
+
+
+async def test_an_answer_is_marked_after_a_draft_of_which_nobody_knows_whether_it_was_shown(tmp_path: Path) -> None:
+    world, agent = FakePlatform(), Slow(first_word="well")
+    alice = world.person("alice")
+    chat, quick = world.dm(alice), Limits(draft_interval=0.0)
+    adapter = Hanging(world, limits=quick)
+    async with running(tmp_path / "p.db", world, agent=agent, adapters=[adapter]):
+        await chat.say(alice, "hello")
+        await until(lambda: bool(adapter.sent))
+    agent.go.set()
+    async with running(tmp_path / "p.db", world, agent=agent, limits=quick, worker="w2") as here:
+        await chat.hears("answer to: hello")
+        await here.settled()
+    assert [message.text for message in chat.shown] == [f"answer to: hello\n{texts.MAY_BE_DUPLICATE}"]
+
+
+async def test_an_answer_is_stored_while_its_draft_is_on_its_way_and_replaces_it(tmp_path: Path) -> None:
+    world, agent, go = FakePlatform(), Slow(first_word="well"), asyncio.Event()
+
+    class Late(FakeAdapter):
+        async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+            await go.wait()
+            return await super().send(outbound, idempotency_key=idempotency_key)
+
+    alice = world.person("alice")
+    chat = world.dm(alice)
+    adapters = [Late(world, limits=Limits(draft_interval=0.0))]
+    async with running(tmp_path / "p.db", world, agent=agent, adapters=adapters) as here:
+        await chat.say(alice, "hello")
+        await until(lambda: _is_draft_on_its_way(here))
+        agent.go.set()
+        await until(lambda: _is_done(here, turns=1))
+        assert await states(here) == ["due"]
+        go.set()
+        await here.settled()
+    assert [(message.text, message.earlier) for message in chat.shown] == [("answer to: hello", ("well",))]
+
+
+async def _is_draft_on_its_way(here: Bench) -> bool:
+    return bool(await here.rows("SELECT 1 FROM turns WHERE draft_unclear = 1"))

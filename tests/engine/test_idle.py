@@ -29,7 +29,7 @@ def kept(here: Bench) -> dict[str, int]:
         "sending": len(engine._deliveries._sending),
         "tries": len(engine._deliveries._retry_times),
         "free at": len(engine._ctx.budget._free_at),
-        "owed": len(engine._ctx.budget._waiting),
+        "drafts": len(engine._ctx.budget._drafting),
         "telling": len(engine._ctx.hooks._tasks),
     }
 

@@ -66,6 +66,6 @@ async def _is_quiet(here: Bench) -> bool:
     (row,) = await here.rows(
         "SELECT (SELECT count(*) FROM inbox WHERE state = 'waiting')"
         " + (SELECT count(*) FROM turns WHERE state IN ('running', 'interrupted'))"
-        " + (SELECT count(*) FROM outbox WHERE state IN ('due', 'claimed'))"
+        " + (SELECT count(*) FROM outbox WHERE state IN ('due', 'claimed', 'sending'))"
     )
     return row[0] == 0

@@ -112,6 +112,27 @@ async def test_a_reminder_comes_once_and_in_a_conversation_of_its_own(tmp_path: 
         assert await talk.ask("/jobs") == "You have no jobs. /jobs add 30m Call Ann makes one."
 
 
+async def test_a_demoted_person_can_still_see_and_stop_their_own_jobs_and_no_others(tmp_path: Path) -> None:
+    guest = (Grant(platform="fake", role=AccessRole.GUEST),)
+    async with talking(tmp_path, grants=MEMBER) as talk:
+        await talk.ask("/jobs add every 2h news")
+        await talk.ask("/jobs add every 3h weather")
+        await talk.here.store.transact(_hand_over(2))
+    async with talking(tmp_path, before=talk, grants=guest, command_roles={"jobs": AccessRole.ADMIN}) as talk:
+        assert (await talk.ask("/jobs")).startswith("1 “news”: every 2 hours")
+        assert "news" in await talk.ask("/jobs show 1")
+        for refused in ("add every 2h more", "resume 1", "run 1"):
+            assert (await talk.ask(f"/jobs {refused}")).startswith("/jobs needs the admin role.")
+        assert (await talk.ask("/jobs remove 2")).startswith("There is no job")
+        assert await talk.ask("/jobs pause 1") == "Job 1 “news” is paused."
+        assert await talk.ask("/jobs remove 1") == "Job 1 “news” is removed."
+
+
+@transaction
+def _hand_over(job: int) -> Statements[None]:
+    yield "UPDATE schedules SET owner = 'fake:bob' WHERE no = ?", (job,)
+
+
 async def test_a_long_answer_is_sent_to_many_chats_as_far_as_a_turn_can(tmp_path: Path) -> None:
     async def script(_: Request) -> AsyncGenerator[Event]:
         yield Final(text="\n".join(f"line {number} {'x' * 80}" for number in range(100)))

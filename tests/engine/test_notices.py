@@ -43,6 +43,7 @@ async def test_someone_who_cannot_approve_learns_who_can_and_the_owner_gets_the_
         await chat.say(alice, "!approve that")
         await chat.hears("Only an admin can approve this. I asked in the home channel. The owner")
         asked = await home.hears("May I use the echo tool for: that")
+        assert asked.text.startswith("Somebody who cannot decide this needs your answer (DM with alice).")
         name = asked.text.partition("Reply /approve ")[2].partition(" ")[0]
         await home.say(boss, f"/approve {name}")
         await chat.hears("You said: that")

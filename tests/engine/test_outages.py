@@ -123,7 +123,7 @@ async def test_a_send_that_breaks_is_not_broken_unseen(
 ) -> None:
     caplog.set_level(logging.INFO)
     async with running(tmp_path / "p.db") as here:
-        monkeypatch.setattr("palaver.engine.delivery.worker.DeliveryWorker._acquire", None)
+        monkeypatch.setattr("palaver.engine.delivery.worker.DeliveryWorker._begin", None)
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, "hello")

@@ -1,5 +1,6 @@
 """The agent asks back: the person chooses or answers in words, from any surface, and the turn goes on with it."""
 
+import json
 from collections.abc import AsyncGenerator
 from datetime import timedelta
 from pathlib import Path
@@ -8,7 +9,7 @@ from palaver.commands.formatting import trace_steps
 from palaver.engine import texts
 from palaver.model.access import AccessRole, Grant
 from palaver.model.key import GroupScope, Scope, ScopedSetting
-from palaver.model.tools import NOT_ANSWERED
+from palaver.model.tools import ASK_USER, NOT_ANSWERED
 from palaver.model.transcript import Role, ToolCall
 from palaver.model.turn import QuestionMode
 from palaver.model.view import open_calls
@@ -35,6 +36,29 @@ CITIES = ("Paris", "London", "7")
 
 async def states(here: Bench) -> list[str]:
     return [row[0] for row in await here.rows("SELECT state FROM turns ORDER BY no")]
+
+
+async def asks_with_objects(request: Request) -> AsyncGenerator[Event]:
+    results = [message.text for message in request.messages if message.role is Role.TOOL]
+    if results:
+        yield Final(text=f"So: {results[-1]}")
+        return
+    choices = [{"label": "Paris", "value": "PAR"}, {"label": "London"}, {"value": "ROM"}]
+    call = ToolCall("q", ASK_USER, json.dumps({"question": "Where to?", "choices": choices}))
+    yield ToolCalled(calls=(call,))
+    yield ApprovalNeeded(call=call, question="Where to?")
+
+
+async def test_choices_can_be_objects_with_a_label_and_a_value(tmp_path: Path) -> None:
+    for said, meant in (("1", "PAR"), ("paris", "PAR"), ("London", "London"), ("3", "ROM"), ("to Oslo", "to Oslo")):
+        async with running(tmp_path / f"{said}.db", agent=Scripted(asks_with_objects)) as here:
+            alice = here.world.person("alice")
+            chat = here.world.dm(alice)
+            await chat.say(alice, "go")
+            question = await chat.hears("Where to?\n1. Paris\n2. London\n3. ROM")
+            assert [choice.label for choice in question.choices] == ["Paris", "London", "ROM"]
+            await chat.say(alice, said)
+            await chat.hears(f"So: {meant}")
 
 
 async def asks(request: Request) -> AsyncGenerator[Event]:

@@ -202,7 +202,9 @@ async def test_a_draft_of_which_nobody_knows_the_id_stays_the_only_one(tmp_path:
         chat = world.dm(alice)
         await chat.say(alice, "one two three four five")
         await here.settled()
-        assert [message.text for message in chat.shown][1:] == ["You said: one two three four five"]
+        assert [message.text for message in chat.shown][1:] == [
+            f"You said: one two three four five\n{MAY_BE_DUPLICATE}"
+        ]
 
 
 async def test_drafts_are_dropped_before_answers_wait(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -28,6 +28,7 @@ from palaver.store.store import Store
 from palaver.testkit.platform import FakePlatform
 from palaver.testkit.updates import File, Person
 from palaver.tools.messages import FileTools, MessageTools
+from palaver.tools.schemas import object_schema, text_schema
 from palaver.tools.search import SearchTools
 from tests.engine.agents import Scripted
 from tests.engine.gateway import OPERATOR, Bench, running, until
@@ -64,9 +65,10 @@ class Lever:
     pulled: int = 0
     at_it: asyncio.Event = field(default_factory=asyncio.Event)
     go: asyncio.Event | None = None
+    parameters: Mapping[str, object] = field(default_factory=lambda: {"type": "object"})
 
     async def tools(self) -> Sequence[Tool]:
-        return (Tool(name="lever", description="Pull it.", parameters={"type": "object"}, needs_approval=self.asks),)
+        return (Tool(name="lever", description="Pull it.", parameters=self.parameters, needs_approval=self.asks),)
 
     async def skips_approval(self, use: ToolUse) -> bool:
         return "harmless" in use.arguments
@@ -223,6 +225,16 @@ async def test_arguments_that_are_no_object_are_reported_to_the_agent(tmp_path: 
         alice = here.world.person("alice")
         await said_in(here, alice, f"!use lever {arguments}", "The arguments must be one JSON object.")
         assert lever.pulled == 0
+
+
+async def test_arguments_that_the_schema_does_not_know_are_refused_before_anybody_approves(tmp_path: Path) -> None:
+    for asks in (False, True):
+        lever = Lever(asks=asks, parameters=object_schema("path", path=text_schema(""), text=text_schema("")))
+        store = tmp_path / f"{asks}.db"
+        async with running(store, toolsets=lambda _, lever=lever: (lever,), grants=OWNERS) as here:
+            told = "The tool has no argument content. Its arguments are: path, text. Nothing was done."
+            await said_in(here, here.world.person("alice"), use("lever", path="a", content="b"), told)
+            assert lever.pulled == 0
 
 
 async def test_what_a_tool_puts_out_is_bounded_and_without_secrets(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from palaver.gateway.gateway import GC_THRESHOLD, Gateway
 from palaver.gateway.terminal import terminal_socket
 from palaver.model.access import Effect
 from palaver.model.errors import StoreInUse, StoreUnavailable
+from palaver.model.redact import redact
 from palaver.platforms.terminal.client import GatewayFailing
 from palaver.platforms.terminal.wire import RecapLine
 from palaver.store.opening import open_store
@@ -145,6 +146,26 @@ async def test_options_change_while_the_gateway_runs(config: Config) -> None:
             block = GrantConfig(effect=Effect.BLOCK, platform="terminal")
             gateway.reload(config.model_copy(update={"grants": (block,)}))
             assert (await alice.say("hello")).refused == "a grant blocks this sender"
+
+
+async def test_the_gateways_own_keys_are_not_stored_also_after_a_reload(config: Config) -> None:
+    first, second, header = "Zwiebelkuchen-im-Ofen", "Pflaumenkuchen", "Apfelkuchen"
+    account = {"webhook": {"accounts": {"ci": {"secret": first, "scheme": "github", "url": "http://127.0.0.1:9"}}}}
+    server = {"url": "http://127.0.0.1:9/mcp", "headers": {"Authorization": f"Bearer {header}", "Accept": "anything"}}
+    other = {"work": {"agent": {"name": "model", "model": "openai:gpt-5", "key": second}}}
+    settings = {"data_dir": config.data_dir, "store": config.store, "platforms": account}
+    async with serving(Config.model_validate(settings)) as gateway:
+        alice = person(config)
+        async with alice.present():
+            await alice.say(f"{first} and {second}, anything")
+            gateway.reload(Config.model_validate({**settings, "profiles": other, "tools": {"servers": {"m": server}}}))
+            await alice.say(f"{first}, {second} and {header}, anything")
+        async with person(config).present() as paper:
+            said = [line.text for line in paper.welcomes[0].recap]
+    marker = "[redacted: key of this gateway]"
+    before, after = f"{marker} and {second}, anything", f"{marker}, {marker} and {marker}, anything"
+    assert said == [before, f"You said: {before}", after, f"You said: {after}"]
+    assert redact(first) == first
 
 
 async def test_one_gateway_owns_a_file(tmp_path: Path) -> None:

@@ -77,8 +77,8 @@ def test_what_an_outage_repeats_is_logged_a_few_times_in_a_while() -> None:
     assert shown(1000, 61.0, action="store.unavailable") == 10
 
 
-WIRE_ACTIONS = {"authentication_challenge", "http"}
-"""Of Mattermost and ntfy: their payloads have a field of the same name, and so have those of Home Assistant."""
+WIRE_ACTIONS = {"authentication_challenge", "http", "kill", "list", "remove"}
+"""Of Mattermost and ntfy, whose payloads have a field of the same name, like those of Home Assistant; and of tools."""
 
 
 def told_fields() -> Iterator[dict[str, ast.expr]]:

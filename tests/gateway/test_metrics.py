@@ -130,7 +130,7 @@ async def test_what_goes_wrong_is_counted(tmp_path: Path) -> None:
         raise OSError
 
     meter, world = PrometheusMeter(), FakePlatform(faults=Faults(duplicate=1.0, busy_for=0.01))
-    world.injector.script.extend([SendFault.BUSY, SendFault.LOST_AFTER, SendFault.REFUSED])
+    world.injector.script.extend([SendFault.BUSY, SendFault.LOST_AFTER, SendFault.REFUSED, SendFault.REFUSED])
     grants = (Grant(platform="fake", user_id="p1", role=AccessRole.MEMBER),)
     at_once = timedelta(0)
     async with running(

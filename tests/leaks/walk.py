@@ -88,7 +88,7 @@ class Walk:
         rows = await self.here.rows(
             "SELECT (SELECT count(*) FROM inbox WHERE state = 'waiting')"
             " + (SELECT count(*) FROM turns WHERE state IN ('running', 'interrupted'))"
-            " + (SELECT count(*) FROM outbox WHERE state IN ('due', 'claimed'))"
+            " + (SELECT count(*) FROM outbox WHERE state IN ('due', 'claimed', 'sending'))"
             " + (SELECT count(*) FROM erasures WHERE ended IS NULL)"
         )
         return rows[0][0] == 0

@@ -11,10 +11,15 @@ from palaver.model.job import FiredJob, split_schedule
 
 def test_silent_answers_in_the_forms_that_models_give() -> None:
     job = FiredJob(number=1, name="news")
-    for answer in ("", "[SILENT]", " **[silent]** nothing new", "⟦SILENT⟧"):
+    silent = (
+        *("", "[SILENT]", " **[silent]** nothing new", "⟦SILENT⟧", "silent.", "NO_REPLY", "`no reply`", "[NO_REPLY]"),
+        *("I looked at the log.\n\n[SILENT]", "Nothing new.\r\n**[SILENT]**\n"),
+    )
+    for answer in silent:
         assert job.is_silent(answer), answer
         assert not FiredJob(number=1, name="news", skips_silent=False).is_silent(answer)
-    assert not job.is_silent("The log says [SILENT].")
+    for answer in ("The log says [SILENT].", "Silent night", "No reply\nfrom Ann yet", "Look:\nsilent", "[SILENT\nyes"):
+        assert not job.is_silent(answer), answer
 
 
 def test_a_prompt_that_begins_like_a_schedule_is_refused_unless_quotes_say_so() -> None:

@@ -20,6 +20,7 @@ from palaver.model.key import (
     explain_key,
 )
 from palaver.model.source import Source, canonical_id, canonical_source
+from palaver.model.text import join_halves
 from tests.strategies import BRIEF, NASTY, THOROUGH, close_sources, ids, scopes, sources, speakers
 
 DEFAULT = Scope()
@@ -131,7 +132,7 @@ def test_ids_that_change_places_are_other_ids(one: Source, places: list[str], sc
 
 
 def test_hostile_ids_in_any_two_parts_never_meet() -> None:
-    nasty = tuple(id_ for id_ in NASTY if 0 < len(id_) < 100)
+    nasty = {join_halves(id_) for id_ in NASTY if 0 < len(id_) < 100}  # as a source has them
     found = [
         derive_key(group(chat_id=chat, **{part: id_}), DEFAULT)
         for chat in nasty

@@ -1,11 +1,19 @@
 import base64
+import json
 import string
+from collections.abc import Iterator
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palaver.model.redact import _PREFIXES, redact  # pyright: ignore[reportPrivateUsage]
+from palaver.model.redact import (
+    _PREFIXES,  # pyright: ignore[reportPrivateUsage]
+    forget_secrets,
+    know_secrets,
+    redact,
+)
 
 ALNUM = "".join(sorted(set(string.ascii_letters + string.digits) - {"x", "X"}))
 HEX = "0123456789abcdef"
@@ -68,6 +76,7 @@ TOKENS = {
     "sentry token": made("snt", "rys_", chars(80)),
     "tailscale key": made("ts", "key-auth-", chars(17), "-", chars(32)),
     "vault token": made("hv", "s.", chars(24)),
+    "palaver token": made("pal_", chars(43)),
     "age key": made("AGE-SECRET", "-KEY-1", chars(58, string.ascii_uppercase + string.digits)),
     "airtable token": made("pa", "t", chars(14), ".", chars(64, HEX)),
     "cloudflare key": made("v1.0", "-", chars(24, HEX), "-", chars(146, HEX)),
@@ -399,3 +408,104 @@ HOSTILE = [
 def test_very_much_hostile_text_is_read_through(scrap: str) -> None:
     text = scrap * (300_000 // len(scrap))
     assert len(redact(text)) > 0
+
+
+LARGER = [  # a secret that begins with, or contains, a token of its own
+    "Cookie: jwt={0}; sessionid={1}",
+    "> Cookie: sid=1; a={0}; sessionid={1}; theme=dark",
+    '> Cookie: theme="dark"; jwt={0}; sessionid={1}',
+    'curl -H \'Cookie: theme="a b"; jwt={0}; sessionid="{1}"\' https://example.org',
+    r'{{"cookie": "jwt=\"{0}\"; sessionid={1}", "accept": "text/html"}}',
+    "mysql -u root -p'{0}:{1}' shop",
+    "mysql -h db -p{0}:{1} shop",
+    "sshpass -p '{0} {1}' ssh me@host",
+    'password="{0} {1} horse battery"',
+    "password: '{0} {1} horse'",
+    "PASSWORD={0}:{1}",
+    "https://ann:{0}{1}@example.org/path",
+    "https://example.org/?token={0}.{1}&page=2",
+    "curl -u 'ann:{0}:{1}' https://example.org",
+    "tool --password='{0}:{1}' --verbose",
+    "<password>{0}:{1}</password>",
+]
+REST = chars(12).filter(lambda text: any(each.isdigit() for each in text))
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("curl -H 'Cookie: a=\"b\"; c=d' https://example.org/path", "https://example.org/path"),
+        ('curl -H "Cookie: a=" -H "Accept: text/html"', '-H "Accept: text/html"'),
+        ('{"Cookie": "a=b; c=d", "Accept": "text/html"}', '"Accept": "text/html"'),
+        (r'"{\"Cookie\": \"a=b; c=d\", \"Accept\": \"text/html\"}"', r"\"Accept\": \"text/html\""),
+    ],
+)
+def test_what_follows_a_cookie_header_stays(text: str, kept: str) -> None:
+    assert kept in redact(text)
+
+
+OWN = "Zwiebelkuchen im Ofen"
+
+
+@pytest.fixture
+def own_secrets() -> Iterator[None]:
+    know_secrets("test", [OWN, 'a"quoted\nkey', "short", "changeme", "short, but longer"])
+    yield
+    forget_secrets("test")
+
+
+@pytest.mark.usefixtures("own_secrets")
+def test_the_gateways_own_keys_go_whatever_they_look_like() -> None:
+    for text in (OWN, f"x{OWN}x", json.dumps({"a": 'a"quoted\nkey'}), f"?q={quote(OWN)}", f"password='{OWN} and more'"):
+        told = redact(text)
+        assert not [part for part in ("Ofen", "quoted", "more") if part in told], told
+        assert redact(told) == told
+    assert redact("short, but longer or short: changeme") == "[redacted: key of this gateway] or short: changeme"
+
+
+@pytest.mark.usefixtures("own_secrets")
+def test_forgotten_keys_are_words_again() -> None:
+    know_secrets("other", [OWN])
+    forget_secrets("test")
+    assert OWN not in redact(f"x {OWN}")
+    forget_secrets("other")
+    assert redact(f"x {OWN}") == f"x {OWN}"
+
+
+ONE_OF_EACH = st.fixed_dictionaries(TOKENS)
+
+
+@settings(max_examples=3, deadline=None)
+@given(tokens=ONE_OF_EACH, rest=REST)
+def test_a_secret_around_a_token_goes_whole(tokens: dict[str, str], rest: str) -> None:
+    for larger in LARGER:
+        for token in tokens.values():
+            if token.startswith("$") and " -p{" in larger:
+                continue  # a variable of the shell
+            told = redact(larger.format(token, rest))
+            assert token not in told
+            assert rest not in told, (larger, told)
+            assert redact(told) == told
+        # What another program redacted before keeps nothing either.
+        assert rest not in redact(larger.format("[redacted: github token]", rest)), larger
+
+
+@settings(max_examples=2, deadline=None)
+@given(tokens=ONE_OF_EACH, between=st.sampled_from([" ", "\n", ", ", "; ", '", "', " and ", "\t"]))
+def test_two_secrets_in_a_row_both_go(tokens: dict[str, str], between: str) -> None:
+    for first in tokens.values():
+        for second in tokens.values():
+            told = redact(f"{first}{between}{second}")
+            assert first not in told
+            assert second not in told
+            assert redact(told) == told
+
+
+@settings(max_examples=3, deadline=None)
+@given(token=TOKENS["npm token"], other=TOKENS["jwt"], rests=st.lists(REST, min_size=2, max_size=2, unique=True))
+def test_named_secrets_in_a_row_both_go(token: str, other: str, rests: list[str]) -> None:
+    for first in LARGER:
+        for second in LARGER:
+            told = redact(f"{first.format(token, rests[0])}\n{second.format(other, rests[1])}")
+            assert not [each for each in (token, other, *rests) if each in told], told
+            assert redact(told) == told

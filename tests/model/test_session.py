@@ -34,6 +34,17 @@ def test_hidden_characters_leave_a_title() -> None:
     assert clean_title(" Ho\u200bli\u202eday\n plans\0 ") == "Holiday plans"
 
 
+def test_a_title_is_normal_and_cut_between_what_people_see_as_characters() -> None:
+    assert clean_title("Caf" + "e" + "\u200b\u0301") == "Caf\u00e9"
+    family = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
+    for before in range(90, 101):
+        cut = clean_title("x" * before + family * 3)
+        assert cut.removesuffix("…").lstrip("x").replace(family, "") == "", before
+        following = next_in_lineage(cut, [cut])
+        assert following.removesuffix(" #2").removesuffix("…").lstrip("x").replace(family, "") == "", before
+    assert len(clean_title("e" + "\u0300\u0323" * 90)) == 100, "one endless character is cut nevertheless"
+
+
 @pytest.mark.parametrize(
     ("title", "parts"),
     [
@@ -64,6 +75,7 @@ def test_a_name_that_is_taken_gets_the_next_number() -> None:
     assert next_in_lineage("x #2", ["x", "x #2"]) == "x #3"
     assert next_in_lineage("x #2", ["x"]) == "x #2"
     assert next_in_lineage("x #draft", ["x #draft"]) == "x #draft #2"
+    assert next_in_lineage("x", ["x #4", "x #draft"]) == "x #5", "x means the newest, so a second x would not be found"
 
 
 @THOROUGH

@@ -39,7 +39,6 @@ def test_what_is_final() -> None:
         TurnState.DONE,
         TurnState.FAILED,
         OutboxState.DELIVERED,
-        OutboxState.DEAD,
     }
 
 

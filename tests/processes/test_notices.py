@@ -1,12 +1,15 @@
 """What a conversation learns of its processes: matches, checks, and nothing twice."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from palaver.model.access import AccessRole, Grant
 from palaver.processes.notices import MAX_WATCH_NOTICES
 from tests.engine.gateway import until
 from tests.processes.workshop import Workshop, workshop
+from tests.store.world import NOON
 
 
 async def notices(shop: Workshop, kind: str) -> list[str]:
@@ -203,3 +206,56 @@ async def test_a_notice_waits_for_the_answer_that_runs_and_withdraws_no_question
 
 async def _has_exit(shop: Workshop) -> bool:
     return len(await notices(shop, "exit")) == 1
+
+
+@pytest.mark.parametrize("now", [AccessRole.GUEST, None])
+async def test_who_cannot_use_the_terminal_any_more_gets_no_output(tmp_path: Path, now: AccessRole | None) -> None:
+    async with workshop(tmp_path / "db", tmp_path, grants=()) as shop:
+        store, alice = shop.here.store, shop.alice
+        shop.manager.sees_output = shop.here.engine.sees_output
+        admin = Grant(role=AccessRole.ADMIN, platform="fake", user_id=alice.id)
+        number = await store.transact(store.grants.add(admin, NOON, by="test"))
+        process = await shop.starts("read line; echo found $line; read more", watch="found", notify=True)
+        await store.transact(store.grants.remove(number, NOON, by="test"))
+        if now:
+            await store.transact(store.grants.add(replace(admin, role=now), NOON, by="test"))
+        await shop.manager.watchers[process.number].order(b"w", b"secret of the house\n")
+        await shop.writes(process, b"secret of the house")
+        await until(lambda: _has_notices(shop, "match"))
+        rows = await shop.here.rows("SELECT body FROM inbox WHERE message_id LIKE 'process%'")
+        assert rows
+        assert not [body for (body,) in rows if b"secret of the house" in body]
+        if now:  # otherwise it is refused, and its content deleted
+            assert [body for (body,) in rows if b"cannot use the terminal now" in body]
+
+
+async def test_a_notice_that_waits_when_the_terminal_is_lost_comes_without_output(
+    store_url: str, tmp_path: Path
+) -> None:
+    async with workshop(store_url, tmp_path, grants=()) as shop:
+        store, alice = shop.here.store, shop.alice
+        admin = Grant(role=AccessRole.ADMIN, platform="fake", user_id=alice.id)
+        number = await store.transact(store.grants.add(admin, NOON, by="test"))
+        process = await shop.starts("read line; echo found $line; read more", watch="found", notify=True)
+        await shop.chat.say(alice, "!slow 600 wait")
+        await until(lambda: _has_turns(shop))
+        await shop.manager.watchers[process.number].order(b"w", b"secret of the house\n")
+        await until(lambda: _has_notices(shop, "match"))
+        bodies = await shop.here.rows("SELECT body FROM inbox WHERE message_id LIKE 'process%' AND state = 'waiting'")
+        assert [body for (body,) in bodies if b"secret of the house" in bytes(body)]
+        await store.transact(store.grants.remove(number, NOON, by="test"))
+        await store.transact(store.grants.add(replace(admin, role=AccessRole.MEMBER), NOON, by="test"))
+        await shop.chat.say(alice, "/stop")
+        told = await shop.chat.hears("cannot use the terminal now")
+        assert "(read line; echo found $line; read more) has written what you watch for. Its output is not" in told.text
+        assert not [each for each in await shop.here.entries() if "secret of the house" in each.text]
+        left = await shop.here.rows("SELECT body FROM inbox")
+        assert not [body for (body,) in left if b"secret of the house" in bytes(body)]
+
+
+async def _has_turns(shop: Workshop) -> bool:
+    return bool(await shop.here.rows("SELECT 1 FROM turns WHERE state = 'running'"))
+
+
+async def _has_notices(shop: Workshop, kind: str) -> bool:
+    return bool(await notices(shop, kind))

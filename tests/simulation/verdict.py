@@ -53,7 +53,7 @@ class Books:
             "unacknowledged": sum(len(self._scenery.world.unacknowledged(name)) for name in self._scenery.accounts),
             "waiting": sum(self._keeps_waiting(each) for each in self._at_the_moment()),
             "open turns": self._count(open_turns),
-            "owed": self._count("SELECT count(*) FROM outbox WHERE state IN ('due', 'claimed')"),
+            "owed": self._count("SELECT count(*) FROM outbox WHERE state IN ('due', 'claimed', 'sending')"),
             "never accepted": len(list(self._not_accepted())),
         }
         return [f"{name}: {number}" for name, number in counts.items() if number]

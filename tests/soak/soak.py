@@ -206,5 +206,5 @@ def _unfinished() -> Statements[int]:
     """How much waits, runs or is owed."""
     waiting = yield "SELECT count(*) FROM inbox WHERE state = 'waiting'", ()
     running = yield "SELECT count(*) FROM turns WHERE ended IS NULL", ()
-    owed = yield "SELECT count(*) FROM outbox WHERE state IN ('due', 'claimed')", ()
+    owed = yield "SELECT count(*) FROM outbox WHERE state IN ('due', 'claimed', 'sending')", ()
     return waiting[0][0] + running[0][0] + owed[0][0]

@@ -21,7 +21,7 @@ from palaver.model.turn import Inbound, Outbound, OutboxState, Turn, Usage
 from palaver.store.opening import open_store
 from palaver.store.queue import inbox, outbox, turns
 from palaver.store.store import Store
-from tests.store.world import LEASE, NEVER, NOON, answer, dm, key_of, only_begun
+from tests.store.world import LEASE, NEVER, NOON, answer, begin_sends, dm, key_of, only_begun
 
 ROOT = Path(__file__).parents[2]
 USERS = ("1", "2", "3")
@@ -89,7 +89,7 @@ class Writer:
 
     async def send(self) -> None:
         for _ in range(TURNS):
-            for delivery in await self.store.transact(outbox.claim(self.worker, self.now, LEASE, limit=2)):
+            for delivery in await self.store.transact(begin_sends(self.worker, self.now, limit=2)):
                 acknowledge("claimed", delivery.number)
                 done = outbox.settle_send(delivery, self.worker, OutboxState.DELIVERED, receipt="p1")
                 await self.store.transact(done)

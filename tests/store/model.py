@@ -128,7 +128,7 @@ class Send:
     attempts: int = 0
     worker: str | None = None
     claim_until: datetime | None = None
-    may_be_duplicate: bool = False
+    times_unclear: int = 0
 
 
 @dataclass
@@ -200,9 +200,9 @@ class Model:
     def begin(self, turn: Turn, messages: list[Message], *, idle_policy: bool) -> Opening:
         """Claim the messages; gives how the session must have been opened."""
         source = messages[-1].source
-        human = any(each.human and not each.observed for each in messages)
+        spoken = max((each.received for each in messages if each.human and not each.observed), default=None)
         said = messages[0].received
-        expected = self.open(turn.key, source, turn.session, said=said, human=human, idle_policy=idle_policy)
+        expected = self.open(turn.key, source, turn.session, said=said, spoken=spoken, idle_policy=idle_policy)
         self.turns[turn.number] = OpenTurn(turn.number, turn.key, turn.session, turn.worker, turn.lease_until)
         for message in messages:
             message.turn = turn.number
@@ -254,25 +254,33 @@ class Model:
         return talk if talk and talk.key == key and talk.reason is not EndReason.RESET else None
 
     def open(
-        self, key: SessionKey, source: Source, session: str, *, said: datetime, human: bool, idle_policy: bool
+        self,
+        key: SessionKey,
+        source: Source,
+        session: str,
+        *,
+        said: datetime,
+        spoken: datetime | None,
+        idle_policy: bool,
     ) -> Opening:
         """Get or create; `session` is the id of the one that a reset or a creation has made."""
         current = self.routed(key)
         if current is None:
-            self.create(key, source, session)
+            self.create(key, source, session).last_human = spoken or self.now
             return Opening.CREATED
         idle = idle_policy and said - current.last_human >= IDLE and not self.is_worked_on(current)
         if current.reason in _ENDED_BY_ITSELF or (current.is_open and idle):
-            self.start_fresh(key, source, session, EndReason.IDLE)
+            self.start_fresh(key, source, session, EndReason.IDLE).last_human = spoken or self.now
             return Opening.RESET
         opening = Opening.REUSED if current.is_open else Opening.REOPENED
         current.reason = None
-        self._enter(current, source, human=human)
+        self._enter(current, source, spoken)
         return opening
 
-    def _enter(self, talk: Talk, source: Source, *, human: bool) -> None:
-        if human:
-            talk.last_human = self.now
+    def _enter(self, talk: Talk, source: Source, spoken: datetime | None) -> None:
+        """Only people extend the idle time, from when what they said was received, and never backwards."""
+        if spoken:
+            talk.last_human = max(talk.last_human, spoken)
         talk.readers |= {identity_of(source) or ""}
 
     def create(self, key: SessionKey, source: Source, session: str, title: str | None = None) -> Talk:
@@ -283,18 +291,19 @@ class Model:
         self.routes[key] = session
         return talk
 
-    def free_title(self, owner: str, title: str) -> str:
-        taken = [talk.title for talk in self.talks.values() if talk.owner == owner and talk.title]
+    def free_title(self, owner: str, title: str, besides: Talk | None = None) -> str:
+        others = [talk for talk in self.talks.values() if talk is not besides]
+        taken = [talk.title for talk in others if talk.owner == owner and talk.title]
         return next_in_lineage(clean_title(title), taken)
 
     def start_fresh(
         self, key: SessionKey, source: Source, session: str, reason: EndReason, title: str | None = None
-    ) -> None:
+    ) -> Talk:
         current = self.routed(key)
         if current is not None:
             current.reason = current.reason or reason
             self._record(OperationKind.RESET, key, session, before=current.id)
-        self.create(key, source, session, title)
+        return self.create(key, source, session, title)
 
     def _record(
         self,
@@ -321,7 +330,7 @@ class Model:
         before = current.id if current and current is not wanted else None
         self._record(OperationKind.SWITCH, key, target, before=before, home=wanted.key, reason=wanted.reason)
         self._go_on(wanted, key)
-        self._enter(wanted, source, human=True)
+        self._enter(wanted, source, self.now)
 
     def _refuse_busy(self, talk: Talk) -> None:
         if self.is_worked_on(talk):
@@ -473,7 +482,16 @@ class Model:
         for each in claimed:
             send = self.outbox[each.number]
             send.state, send.worker, send.claim_until = OutboxState.CLAIMED, worker, until
-            send.attempts += 1
+
+    def has_begun(self, delivery: Delivery, worker: str, until: datetime) -> bool:
+        send = self.outbox[delivery.number]
+        begun = (OutboxState.SENDING, worker, delivery.attempts + 1, until)
+        return (send.state, send.worker, send.attempts, send.claim_until) == begun
+
+    def begin_send(self, delivery: Delivery, until: datetime) -> None:
+        send = self.outbox[delivery.number]
+        send.state, send.claim_until = OutboxState.SENDING, until
+        send.attempts += 1
 
     def owe(self, number: int, text: str) -> None:
         """Everything goes to one chat here: behind what is owed there already."""
@@ -481,26 +499,27 @@ class Model:
         self.outbox[number] = Send(number, text, self.now, max(self.now, latest + _MOMENT))
 
     def owed(self) -> list[Send]:
-        return [send for send in self.outbox.values() if send.state in {OutboxState.DUE, OutboxState.CLAIMED}]
+        return [send for send in self.outbox.values() if send.state.is_open]
 
     def due(self) -> list[Send]:
         """What is owed longest, if its time has come and nobody is at it."""
         first = min(self.owed(), key=lambda send: (send.created, send.number), default=None)
         return [first] if first and first.state is OutboxState.DUE and first.due <= self.now else []
 
-    def lose(self, send: Send) -> None:
+    def lose(self, send: Send, *, repeats: int) -> None:
         """Nobody knows whether it arrived."""
-        send.state = OutboxState.UNCLEAR if send.may_be_duplicate else OutboxState.DUE
-        send.due, send.worker, send.may_be_duplicate = self.now, None, True
+        send.times_unclear += 1
+        send.state = OutboxState.UNCLEAR if send.times_unclear > repeats else OutboxState.DUE
+        send.due, send.worker = self.now, None
 
     def holds_send(self, delivery: Delivery, worker: str) -> bool:
         send = self.outbox[delivery.number]
-        return (send.state, send.worker, send.attempts) == (OutboxState.CLAIMED, worker, delivery.attempts)
+        return (send.state, send.worker, send.attempts) == (delivery.state, worker, delivery.attempts)
 
     def lapsed_sends(self, worker: str, *, alone: bool) -> list[Send]:
         return [
             send
             for send in self.outbox.values()
-            if send.state is OutboxState.CLAIMED
+            if send.state in {OutboxState.CLAIMED, OutboxState.SENDING}
             and ((send.claim_until or self.now) < self.now or (alone and send.worker != worker))
         ]

@@ -16,7 +16,7 @@ from palaver.store.privacy import erasure
 from palaver.store.queue import inbox, outbox, turns
 from palaver.store.records import DELIVERY_COLUMNS, TURN_COLUMNS, delivery_of, turn_of
 from palaver.store.store import Store
-from tests.store.world import LEASE, NEVER, NOON, answer, dm, key_of
+from tests.store.world import LEASE, NEVER, NOON, answer, begin_sends, dm, key_of
 
 __all__ = ["SCENARIO", "Picture", "Step", "take_picture"]
 
@@ -97,7 +97,7 @@ async def _extend(store: Store) -> None:
 
 
 async def _claim(store: Store) -> None:
-    await store.transact(outbox.claim(WORKER, NOON, LEASE, limit=1))
+    await store.transact(begin_sends(WORKER, NOON, limit=1))
 
 
 @transaction

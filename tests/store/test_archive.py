@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,11 +17,12 @@ from palaver.db.transaction import Statements, transaction
 from palaver.model.compaction import plan_compaction
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.feedback import Rating
-from palaver.model.key import Scope, derive_key
+from palaver.model.key import GroupScope, Scope, SessionKey, derive_key
 from palaver.model.label import Label
 from palaver.model.session import EndReason, ModelOverride, Principal
-from palaver.model.source import identity_of
+from palaver.model.source import Source, identity_of
 from palaver.model.transcript import Entry, Role, Sender, ToolCall
+from palaver.model.turn import Inbound
 from palaver.store.archive.collector import collect, collect_all, collect_some
 from palaver.store.archive.exporter import ExportFormat, write_archive
 from palaver.store.archive.format import (
@@ -34,12 +36,13 @@ from palaver.store.archive.format import (
 from palaver.store.archive.importer import Imported, ImportOutcome, import_sessions
 from palaver.store.conversations import branches, deletion, feedback, history, sessions, titles, transcript
 from palaver.store.opening import open_store
-from palaver.store.queue import turns
+from palaver.store.queue import inbox, turns
+from palaver.store.results import Begun
 from palaver.store.status import session_list
 from palaver.store.status.invariants import violations
 from palaver.store.status.session_list import ListFilter
 from palaver.store.store import Store
-from tests.store.world import NOON, OPERATOR, World, answer, dm, group, key_of
+from tests.store.world import LEASE, NEVER, NOON, OPERATOR, World, answer, dm, group, key_of
 from tests.strategies import ids, instants, sources
 
 ALICE, BOB = dm("7"), dm("8")
@@ -364,7 +367,7 @@ def entries(draw: st.DrawFn, turn_count: int, operation_count: int) -> list[Entr
 
 @st.composite
 def records(draw: st.DrawFn) -> SessionRecord:
-    source = draw(sources)
+    source = replace(draw(sources), profile=draw(st.sampled_from(("main", "work"))))
     key = derive_key(source, Scope())
     ended = draw(st.one_of(st.none(), instants))
     needed = {"summary": 1, "key": key.text}
@@ -418,15 +421,17 @@ def records(draw: st.DrawFn) -> SessionRecord:
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(record=records())
 async def test_any_session_comes_back_exactly(store: Store, record: SessionRecord) -> None:
-    archive = [HEADER, *session_lines(record)]
-    assert outcomes_of(await bring(store, archive)) == [ImportOutcome.IMPORTED]
-    there = await store.read(collect(record.session.id, OPERATOR))
-    there.session.routes = []  # an open session is given one
-    assert [HEADER, *session_lines(there)] == archive
-    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", b"".join(archive).decode())
-    assert outcomes_of(await bring(store, archive)) == [ImportOutcome.UNCHANGED]
-    assert await store.read(violations()) == []
-    await store.transact(deletion.delete(record.session.id, OPERATOR, NOON))
+    try:
+        archive = [HEADER, *session_lines(record)]
+        assert outcomes_of(await bring(store, archive)) == [ImportOutcome.IMPORTED]
+        there = await store.read(collect(record.session.id, OPERATOR))
+        there.session.routes = []  # an open session is given one
+        assert [HEADER, *session_lines(there)] == archive
+        assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", b"".join(archive).decode())
+        assert outcomes_of(await bring(store, archive)) == [ImportOutcome.UNCHANGED]
+        assert await store.read(violations()) == []
+    finally:
+        await store.transact(deletion.delete(record.session.id, OPERATOR, NOON))
 
 
 # Twice, and over what is there
@@ -761,3 +766,89 @@ async def test_times_of_an_archive_are_those_of_the_store(world: World) -> None:
     record = await world.store.read(collect(session, OPERATOR))
     assert record.session.started == NOON.astimezone(UTC)
     assert record.session.turns[0].ended == NOON
+
+
+# What an archive claims
+
+
+def claimed(archive: bytes, **fields: object) -> bytes:
+    return changed(archive, 2, **fields)
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+async def test_nobody_is_planted_in_the_conversation_of_another(world: World, other: Store, is_open: bool) -> None:
+    """The key of a direct chat names its person; whoever else the archive names reads nothing that is said next."""
+    mine = dm("mallory", platform="api")
+    begun = await world.exchange("planted", source=mine)
+    if not is_open:
+        await world.store.transact(sessions.reset(key_of(mine), mine, world.now, by="me"))
+    records = collect_some(world.store.database, [begun.turn.session], OPERATOR)
+    archive = b"".join([part async for part in write_archive(records, ExportFormat.JSONL)])
+    victim = dm("alice", platform="api")
+    (imported,) = await bring(other, claimed(archive, key=key_of(victim).text, origin=victim.to_json()))
+    assert imported.outcome is ImportOutcome.IMPORTED
+    assert any("imported as ended and apart" in note and "api:mallory" in note for note in imported.notes)
+    there = World(other)
+    said = await there.exchange("my secret", source=victim)
+    mallory = Principal(identities=frozenset({"api:mallory"}))
+    assert said.turn.session != begun.turn.session
+    with pytest.raises(NotFound):
+        await other.read(sessions.get_visible(said.turn.session, mallory))
+    with pytest.raises(NotFound):
+        await other.read(sessions.get_visible(begun.turn.session, mallory))
+    assert await other.read(violations()) == []
+
+
+async def test_nobody_is_planted_in_a_group_that_is_known_here(world: World, other: Store) -> None:
+    room = Scope(group=GroupScope.SHARED)
+    key = derive_key(group("7"), room)
+    here = World(other)
+    archive = await shared_archive(world, key, "9")
+    await shared_archive(here, key, "8")
+    (imported,) = await bring(other, archive)
+    assert any("imported as ended and apart" in note for note in imported.notes)
+    current = await other.read(sessions.open_by_key(key))
+    assert current
+    with pytest.raises(NotFound):
+        await other.read(sessions.get_visible(current.id, Principal(identities=frozenset({"telegram:9"}))))
+
+
+async def shared_archive(world: World, key: SessionKey, user: str) -> bytes:
+    """What is exported of a group in which one person spoke."""
+    spoken = Source(**{**group(user).to_json(), "message_id": f"m{user}"})
+    await world.store.transact(inbox.accept(Inbound(source=spoken, text="hello", at=world.now), key, world.now))
+    begun = await world.store.transact(turns.begin(key, "w1", world.now, LEASE, NEVER))
+    assert isinstance(begun, Begun)
+    await world.store.transact(turns.settle(begun.turn, [answer("yes")], [], world.now))
+    return await export(world.store)
+
+
+async def test_no_route_and_no_way_back_leads_into_the_conversation_of_another(world: World, other: Store) -> None:
+    begun = await world.exchange("mine", source=BOB)
+    await world.store.transact(sessions.reset(key_of(BOB), BOB, world.now, by="me"))
+    await world.store.transact(sessions.switch(key_of(BOB), BOB, begun.turn.session, OPERATOR, world.now, by="me"))
+    records = collect_some(world.store.database, [begun.turn.session], OPERATOR)
+    archive = b"".join([part async for part in write_archive(records, ExportFormat.JSONL)])
+    told = [json.loads(line) for line in archive.splitlines()]
+    session = told[1]["session"]
+    routes = ((KEY.text, BOB), (session["key"], ALICE))
+    session["routes"] = [{"key": key, "address": address.to_json()} for key, address in routes]
+    for operation in session["operations"]:
+        operation["details"]["key"] = KEY.text
+    (imported,) = await bring(other, [json.dumps(each).encode() + b"\n" for each in told])
+    assert any("routes" in note for note in imported.notes)
+    assert await other.read(sessions.open_by_key(KEY)) is None
+    assert await other.read(ways()) == []
+    said = await World(other).exchange("hello", source=ALICE)
+    assert said.turn.session != begun.turn.session
+
+
+async def test_a_hash_alone_opens_nobodys_file(world: World, other: Store) -> None:
+    await world.exchange("look")
+    file = {"name": "plan.pdf", "media_type": "application/pdf", "size": 3, "sha256": "ab" * 32}
+    archive = changed(await export(world.store), 3, files=[file])
+    (imported,) = await bring(other, archive)
+    assert any("without the content" in note for note in imported.notes)
+    entries = await other.read(transcript.load_visible(imported.id or "", OPERATOR))
+    assert [each.sha256 for each in entries[0].files] == [None]
+    assert outcomes_of(await bring(other, archive)) == [ImportOutcome.UNCHANGED]

@@ -17,7 +17,7 @@ from palaver.store.archive.importer import import_sessions
 from palaver.store.conversations import attachments, branches, deletion, transcript
 from palaver.store.queue import inbox, outbox, turns
 from palaver.store.store import Store
-from tests.store.world import LEASE, OPERATOR, World, answer, cause, dm, key_of
+from tests.store.world import OPERATOR, World, answer, begin_sends, cause, dm, key_of
 
 ANN = Principal(identities=frozenset({"telegram:7"}))
 BEN = Principal(identities=frozenset({"telegram:8"}))
@@ -120,7 +120,7 @@ async def test_a_copy_keeps_a_file_that_the_original_does_not_need_any_more(worl
 async def test_a_file_that_is_owed_is_held_until_it_is_sent(world: World) -> None:
     owed = Outbound(platform="telegram", chat_id="7", text="", file=HERE)
     await world.store.transact(outbox.enqueue(owed, cause("export"), world.now))
-    (delivery,) = await world.store.transact(outbox.claim("w1", world.now, LEASE))
+    (delivery,) = await world.store.transact(begin_sends("w1", world.now))
     assert delivery.outbound == owed
     assert await held(world.store) == [SHA]
     await world.store.transact(outbox.settle_send(delivery, "w1", OutboxState.DELIVERED, receipt="r1"))

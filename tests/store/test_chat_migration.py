@@ -19,7 +19,7 @@ from palaver.store.queue import inbox, outbox, turn_control, turns
 from palaver.store.status import trace
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
-from tests.store.world import NOON, OPERATOR, World, answer, cause, dm, group, key_of
+from tests.store.world import NOON, OPERATOR, World, answer, begin_sends, cause, dm, group, key_of
 
 OLD, NEW = group("7", chat="-1"), group("7", chat="-1001")
 LEASE = timedelta(minutes=1)
@@ -34,7 +34,7 @@ def to(chat: str, text: str = "hi", *, reply_to: str | None = None, edits: str |
 
 
 async def claimed(store: Store) -> list[Outbound]:
-    return [each.outbound for each in await store.transact(outbox.claim("w1", NOON, LEASE))]
+    return [each.outbound for each in await store.transact(begin_sends("w1", NOON))]
 
 
 async def test_a_conversation_goes_on_under_the_new_id(store: Store) -> None:
@@ -186,7 +186,7 @@ async def test_the_same_chat_id_on_another_server_is_another_chat(store: Store) 
     assert gone == [False, True, True]
     for number, source in enumerate((here, there, OLD)):
         await store.transact(outbox.enqueue(outbound_to(source, "after"), cause(f"after {number}"), NOON))
-    sent = await store.transact(outbox.claim("w1", NOON, LEASE))
+    sent = await store.transact(begin_sends("w1", NOON))
     for delivery in sent:
         await store.transact(outbox.settle_send(delivery, "w1", OutboxState.DELIVERED, receipt="p1"))
     for each in (*(delivery.outbound for delivery in sent), *await claimed(store)):
@@ -215,7 +215,7 @@ async def test_what_is_owed_goes_to_the_new_chat_no_matter_when_it_was_owed(stor
     await store.transact(outbox.enqueue(to("-10", "elsewhere"), cause("b"), NOON))
     await move(store)
     await store.transact(outbox.enqueue(to("-1", "after", reply_to="m1"), cause("c"), NOON))
-    sent = await store.transact(outbox.claim("w1", NOON, LEASE))
+    sent = await store.transact(begin_sends("w1", NOON))
     assert {each.outbound.text: each.outbound.chat_id for each in sent} == {"before": "-1001", "elsewhere": "-10"}
     for delivery in sent:
         await store.transact(outbox.settle_send(delivery, "w1", OutboxState.DELIVERED, receipt="p1"))
@@ -224,11 +224,11 @@ async def test_what_is_owed_goes_to_the_new_chat_no_matter_when_it_was_owed(stor
 
 async def test_what_fails_at_the_old_id_while_the_chat_moves_is_due_at_the_new_one(store: Store) -> None:
     await store.transact(outbox.enqueue(to("-1"), cause("a"), NOON))
-    (sent,) = await store.transact(outbox.claim("w1", NOON, LEASE))
+    (sent,) = await store.transact(begin_sends("w1", NOON))
     await move(store)
     became = await store.transact(outbox.settle_send(sent, "w1", OutboxState.DEAD, error="gone"))
     assert became is OutboxState.DUE
-    (again,) = await store.transact(outbox.claim("w1", NOON, LEASE))
+    (again,) = await store.transact(begin_sends("w1", NOON))
     assert (again.number, again.outbound.chat_id, again.attempts) == (sent.number, "-1001", 2)
     became = await store.transact(outbox.settle_send(again, "w1", OutboxState.DEAD, error="gone"))
     assert became is OutboxState.DEAD
@@ -247,7 +247,7 @@ async def test_a_chat_that_moves_twice_is_where_it_is_last(store: Store, steps: 
 
 async def test_what_stayed_unclear_and_is_sent_once_more_goes_to_the_new_chat(store: Store) -> None:
     await store.transact(outbox.enqueue(replace(to("-1"), opens="Plans"), cause("a"), NOON))
-    (sent,) = await store.transact(outbox.claim("w1", NOON, LEASE))
+    (sent,) = await store.transact(begin_sends("w1", NOON))
     await store.transact(outbox.mark_unclear(sent, "w1", NOON, safe=False, error="no answer"))
     await move(store)
     assert await store.transact(outbox.settle_unclear(sent.number, OutboxState.DUE, NOON))

@@ -23,7 +23,19 @@ from palaver.store.results import Begun, BusyNotices
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
 from tests.store.scenario import Picture, take_picture
-from tests.store.world import LEASE, NEVER, NOON, SHORT_MESSAGES, World, answer, dm, group, key_of, only_begun
+from tests.store.world import (
+    LEASE,
+    NEVER,
+    NOON,
+    SHORT_MESSAGES,
+    World,
+    answer,
+    begin_sends,
+    dm,
+    group,
+    key_of,
+    only_begun,
+)
 
 PEOPLE, CHATS, ROUNDS, STAGES = 8, 3, 2, 4
 Together = Callable[[Sequence[Awaitable[object]]], Awaitable[object]]
@@ -61,7 +73,7 @@ class Conversation:
         await self._store.transact(turns.settle(self._turn, [answer(f"yes {round_}")], [reply], NOON))
 
     async def _deliver(self, _: int) -> None:
-        for each in await self._store.transact(outbox.claim("w1", NOON, LEASE)):
+        for each in await self._store.transact(begin_sends("w1", NOON)):
             settle = outbox.settle_send(each, "w1", OutboxState.DELIVERED, receipt="r")
             await self._store.transact(keyed(f"send {each.number}", settle))
 
@@ -76,7 +88,7 @@ async def talk(store: Store, together: Together) -> tuple[Picture, Counter[str]]
     for number in range(ROUNDS * STAGES + STAGES):
         steps = ((talk, number - place // CHATS % STAGES) for place, talk in enumerate(talks))
         await together([talk.stage(stage) for talk, stage in steps if 0 <= stage < ROUNDS * STAGES])
-    while left := await store.transact(outbox.claim("w1", NOON, LEASE)):
+    while left := await store.transact(begin_sends("w1", NOON)):
         for each in left:
             await store.transact(outbox.settle_send(each, "w1", OutboxState.DELIVERED, receipt="r"))
     assert await store.read(violations()) == []

@@ -18,7 +18,7 @@ from palaver.store.results import BusyNotices
 from palaver.store.status import message_status
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
-from tests.store.world import LEASE, NOON, OPERATOR, World, cause, dm, key_of
+from tests.store.world import NOON, OPERATOR, World, begin_sends, cause, dm, key_of
 
 BUSY = BusyNotices(place=ReplyPlace(source=dm()), running="Still answering.")
 
@@ -114,12 +114,12 @@ async def test_an_answer_goes_to_the_server_of_its_question(world: World) -> Non
     for server in ("a", "b"):
         to = outbound_to(replace(general, scope_id=server), server)
         await world.store.transact(outbox.enqueue(to, cause(server), NOON))
-    sent = await world.store.transact(outbox.claim("w1", NOON, LEASE))
+    sent = await world.store.transact(begin_sends("w1", NOON))
     assert [each.outbound.scope_id for each in sent] == ["b", "a"], "neither waits for the other"
     await world.store.transact(accounts.mark_chat_gone(sent[1].outbound, NOON, "kicked"))
     for each in sent:
         await world.store.transact(outbox.settle_send(each, "w1", OutboxState.DUE, due=NOON))
-    again = await world.store.transact(outbox.claim("w1", NOON, LEASE))
+    again = await world.store.transact(begin_sends("w1", NOON))
     assert [(each.outbound.scope_id, each.is_gone) for each in again] == [("b", False), ("a", True)]
 
 
@@ -152,7 +152,7 @@ async def test_a_running_turn_hears_of_what_arrives_and_its_sender_gets_one_noti
         await accept(world, "m2")
         await asyncio.wait_for(signal.wait(), 60)
     await accept(world, "m3")
-    owed = await world.store.transact(outbox.claim("w1", world.now, LEASE))
+    owed = await world.store.transact(begin_sends("w1", world.now))
     assert [each.outbound.text for each in owed] == ["Still answering."]
 
 
@@ -241,7 +241,7 @@ async def test_a_command_is_done_and_answered_once(world: World) -> None:
     received = await row(world, await world.say("/new"))
     assert await world.store.transact(commands.run_command(received, _does("done"), ReplyRoutes(), NOON))
     assert not await world.store.transact(commands.run_command(received, _does("done"), ReplyRoutes(), NOON))
-    owed = await world.store.transact(outbox.claim("w1", world.now, LEASE))
+    owed = await world.store.transact(begin_sends("w1", world.now))
     assert [each.outbound.text for each in owed] == ["done"]
     assert (await row(world, received.number)).state is InboxState.DONE
 

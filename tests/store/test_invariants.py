@@ -64,7 +64,9 @@ BREAKS = {
     "a session has counted what its turns used": "UPDATE turns SET input_tokens = 99 WHERE no = 1",
     "a message with a turn has the state in-turn": "UPDATE inbox SET turn_no = 1 WHERE state = 'waiting'",
     "every send has a known state": "UPDATE outbox SET state = 'lost'",
-    "a claimed send has a worker and a deadline, and no other send has": "UPDATE outbox SET state = 'claimed'",
+    "a send that is claimed or under way has a worker and a deadline, and no other send has": (
+        "UPDATE outbox SET state = 'claimed'"
+    ),
     "a conversation has at most one open session": "DROP INDEX one_open_session_per_key;"
     "UPDATE sessions SET key = 'agent:main:telegram:dm:7'",
     "a conversation has at most one open turn": "DROP INDEX one_open_turn_per_key;"

@@ -11,10 +11,11 @@ from palaver.model.errors import BadArgument, StaleFence
 from palaver.model.turn import Delivery, Outbound, OutboxState
 from palaver.store.opening import open_store
 from palaver.store.queue import outbox, turns
+from palaver.store.records import chat_columns
 from palaver.store.results import RepeatSafety
 from palaver.store.store import Store
 from tests.store.effort import steps_of
-from tests.store.world import LEASE, NOON, World, cause
+from tests.store.world import LEASE, NOON, World, begin_sends, cause
 
 NOTICE = Outbound(platform="telegram", chat_id="7", text="a notice", thread_id="5", account="b", reply_to="m1")
 
@@ -26,6 +27,10 @@ def world(store: Store) -> World:
 
 async def claim(world: World, worker: str = "w1") -> list[Delivery]:
     return await world.store.transact(outbox.claim(worker, world.now, LEASE))
+
+
+async def begin(world: World, worker: str = "w1") -> list[Delivery]:
+    return await world.store.transact(begin_sends(worker, world.now))
 
 
 async def test_a_notice_is_owed_once_and_comes_out_as_it_went_in(world: World) -> None:
@@ -52,14 +57,14 @@ async def test_within_a_chat_one_send_after_the_other_in_the_order_they_were_owe
 
 async def test_a_send_that_waits_for_its_next_try_is_not_overtaken_in_its_chat(world: World) -> None:
     await world.store.transact(outbox.enqueue(to_chat("7", "first"), cause("first"), NOON))
-    (first,) = await claim(world)
+    (first,) = await begin(world)
     await world.store.transact(outbox.enqueue(to_chat("7", "second"), cause("second"), NOON + timedelta(seconds=1)))
     retry = NOON + timedelta(hours=1)
     await world.store.transact(outbox.settle_send(first, "w1", OutboxState.DUE, error="rate limit", due=retry))
     world.later(minutes=1)
-    assert await claim(world) == []
+    assert await begin(world) == []
     world.later(hours=1)
-    assert [each.outbound.text for each in await claim(world)] == ["first"]
+    assert [each.outbound.text for each in await begin(world)] == ["first"]
 
 
 async def test_a_worker_claims_only_for_the_accounts_it_serves(world: World) -> None:
@@ -120,15 +125,15 @@ async def test_notices_owed_at_once_all_get_a_number(world: World) -> None:
 
 async def test_delivered_due_again_and_dead(world: World) -> None:
     await world.store.transact(outbox.enqueue(NOTICE, cause("n"), NOON))
-    (sent,) = await claim(world)
+    (sent,) = await begin(world)
     retry = NOON + timedelta(minutes=1)
     await world.store.transact(outbox.settle_send(sent, "w1", OutboxState.DUE, error="rate limit", due=retry))
-    assert await claim(world) == []
+    assert await begin(world) == []
     world.later(minutes=1)
-    (again,) = await claim(world)
+    (again,) = await begin(world)
     assert (again.attempts, again.error) == (2, "rate limit")
     await world.store.transact(outbox.settle_send(again, "w1", OutboxState.DELIVERED, receipt="p99"))
-    assert await claim(world) == []
+    assert await begin(world) == []
     with pytest.raises(StaleFence):
         await world.store.transact(outbox.settle_send(again, "w1", OutboxState.DEAD))
 
@@ -141,28 +146,92 @@ async def reclaim(world: World, worker: str, *, safe: bool) -> list[Delivery]:
 
 async def test_a_claim_whose_owner_is_gone_is_sent_once_more_marked(world: World) -> None:
     await world.store.transact(outbox.enqueue(NOTICE, cause("n"), NOON))
-    (sent,) = await claim(world)
+    (sent,) = await begin(world)
     assert await reclaim(world, "w2", safe=False) == []
     world.later(seconds=61)
     assert [each.number for each in await reclaim(world, "w2", safe=False)] == [sent.number]
     with pytest.raises(StaleFence):
         await world.store.transact(outbox.settle_send(sent, "w1", OutboxState.DELIVERED, receipt="late"))
-    (marked,) = await claim(world, "w2")
+    (marked,) = await begin(world, "w2")
     assert marked.may_be_duplicate
+
+
+async def test_what_was_only_claimed_goes_out_unmarked_when_its_owner_is_gone(world: World) -> None:
+    await world.store.transact(outbox.enqueue(NOTICE, cause("n"), NOON))
+    (claimed,) = await claim(world)
+    world.later(seconds=61)
+    assert await reclaim(world, "w2", safe=False) == []
+    with pytest.raises(StaleFence):
+        await world.store.transact(outbox.begin_send(claimed, "w1", world.now + LEASE))
+    (again,) = await begin(world, "w2")
+    assert (again.attempts, again.may_be_duplicate) == (1, False)
+
+
+async def test_a_send_that_crashes_make_unclear_is_repeated_three_times(world: World) -> None:
+    await world.store.transact(outbox.enqueue(NOTICE, cause("n"), NOON))
+    number = None
+    for times in range(4):
+        (sent,) = await begin(world, f"w{times}")
+        number = sent.number
+        assert sent.times_unclear == times
+        world.later(seconds=61)
+        assert len(await reclaim(world, f"w{times + 1}", safe=False)) == 1
+    assert await claim(world) == []
+    assert await world.store.transact(outbox.settle_unclear(number or 0, OutboxState.DUE, world.now))
+    (again,) = await begin(world)
+    assert again.may_be_duplicate
+
+
+async def test_what_matters_only_now_is_not_repeated(world: World) -> None:
+    await world.store.transact(outbox.enqueue(replace(NOTICE, is_passing=True), cause("n"), NOON))
+    (sent,) = await begin(world)
+    world.later(seconds=61)
+    await reclaim(world, "w2", safe=False)
+    found = await world.store.read(outbox.get_delivery(sent.number))
+    assert found
+    assert (found.state, found.may_be_duplicate) == (OutboxState.DELIVERED, False)
+
+
+async def test_a_send_that_was_begun_by_a_commit_without_an_answer_is_begun_once(world: World) -> None:
+    await world.store.transact(outbox.enqueue(NOTICE, cause("n"), NOON))
+    (claimed,) = await claim(world)
+    step, other = (outbox.begin_send(claimed, "w1", world.now + more) for more in (LEASE, 2 * LEASE))
+    begun = await world.store.transact(step)
+    assert await world.store.transact(step) == begun
+    with pytest.raises(StaleFence):
+        await world.store.transact(other)
+    await world.store.transact(outbox.settle_send(begun, "w1", OutboxState.DELIVERED, receipt="p"))
+
+
+async def test_a_chat_that_is_not_free_keeps_what_is_due(world: World) -> None:
+    for chat in ("7", "8", "9"):
+        for text in ("first", "second"):
+            await world.store.transact(outbox.enqueue(to_chat(chat, text), cause(chat + text), NOON))
+    world.later(seconds=1)
+    here, there, elsewhere, empty = (chat_columns(to_chat(chat)) for chat in ("7", "8", "9", "10"))
+    besides = [here, there, elsewhere, empty]
+    for served in (["telegram:b"], ["web:", "telegram:b"], None):
+        claimed = outbox.claim("w1", world.now, LEASE, accounts=served, besides=besides)
+        assert await world.store.transact(claimed) == []
+    assert await world.store.read(outbox.list_owed(besides, world.now)) == {here, there, elsewhere}
+    assert await world.store.read(outbox.list_owed(besides, NOON - LEASE)) == set()
+    (claimed,) = await world.store.transact(outbox.claim("w1", world.now, LEASE, besides=[here, elsewhere, empty]))
+    assert (claimed.outbound.chat_id, claimed.outbound.text) == ("8", "first")
+    assert await world.store.read(outbox.list_owed([here, there], world.now)) == {here}
 
 
 async def test_unclear_twice_is_left_to_a_person_and_holds_nothing_up(world: World) -> None:
     await world.store.transact(outbox.enqueue(NOTICE, cause("n"), NOON))
     await world.store.transact(outbox.enqueue(NOTICE, cause("next"), NOON + timedelta(seconds=1)))
-    (once,) = await claim(world)
+    (once,) = await begin(world)
     await world.store.transact(outbox.mark_unclear(once, "w1", world.now, safe=False, error="cut"))
-    (sent,) = await claim(world)
+    (sent,) = await begin(world)
     await world.store.transact(outbox.mark_unclear(sent, "w1", world.now, safe=False, error="cut"))
     found = await world.store.read(outbox.get_delivery(sent.number))
     assert found
     assert (found.state, found.error) == (OutboxState.UNCLEAR, "cut")
     world.later(seconds=1)
-    (following,) = await claim(world)
+    (following,) = await begin(world)
     assert following.number != sent.number
     assert await world.store.transact(outbox.settle_unclear(sent.number, OutboxState.DELIVERED, world.now))
     assert not await world.store.transact(outbox.settle_unclear(sent.number, OutboxState.DUE, world.now))
@@ -171,7 +240,7 @@ async def test_unclear_twice_is_left_to_a_person_and_holds_nothing_up(world: Wor
 async def test_where_sending_twice_shows_once_it_is_sent_again_unmarked(world: World) -> None:
     await world.store.transact(outbox.enqueue(NOTICE, cause("n"), NOON))
     for _ in range(3):
-        (sent,) = await claim(world)
+        (sent,) = await begin(world)
         assert not sent.may_be_duplicate
         world.later(seconds=61)
         assert len(await reclaim(world, "w2", safe=True)) == 1
@@ -188,14 +257,14 @@ async def test_what_waits_for_a_chat_can_be_hastened(world: World) -> None:
     elsewhere = replace(NOTICE, chat_id="another")
     for name, notice in {"here": NOTICE, "there": elsewhere}.items():
         await world.store.transact(outbox.enqueue(notice, cause(name), NOON))
-    for sent in await claim(world):
+    for sent in await begin(world):
         later = NOON + timedelta(hours=1)
         await world.store.transact(outbox.settle_send(sent, "w1", OutboxState.DUE, error="away", due=later))
-    assert await claim(world) == []
+    assert await begin(world) == []
     with world.store.listen(outbox.OUTBOX) as owed:
         await world.store.transact(outbox.make_due_now(NOTICE.platform, NOTICE.account, NOTICE.chat_id, world.now))
         await asyncio.wait_for(owed.wait(), 60)
-    assert [sent.outbound for sent in await claim(world)] == [NOTICE]
+    assert [sent.outbound for sent in await begin(world)] == [NOTICE]
 
 
 async def test_parts_that_are_owed_at_once_come_in_their_order(world: World) -> None:
@@ -204,7 +273,7 @@ async def test_parts_that_are_owed_at_once_come_in_their_order(world: World) -> 
     world.later(seconds=1)
     for part in parts:
         assert await world.store.read(outbox.has_pending(part))
-        (sent,) = await claim(world)
+        (sent,) = await begin(world)
         assert sent.outbound == part
         await world.store.transact(outbox.settle_send(sent, "w1", OutboxState.DELIVERED, receipt="p"))
     assert not await world.store.read(outbox.has_pending(parts[0]))
@@ -212,11 +281,11 @@ async def test_parts_that_are_owed_at_once_come_in_their_order(world: World) -> 
 
 async def test_what_cannot_take_the_place_of_its_draft_is_due_as_a_message_of_its_own(world: World) -> None:
     await world.store.transact(outbox.enqueue(replace(NOTICE, edits="draft"), cause("n"), NOON))
-    (sent,) = await claim(world)
+    (sent,) = await begin(world)
     await world.store.transact(
         outbox.resend_as(sent, replace(sent.outbound, edits=None), "w1", world.now, error="too old")
     )
-    (again,) = await claim(world)
+    (again,) = await begin(world)
     assert (again.outbound, again.may_be_duplicate) == (NOTICE, False)
     with pytest.raises(StaleFence):
         await world.store.transact(outbox.resend_as(sent, sent.outbound, "w1", world.now, error="too late"))
@@ -225,10 +294,10 @@ async def test_what_cannot_take_the_place_of_its_draft_is_due_as_a_message_of_it
 async def test_a_worker_whose_clock_runs_behind_does_not_overtake(world: World) -> None:
     await world.store.transact(outbox.enqueue(to_chat("7", "first"), cause("first"), NOON))
     await world.store.transact(outbox.enqueue(to_chat("7", "second"), cause("second"), NOON - timedelta(seconds=2)))
-    (first,) = await claim(world)
+    (first,) = await begin(world)
     assert first.outbound.text == "first"
     await world.store.transact(outbox.settle_send(first, "w1", OutboxState.DELIVERED, receipt="1"))
-    (second,) = await claim(world)
+    (second,) = await begin(world)
     assert second.outbound.text == "second"
 
 

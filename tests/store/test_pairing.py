@@ -22,7 +22,7 @@ from palaver.store.people.grants import GrantTable, Stranger
 from palaver.store.queue import outbox
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
-from tests.store.world import NOON, dm, key_of
+from tests.store.world import NOON, begin_sends, dm, key_of
 
 CODE, OTHER = "ACDEFGHJ", "KMNPQRTU"
 MINUTE = timedelta(minutes=1)
@@ -94,12 +94,12 @@ async def test_a_code_is_owed_once_and_kept_as_a_hash(store: Store) -> None:
 async def test_a_code_stays_until_it_is_sent_and_no_longer(store: Store) -> None:
     await ask(store, "7")
     await ask(store, "8", code=OTHER)
-    claimed = await store.transact(outbox.claim("w1", NOON, MINUTE))
+    claimed = await store.transact(begin_sends("w1", NOON))
     assert await store.transact(pairing.wipe_sent_codes()) == 0
     for delivery, state in zip(claimed, (OutboxState.DELIVERED, OutboxState.DUE), strict=True):
         await store.transact(outbox.settle_send(delivery, "w1", state))
     assert await store.transact(pairing.wipe_sent_codes()) == 1
-    (again,) = await store.transact(outbox.claim("w1", NOON, MINUTE))
+    (again,) = await store.transact(begin_sends("w1", NOON))
     assert again.outbound.text == f"your code is {CODE}"
     await store.transact(outbox.settle_send(again, "w1", OutboxState.DEAD))
     assert await store.transact(pairing.wipe_sent_codes()) == 1
@@ -121,7 +121,7 @@ def wipe_while(happens: Transaction[object]) -> Statements[None]:
 
 async def test_a_code_that_is_sent_while_others_are_forgotten_is_forgotten_next(store: Store) -> None:
     await ask(store, "7")
-    (sent,) = await store.transact(outbox.claim("w1", NOON, MINUTE))
+    (sent,) = await store.transact(begin_sends("w1", NOON))
     await store.transact(wipe_while(outbox.settle_send(sent, "w1", OutboxState.DELIVERED)))
     assert await store.transact(pairing.wipe_sent_codes()) == 1
     assert "your code" not in str(await store.read(rows("SELECT body FROM outbox")))

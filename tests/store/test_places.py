@@ -11,7 +11,7 @@ from palaver.store import accounts
 from palaver.store.people import access_rules, grants
 from palaver.store.queue import outbox
 from palaver.store.store import Store
-from tests.store.world import LEASE, NOON, World, cause, dm, group
+from tests.store.world import NOON, World, begin_sends, cause, dm, group
 
 OPEN = access_rules.load((Grant(role=AccessRole.OWNER),))
 GONE = Outbound(platform="telegram", account="b", chat_id="7", text="hello")
@@ -58,7 +58,7 @@ async def test_someone_who_sends_knows_that_the_chat_was_gone(world: World) -> N
     await world.store.transact(accounts.mark_chat_gone(GONE, NOON, "blocked"))
     await world.store.transact(outbox.enqueue(GONE, cause("one"), NOON))
     await world.store.transact(outbox.enqueue(replace(GONE, chat_id="8"), cause("two"), NOON))
-    claimed = await world.store.transact(outbox.claim("w1", NOON, LEASE))
+    claimed = await world.store.transact(begin_sends("w1", NOON))
     assert {each.outbound.chat_id: each.is_gone for each in claimed} == {"7": True, "8": False}
 
 
@@ -74,5 +74,5 @@ async def test_a_chat_that_moved_on_one_server_takes_no_sends_to_another(world: 
     for server in ("one", "two"):
         await world.store.transact(outbox.enqueue(replace(GONE, scope_id=server), cause(server), NOON))
     await world.store.transact(misdirect())
-    claimed = await world.store.transact(outbox.claim("w1", NOON, LEASE))
+    claimed = await world.store.transact(begin_sends("w1", NOON))
     assert [each.outbound.scope_id for each in claimed] == ["one"]

@@ -33,7 +33,7 @@ from palaver.store.status import chat_list
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
 from tests.store.test_plans import SHORT, plans
-from tests.store.world import LEASE, OPERATOR, World, answer, cause, dm, group, key_of
+from tests.store.world import LEASE, OPERATOR, World, answer, begin_sends, cause, dm, group, key_of
 
 DAYS = timedelta(days=1)
 EXAMPLE = Path(__file__).parents[2] / "docs/examples/sessions.jsonl"
@@ -78,7 +78,7 @@ async def left(world: World) -> list[str]:
 
 
 async def deliver(world: World, source: str = "telegram") -> None:
-    for delivery in await world.store.transact(outbox.claim("w", world.now, LEASE, accounts=[f"{source}:"])):
+    for delivery in await world.store.transact(begin_sends("w", world.now, accounts=[f"{source}:"])):
         await world.store.transact(outbox.settle_send(delivery, "w", OutboxState.DELIVERED, receipt="r"))
 
 
@@ -246,7 +246,7 @@ async def test_imported_overheard_talk_goes_by_its_own_time(world: World) -> Non
 
 async def fail(world: World) -> Delivery:
     """Nobody knows whether it arrived."""
-    (sent,) = await world.store.transact(outbox.claim("w", world.now, LEASE, accounts=["telegram:"]))
+    (sent,) = await world.store.transact(begin_sends("w", world.now, accounts=["telegram:"]))
     await world.store.transact(outbox.mark_unclear(sent, "w", world.now, safe=False, error="no answer"))
     return sent
 
@@ -308,6 +308,35 @@ async def test_what_is_settled_late_goes_late(world: World, monkeypatch: pytest.
     bodies = await world.store.read(ask("SELECT body FROM inbox UNION ALL SELECT body FROM outbox"))
     assert not [body for (body,) in bodies if WORD.encode() in bytes(body)]
     assert await world.store.read(ask("SELECT count(*) FROM retention_skipped")) == [(0,)]
+
+
+async def test_the_preview_counts_what_goes_with_conversations_and_what_stays_once(world: World) -> None:
+    """What goes with its conversation is no content of the inbox; what is not settled stays; late replies count."""
+    await talk(world, 3)
+    notice = Outbound(platform="telegram", chat_id="7", text=WORD)
+    await world.store.transact(outbox.enqueue(notice, cause("n1"), world.now))
+    await world.say(WORD, source=dm("8"))
+    parked = await world.begin(source=dm("8"))
+    assert parked
+    await world.store.transact(turns.halt(parked.turn, TurnState.PARKED, world.now))
+    await overhear(world, WORD)
+    world.later(days=60)
+    await talk(world, 2)
+    world.later(days=50)
+    limits = rules(
+        chat=RetentionLimit(age=80 * DAYS),
+        settled=RetentionLimit(age=40 * DAYS),
+        observed=RetentionLimit(age=40 * DAYS),
+    )
+    gone = await run(world, limits)
+    assert gone[RetentionClass.CHAT] == 2, "one person of three, and the group"
+    assert gone[RetentionClass.SETTLED] >= 4, "of two conversations that stay"
+    resumed = await world.store.transact(turns.resume(parked.turn.number, "w", world.now, LEASE))
+    assert resumed
+    await world.store.transact(turns.settle(resumed, [answer(WORD)], [replace(notice, chat_id="8")], world.now))
+    await deliver(world)
+    world.later(days=51)
+    assert (await run(world, replace(limits, chat=RetentionLimit())))[RetentionClass.SETTLED] >= 2
 
 
 async def test_settled_contents_by_count_and_size(world: World) -> None:
@@ -385,8 +414,8 @@ async def test_a_file_that_somebody_still_needs_stays(world: World, blobs: BlobS
 
 async def test_a_run_that_is_killed_continues(world: World, blobs: BlobStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """However often it is stopped between two steps, in the end the same has gone."""
-    for module in (settled, observed):
-        monkeypatch.setattr(module, "_PAGE", 1)
+    for module, name in ((settled, "_PAGE"), (observed, "_PAGE"), (deletion, "_SESSIONS_PER_BATCH")):
+        monkeypatch.setattr(module, name, 1)
     await send_file(world, await keep(blobs, WORD.encode(), world), "1")
     await overhear(world, WORD)
     await world.exchange(WORD, reply=WORD, source=dm("2"))

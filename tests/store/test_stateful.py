@@ -21,7 +21,18 @@ from palaver.model.errors import NotFound, NothingToCompact, SessionBusy, StaleF
 from palaver.model.session import EndReason, Principal, Session
 from palaver.model.source import Source
 from palaver.model.transcript import Role
-from palaver.model.turn import Cause, Delivery, Inbound, Outbound, OutboxState, Turn, TurnState, Usage
+from palaver.model.turn import (
+    REPEATS_AFTER_CRASH,
+    REPEATS_AFTER_OUTAGE,
+    Cause,
+    Delivery,
+    Inbound,
+    Outbound,
+    OutboxState,
+    Turn,
+    TurnState,
+    Usage,
+)
 from palaver.store.conversations import branches, history, sessions, titles, transcript
 from palaver.store.conversations.transcript import NOTHING_LOADED, LoadedEntries
 from palaver.store.damage.messages import find_missing_messages
@@ -123,7 +134,7 @@ def look() -> Statements[Seen]:
     for message in map(received_of, (yield query, ())):
         seen[f"message {message.number}"] = (message.key, message.inbound.text, message.state, message.turn)
     for send in map(delivery_of, (yield f"SELECT {DELIVERY_COLUMNS} FROM outbox", ())):  # noqa: S608
-        seen[f"send {send.number}"] = (send.outbound.text, send.state, send.attempts, send.may_be_duplicate)
+        seen[f"send {send.number}"] = (send.outbound.text, send.state, send.attempts, send.times_unclear)
     return seen
 
 
@@ -161,7 +172,7 @@ def imagine(model: Model) -> Seen:
         state = model.state_of(message)
         seen[f"message {message.number}"] = (message.key, message.text, state, message.turn)
     for send in model.outbox.values():
-        seen[f"send {send.number}"] = (send.text, send.state, send.attempts, send.may_be_duplicate)
+        seen[f"send {send.number}"] = (send.text, send.state, send.attempts, send.times_unclear)
     return seen
 
 
@@ -366,13 +377,30 @@ class Turning(StoreMachine):
         self.claimed += [(each, worker) for each in claimed]
 
     @precondition(lambda self: bool(self.claimed))
+    @rule(pick=picks)
+    def begin_send(self, pick: int) -> None:
+        delivery, worker = self.claimed[-1 - pick % len(self.claimed)]
+        if delivery.state is not OutboxState.CLAIMED:
+            return None
+        until = self.model.now + LEASE
+        if self.model.has_begun(delivery, worker, until):  # repeated after a commit without an answer
+            self.do(outbox.begin_send(delivery, worker, until))
+            return None
+        if not self.model.holds_send(delivery, worker):
+            return self.refused(StaleFence, outbox.begin_send(delivery, worker, until))
+        self.claimed.append((self.do(outbox.begin_send(delivery, worker, until)), worker))
+        self.model.begin_send(delivery, until)
+        return None
+
+    @precondition(lambda self: any(delivery.state is OutboxState.SENDING for delivery, _ in self.claimed))
     @rule(
         pick=picks,
         state=st.sampled_from((OutboxState.DELIVERED, OutboxState.DUE, OutboxState.DEAD, OutboxState.UNCLEAR)),
         pause=st.sampled_from((None, 0, 45)),
     )
     def settle_send(self, pick: int, state: OutboxState, pause: int | None) -> None:
-        delivery, worker = self.claimed[-1 - pick % len(self.claimed)]
+        begun = [each for each in self.claimed if each[0].state is OutboxState.SENDING]
+        delivery, worker = begun[-1 - pick % len(begun)]
         due = None if pause is None else self.model.now + timedelta(seconds=pause)
         if state is OutboxState.UNCLEAR:
             step = outbox.mark_unclear(delivery, worker, self.model.now, safe=False, error="cut")
@@ -382,7 +410,7 @@ class Turning(StoreMachine):
             return self.refused(StaleFence, step)
         send = self.model.outbox[delivery.number]
         if state is OutboxState.UNCLEAR:
-            self.model.lose(send)
+            self.model.lose(send, repeats=REPEATS_AFTER_OUTAGE)
         else:
             send.state, send.due, send.worker = state, due or send.due, None
         self.do(step)
@@ -392,9 +420,13 @@ class Turning(StoreMachine):
     def reclaim_sends(self, worker: str, alone: bool) -> None:
         found = self.do(outbox.reclaim_sends(worker, self.model.now, safe=RepeatSafety(), alone=alone))
         lapsed = self.model.lapsed_sends(worker, alone=alone)
-        assert {each.number for each in found} == {send.number for send in lapsed}
+        begun = [send for send in lapsed if send.state is OutboxState.SENDING]
+        assert {each.number for each in found} == {send.number for send in begun}
         for send in lapsed:
-            self.model.lose(send)
+            if send in begun:
+                self.model.lose(send, repeats=REPEATS_AFTER_CRASH)
+            else:
+                send.state, send.worker = OutboxState.DUE, None
 
     @precondition(lambda self: bool(self.model.outbox))
     @rule(pick=picks, state=st.sampled_from((OutboxState.DELIVERED, OutboxState.DUE)))
@@ -403,7 +435,7 @@ class Turning(StoreMachine):
         resolved = self.do(outbox.settle_unclear(send.number, state, self.model.now))
         assert resolved == (send.state is OutboxState.UNCLEAR)
         if resolved:
-            send.state, send.due = state, self.model.now
+            send.state, send.due, send.times_unclear = state, self.model.now, 1
 
 
 class Moving(StoreMachine):
@@ -423,7 +455,7 @@ class Moving(StoreMachine):
         policy = (IDLE_HOUR if idle_policy else NEVER).reset_rule(source)
         opened = self.do(open_session(key, source, self.model.now, policy, human=human))
         now, new = self.model.now, opened.session.id
-        expected = self.model.open(key, source, new, said=now, human=human, idle_policy=idle_policy)
+        expected = self.model.open(key, source, new, said=now, spoken=now if human else None, idle_policy=idle_policy)
         assert opened.opening is expected
 
     def picked(self, pick: int) -> Talk:
@@ -438,7 +470,7 @@ class Moving(StoreMachine):
         if not self.may_see(place, talk):
             return self.refused(NotFound, step)
         if talk.title != title:
-            talk.title = self.model.free_title(talk.owner, title)
+            talk.title = self.model.free_title(talk.owner, title, besides=talk)
         assert self.do(step).title == talk.title
         return None
 

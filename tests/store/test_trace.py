@@ -18,7 +18,19 @@ from palaver.store.queue import commands, inbox, outbox, turn_control, turns
 from palaver.store.results import BusyNotices
 from palaver.store.status.trace import Trace, find_traces
 from palaver.store.store import Store
-from tests.store.world import IDLE_HOUR, LEASE, NOON, OPERATOR, SHORT_MESSAGES, World, cause, dm, group, key_of
+from tests.store.world import (
+    IDLE_HOUR,
+    LEASE,
+    NOON,
+    OPERATOR,
+    SHORT_MESSAGES,
+    World,
+    begin_sends,
+    cause,
+    dm,
+    group,
+    key_of,
+)
 
 ANN = Principal(identities=frozenset({"telegram:7"}))
 BEN = Principal(identities=frozenset({"telegram:8"}))
@@ -30,7 +42,7 @@ async def told(store: Store, name: str, principal: Principal = OPERATOR) -> Trac
 
 
 async def deliver(world: World, receipt: str) -> None:
-    for delivery in await world.store.transact(outbox.claim("w1", world.now, LEASE)):
+    for delivery in await world.store.transact(begin_sends("w1", world.now)):
         settled = outbox.settle_send(delivery, "w1", OutboxState.DELIVERED, receipt=receipt)
         await world.store.transact(settled)
 
@@ -125,7 +137,7 @@ async def test_what_was_taken_back_and_how_it_failed_is_reported_to_the_operator
     assert begun
     owed = Outbound(platform="telegram", chat_id="7", text="Sorry.")
     await store.transact(turns.settle(begun.turn, [], [owed], world.now, error="canary in a trace"))
-    for delivery in await store.transact(outbox.claim("w1", world.now, LEASE)):
+    for delivery in await store.transact(begin_sends("w1", world.now)):
         dead = outbox.settle_send(delivery, "w1", OutboxState.DEAD, error="canary, said the platform")
         await store.transact(dead)
     assert str(await store.read(find_traces(begun.turn.session, OPERATOR))).count("canary") == 7
@@ -223,9 +235,9 @@ async def test_a_second_attempt_is_reported(store: Store) -> None:
 async def test_a_claim_says_by_whom(store: Store) -> None:
     world = World(store)
     await world.exchange("one")
-    await store.transact(outbox.claim("w3", world.now, LEASE))
+    await store.transact(begin_sends("w3", world.now))
     (sending,) = (await told(store, "out:1024")).deliveries
-    assert (sending.delivery.state, sending.worker, sending.claim_until) == (OutboxState.CLAIMED, "w3", NOON + LEASE)
+    assert (sending.delivery.state, sending.worker, sending.claim_until) == (OutboxState.SENDING, "w3", NOON + LEASE)
 
 
 async def test_what_was_deleted_is_reported_without_its_words_and_to_the_operator_only(store: Store) -> None:

@@ -13,7 +13,7 @@ from palaver.store.queue import inbox, outbox, turns
 from palaver.store.results import Opening
 from palaver.store.store import Store
 from tests.store.opened import open_session
-from tests.store.world import LEASE, NEVER, NOON, OPERATOR, World, answer, dm, key_of
+from tests.store.world import LEASE, NEVER, NOON, OPERATOR, World, answer, begin_sends, dm, key_of
 
 OUT = Outbound(platform="telegram", chat_id="7", text="yes")
 
@@ -123,7 +123,7 @@ async def test_a_turn_leaves_its_words_its_counters_and_its_reply(world: World) 
     assert (session.counters.entries, session.counters.turns) == (4, 1)
     assert await state_of(world, number) is InboxState.DONE
     for ordinal in (0, 1):
-        (owed,) = await world.store.transact(outbox.claim("w1", NOON, LEASE))
+        (owed,) = await world.store.transact(begin_sends("w1", NOON))
         assert (owed.turn, owed.ordinal) == (begun.turn.number, ordinal)
         await world.store.transact(outbox.settle_send(owed, "w1", OutboxState.DELIVERED, receipt="p1"))
 
@@ -156,7 +156,7 @@ async def test_an_old_fence_writes_nothing(world: World) -> None:
         with pytest.raises(StaleFence, match="Nothing was written"):
             await world.store.transact(work)
     assert await world.texts(late.session) == ["question"]
-    assert await world.store.transact(outbox.claim("w1", world.now, LEASE)) == []
+    assert await world.store.transact(begin_sends("w1", world.now)) == []
     await world.store.transact(turns.settle(taken[0], [answer("in time")], [OUT], world.now))
     assert await world.texts(late.session) == ["question", "in time"]
 

@@ -22,7 +22,19 @@ from palaver.store.opening import open_store
 from palaver.store.queue import inbox, outbox, turns
 from palaver.store.results import RepeatSafety
 from palaver.store.store import Store
-from tests.store.world import IDLE_HOUR, LEASE, NEVER, NOON, OPERATOR, answer, collecting, dm, key_of, only_begun
+from tests.store.world import (
+    IDLE_HOUR,
+    LEASE,
+    NEVER,
+    NOON,
+    OPERATOR,
+    answer,
+    begin_sends,
+    collecting,
+    dm,
+    key_of,
+    only_begun,
+)
 
 # One person in three places, so that sessions can be carried from one to the other.
 PLACES = (dm("7"), dm("7", thread_id="a"), dm("7", thread_id="b"))
@@ -148,7 +160,7 @@ class Worker:
     # What is owed
 
     async def claim(self) -> None:
-        for delivery in await self.store.transact(outbox.claim(self.name, self.now + LEASE, LEASE, limit=3)):
+        for delivery in await self.store.transact(begin_sends(self.name, self.now + LEASE, limit=3)):
             self.claimed.append(delivery)
             self.note("claimed", delivery.number, delivery.attempts)
 

@@ -1,9 +1,11 @@
 """A small world around a store: a clock, people who write, a worker who answers."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
+from palaver.db.transaction import Statements, transaction
 from palaver.model.addressing import ConversationRules
 from palaver.model.key import Scope, ScopedSetting, SessionKey, derive_key
 from palaver.model.label import Label
@@ -12,9 +14,9 @@ from palaver.model.session import Principal
 from palaver.model.source import GROUP, Labels, Source, account_text
 from palaver.model.split import ReplyAccount, ReplyRoutes
 from palaver.model.transcript import Entry, Role
-from palaver.model.turn import BusyMode, Cause, Inbound, Outbound, Usage
+from palaver.model.turn import BusyMode, Cause, Delivery, Inbound, Outbound, Usage
 from palaver.store.conversations import transcript
-from palaver.store.queue import inbox, turns
+from palaver.store.queue import inbox, outbox, turns
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.results import Begun, Held
 from palaver.store.store import Store
@@ -108,6 +110,17 @@ def only_begun(found: Begun | Held | None) -> Begun | None:
 
 def _with_id(source: Source, message_id: str) -> Source:
     return Source(**{**source.to_json(), "message_id": message_id})
+
+
+@transaction
+def begin_sends(
+    worker: str, now: datetime, *, accounts: Collection[str] | None = None, limit: int = 32
+) -> Statements[list[Delivery]]:
+    """Claim what is due and begin to send it."""
+    claimed = yield from outbox.claim(worker, now, LEASE, accounts=accounts, limit=limit)
+    for place, each in enumerate(claimed):
+        claimed[place] = yield from outbox.begin_send(each, worker, now + LEASE)
+    return claimed
 
 
 def cause(name: str) -> SendCause:

@@ -56,6 +56,7 @@ for line in sys.stdin:
             answer(said["id"], {"tools": []})
         case "tools/list":
             tools = [{"name": name, "description": "d" * 5_000, "inputSchema": SCHEMA} for name in NAMES]
+            tools.append({"name": "as_task", "inputSchema": SCHEMA, "execution": {"taskSupport": "required"}})
             answer(said["id"], {"tools": tools})
         case "tools/call":
             use(said["id"], said["params"]["name"])

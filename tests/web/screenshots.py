@@ -64,6 +64,27 @@ async def take(folder: Path, names: Sequence[str] = (), *, everything: bool = Fa
                     await page.context.close()
 
 
+async def take_guide(folder: Path) -> None:
+    """The first minutes: nothing is configured, so the guide answers."""
+    with tempfile.TemporaryDirectory() as home:
+        file = config_file(Path(home))
+        async with opened(file.load().config, file=file) as window, started_chromium() as browser:
+            page = await _tab(browser, window, *_SIZES["desktop"], "light")
+            await page.goto(f"{window.url}/chat")
+            await page.screenshot(path=folder / "first-desktop-light.png")
+            for text in ("remind me in 1 hour to call Ann", "run date"):
+                await page.get_by_label("Message", exact=True).fill(text)
+                await page.keyboard.press("Enter")
+                await page.locator("#messages").get_by_text("Ann").first.wait_for()
+            await page.get_by_role("button", name="Approve").click()
+            await page.get_by_text("exit code 0").last.wait_for()
+            await page.screenshot(path=folder / "guide-desktop-light.png")
+            phone = await _tab(browser, window, *_SIZES["phone"], "dark")
+            await phone.goto(page.url)
+            await phone.get_by_text("exit code 0").last.wait_for()
+            await phone.screenshot(path=folder / "guide-phone-dark.png")
+
+
 async def _talk(browser: Browser, window: Opened) -> None:
     """Ask the local model, in the window itself."""
     page = await _tab(browser, window, *_SIZES["desktop"], "light")
@@ -98,4 +119,7 @@ async def _picture(page: Page, window: Opened, path: str, file: Path) -> None:
 
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
-    asyncio.run(take(FOLDER, sys.argv[1:]))
+    if sys.argv[1:] in ([], ["guide"]):
+        asyncio.run(take_guide(FOLDER))
+    if sys.argv[1:] != ["guide"]:
+        asyncio.run(take(FOLDER, sys.argv[1:]))

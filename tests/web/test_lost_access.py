@@ -14,6 +14,7 @@ from palaver.cli.main import main
 from palaver.config.model import Config
 from palaver.config.quotas import GrantConfig
 from palaver.model.access import Effect, Grant
+from palaver.model.source import Source
 from palaver.protocols.clock import SystemClock
 from palaver.store.opening import open_store
 from palaver.store.store import Store
@@ -21,7 +22,8 @@ from palaver.web.caller import Caller
 from palaver.web.event_hub import Hub
 from palaver.web.sse import event_chunks
 from palaver.web.tokens import Authenticator, issue_token
-from tests.store.world import NOON, World, dm, group
+from tests.engine.gateway import until
+from tests.store.world import NOON, OPERATOR, World, dm, group
 from tests.web.conftest import Opened
 from tests.web.test_api import program
 
@@ -42,8 +44,23 @@ async def give(store: Store, grant: Grant) -> int:
 async def meet(world: World, *people: str) -> str:
     """Let people talk in one group conversation; return its session."""
     room = replace(group("7"), thread_id="5")
-    begun = [await world.exchange(f"hello from {user}", source=replace(room, user_id=user)) for user in people]
-    return begun[0].turn.session
+    found = [await spoken(world, f"hello from {user}", replace(room, user_id=user)) for user in people]
+    return found[0]
+
+
+async def spoken(world: World, text: str, source: Source) -> str:
+    """Let the gateway that runs on the store answer a message; return its session."""
+    number = await world.say(text, source)
+
+    async def is_done() -> bool:
+        return not await world.store.read(world.store.inbox.count_waiting()) and await session() is not None
+
+    async def session() -> str | None:
+        reply = await world.store.read(world.store.message_status.load_reply(number or 0, OPERATOR))
+        return reply.turn.session if reply.turn else None
+
+    await until(is_done)
+    return await session() or ""
 
 
 async def by_api(window: Opened, number: int) -> str:
@@ -127,7 +144,7 @@ async def test_a_key_reads_only_the_chats_that_its_person_has_access_to_now(wind
     store, world = window.store, World(window.store, now=SystemClock().now())
     await give(store, SEVEN)
     session = await meet(world, "7", "8")
-    alone = (await world.exchange("mine", source=dm("7"))).turn.session
+    alone = await spoken(world, "mine", dm("7"))
     async with program(window, "telegram:7") as seven:
         for grant, readable in (
             (Grant(effect=Effect.BLOCK, platform="telegram", chat_id="-100", user_id="7"), {alone}),

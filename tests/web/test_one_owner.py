@@ -69,7 +69,7 @@ async def test_a_scope_per_person_continues_the_conversation_used_last(config: C
         await store.transact(_forget_links())
     config = Config.model_validate({**config.model_dump(), "scope": {"dm": "per-person"}})
     async with opened(config):
-        assert "You are already in" in (await ask(config, "/resume 1"))[0]
+        assert "You are already in" in (await ask(config, "/sessions", "/resume 1"))[1]
 
 
 @transaction

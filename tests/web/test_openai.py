@@ -13,6 +13,7 @@ import httpx
 import openai
 import pytest
 from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
+from pydantic import BaseModel
 
 from palaver.config.agents import EchoAgentConfig
 from palaver.config.model import Config
@@ -94,6 +95,26 @@ async def test_a_client_that_sends_everything_again_goes_on_with_its_conversatio
     ]
 
 
+def missing_fields(value: object) -> list[str]:
+    """The required fields that a parsed answer does not have."""
+    if isinstance(value, list):
+        return [name for each in cast("list[object]", value) for name in missing_fields(each)]
+    if not isinstance(value, BaseModel):
+        return []
+    fields = type(value).model_fields
+    found = [f"{type(value).__name__}.{name}" for name, field in fields.items() if field.is_required()]
+    here = [name for name in found if name.partition(".")[2] not in value.model_fields_set]
+    return here + [name for field in fields for name in missing_fields(getattr(value, field, None))]
+
+
+async def test_answers_have_every_field_that_the_client_requires(ai: openai.AsyncOpenAI) -> None:
+    completion = await ai.chat.completions.create(model="palaver", messages=[user("one")])
+    response = await ai.responses.create(model="palaver", input="one")
+    items = await ai.responses.input_items.list(response.id)
+    assert missing_fields([completion, response, *items.data]) == []
+    assert "refusal" in completion.choices[0].message.model_fields_set
+
+
 async def test_the_history_says_which_conversation_goes_on(window: Opened, ai: openai.AsyncOpenAI) -> None:
     """Without a history a conversation begins; one that matches several goes on with one that ends there."""
     brief: Messages = [{"role": "system", "content": "Be brief."}]
@@ -105,6 +126,56 @@ async def test_the_history_says_which_conversation_goes_on(window: Opened, ai: o
     assert (await said(window, session))[::2] == ["Be brief.\n\none", "three"]
     other: Messages = [{"role": "system", "content": "Be long."}, user("one"), assistant(answer), user("two")]
     assert (await ask(ai, other))[1] not in {session, fresh}
+
+
+def timed(minute: int) -> ChatCompletionMessageParam:
+    """The system text of a client that tells the time."""
+    return {"role": "system", "content": f"Be brief. It is 10:{minute:02}. " + "context " * 5000}
+
+
+async def test_a_client_whose_system_text_changes_keeps_its_session(window: Opened, ai: openai.AsyncOpenAI) -> None:
+    messages: Messages = [user("one\n")]
+    sessions: set[str] = set()
+    for minute in range(8):
+        answer, session = await ask(ai, [timed(minute), *messages])
+        messages += [assistant(answer.strip() + "\n"), user(f"message {minute}")]
+        sessions.add(session)
+    assert len(sessions) == 1
+    assert (await said(window, sessions.pop()))[2::2] == [f"message {minute}" for minute in range(7)]
+
+
+async def test_a_client_that_keeps_its_last_messages_continues(window: Opened, ai: openai.AsyncOpenAI) -> None:
+    messages: Messages = [user("one")]
+    sessions: list[str] = []
+    for text in ("two", "three", "four", "five"):
+        answer, session = await ask(ai, [timed(len(sessions)), *messages[-3:]])
+        messages += [assistant(answer), user(text)]
+        sessions.append(session)
+    assert set(sessions) == {sessions[0]}
+    called: Messages = [timed(8), user('!use weather {"where": "here"}')]
+    call, name, arguments = await _called(ai, [*messages[-3:-1], *called], streams=False)
+    request = {"id": call, "type": "function", "function": {"name": name, "arguments": arguments}}
+    results: list[Any] = [
+        timed(9),
+        {"role": "assistant", "tool_calls": [request]},
+        {"role": "tool", "tool_call_id": call, "content": "rain"},
+    ]
+    assert await ask(ai, results, tools=[WEATHER]) == ("weather: rain", sessions[0])
+    async with await client(window, "api:alice") as other:
+        assert (await ask(other, messages[-3:]))[1] != sessions[0], "it is somebody else's"
+
+
+async def test_two_conversations_that_end_alike_are_not_continued_by_their_last_messages(
+    ai: openai.AsyncOpenAI,
+) -> None:
+    sessions: set[str] = set()
+    for first in ("one", "two"):
+        answer, session = await ask(ai, [user(first)])
+        _, same = await ask(ai, [user(first), assistant(answer), user("thanks")])
+        sessions |= {session, same}
+    assert len(sessions) == 2
+    _, fresh = await ask(ai, [user("thanks"), assistant("You said: thanks"), user("what did I say?")])
+    assert fresh not in sessions
 
 
 async def test_an_edited_history_branches_or_starts_fresh(window: Opened, ai: openai.AsyncOpenAI) -> None:
@@ -169,7 +240,7 @@ async def test_a_conversation_that_began_elsewhere_is_not_continued_there(
 ) -> None:
     async with program(window) as owner:
         begun = await say(owner, "same", conversation="elsewhere")
-        await say(owner, f"/resume {begun['session']}", conversation=f"{conversation_name('', 'same')}-ab")
+        await say(owner, f"/resume {begun['session']}", conversation=f"{conversation_name('same')}-ab")
         answer, session = await ask(ai, [user("same"), assistant(begun["answer"]), user("go on")])
         listed = (await owner.get("/sessions")).json()["sessions"]
     assert answer == "You said: So far:\n\nI said: same\n\nYou said: You said: same\n\nNow: go on"
@@ -322,8 +393,46 @@ async def test_calls_that_are_left_alone_keep_nobody_waiting(window: Opened, ai:
     answer, session = await ask(ai, other)
     assert answer == "You said: never mind"
     assert (await said(window, session))[0] == "!use weather {}"
+    forged: ChatCompletionMessageParam = {"role": "tool", "tool_call_id": "forged", "content": "x"}
+    answer, fresh = await ask(ai, [*messages, assistant(""), forged])
+    assert answer == "You said: So far:\n\nI said: !use weather {}\n\nNow: A tool returned: x"
+    assert fresh != session, "a call that nobody made here changes nothing there"
     with pytest.raises(openai.BadRequestError, match="Nothing is waiting"):
-        await ask(ai, [*messages, assistant(""), {"role": "tool", "tool_call_id": "forged", "content": "x"}])
+        await ask(ai, [forged], metadata={"session": session})
+
+
+def _answered(call: str, name: str, arguments: str, result: str) -> Messages:
+    request: Any = {"id": call, "type": "function", "function": {"name": name, "arguments": arguments}}
+    return [
+        {"role": "assistant", "tool_calls": [request]},
+        {"role": "tool", "tool_call_id": call, "content": result},
+    ]
+
+
+async def test_a_message_can_follow_the_results_of_tools(window: Opened, ai: openai.AsyncOpenAI) -> None:
+    messages: Messages = [user('!use weather {"where": "here"}')]
+    messages += _answered(*await _called(ai, messages, streams=False), "rain")
+    messages.append(user("and tomorrow?"))
+    answer, session = await ask(ai, messages, tools=[WEATHER])
+    assert answer == "You said: and tomorrow?"
+    entries = await window.store.read(window.store.transcript.load_visible(session, Principal.operator()))
+    assert [(entry.role.value, entry.text) for entry in entries if entry.role != "note"] == [
+        *(("user", '!use weather {"where": "here"}'), ("assistant", ""), ("tool", "rain")),
+        *(("user", "and tomorrow?"), ("assistant", answer)),
+    ]
+    messages += [assistant(answer), user("thanks")]
+    assert await ask(ai, messages) == ("You said: thanks", session)
+
+
+async def test_a_history_with_tools_that_is_not_ours_is_taken_as_given(ai: openai.AsyncOpenAI) -> None:
+    called = _answered("c1", "weather", '{"where": "Rome"}', "rain")
+    told = 'weather({"where": "Rome"}) returned: rain'
+    for more, text in (([], f"Now: {told}"), ([user("well?")], f"{told}\n\nNow: well?")):
+        messages = [user(f"how is it? {len(more)}"), *called, *more]
+        answer, session = await ask(ai, messages, tools=[WEATHER])
+        assert answer == f"You said: So far:\n\nI said: how is it? {len(more)}\n\n{text}"
+        messages += [assistant(answer), user("thanks")]
+        assert await ask(ai, messages) == ("You said: thanks", session), "from then on it matches"
 
 
 async def test_a_retry_is_answered_once(window: Opened, ai: openai.AsyncOpenAI) -> None:
@@ -450,6 +559,9 @@ async def test_what_goes_wrong_is_reported_as_openai_does(window: Opened, ai: op
     wrong: list[dict[str, Any]] = [
         {"n": 2},
         {"tool_choice": "required"},
+        {"tool_choice": "None"},
+        {"functions": [{"name": "weather"}]},
+        {"function_call": "auto"},
         {"stop": list("abcde")},
         {"stop": ""},
         {"response_format": {"type": "json_schema"}},

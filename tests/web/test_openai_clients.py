@@ -1,6 +1,7 @@
 """Other people's clients, unchanged: the OpenAI Agents SDK, LangChain, and OpenAI's and Vercel's for Node."""
 
 import asyncio
+import itertools
 import json
 import sys
 from collections.abc import AsyncIterator
@@ -78,6 +79,24 @@ async def test_an_agent_of_the_agents_sdk_talks_and_uses_its_tools(window: Opene
     assert len(found) == len(MODELS), "each conversation went on"
     for each in found:
         assert (await said(window, each.session.id))[-2:] == ["thanks a lot", "You said: thanks a lot"]
+
+
+async def test_an_agent_with_dynamic_instructions_uses_its_tools(window: Opened, ai: openai.AsyncOpenAI) -> None:
+    moments = itertools.count()
+
+    def tell_time(_context: object, _agent: object) -> str:
+        return f"Be brief. It is 10:{next(moments):02}."
+
+    for kind in MODELS.values():
+        agent = Agent(name="Guide", instructions=tell_time, model=kind("palaver", ai), tools=[weather])
+        first = await Runner.run(agent, f'!use weather {{"where": "{kind.__name__}"}}', run_config=QUIET)
+        assert first.final_output == f"weather: rain in {kind.__name__}"
+        second = await Runner.run(
+            agent, [*first.to_input_list(), {"role": "user", "content": "thanks"}], run_config=QUIET
+        )
+        assert second.final_output == "You said: thanks"
+    found = await window.store.read(window.store.session_list.recent_sessions(Principal.operator(), 9))
+    assert len(found) == len(MODELS), "each conversation went on"
 
 
 async def test_the_agents_sdk_follows_responses(window: Opened, ai: openai.AsyncOpenAI) -> None:

@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 
 from palaver.model.transcript import Entry, Role, ToolCall
 from palaver.web.errors import OpenAIError
-from palaver.web.openai.conversations import HistoryMatch, conversation_name, fold_history, match_history
+from palaver.web.openai.conversations import (
+    HistoryMatch,
+    conversation_name,
+    fold_history,
+    match_history,
+    match_last_messages,
+)
 from palaver.web.openai.outcome import StreamedText
 from palaver.web.openai.schema import ChatMessage
 
@@ -29,7 +35,7 @@ def history(*texts: str) -> list[ChatMessage]:
 def test_what_was_said_matches_to_where_it_was_said(texts: list[str], data: st.DataObject) -> None:
     length = data.draw(st.integers(1, len(texts)))
     found = match_history("", history(*texts[:length]), entries(*texts))
-    assert found == HistoryMatch(length, length == len(texts))
+    assert found == HistoryMatch(length, length == len(texts), has_same_system=True)
     changed = [*texts[: length - 1], texts[length - 1] + "!"]
     other = match_history("", history(*changed), entries(*texts))
     assert other is None
@@ -39,7 +45,9 @@ def test_what_was_said_matches_to_where_it_was_said(texts: list[str], data: st.D
 def test_what_began_elsewhere_is_known_by_its_first_message(before: list[str], now: str, answer: str) -> None:
     begun = fold_history("be brief", history(*before), now)
     told = match_history("be brief", history(*before, now, answer), entries(begun, answer))
-    assert told == HistoryMatch(2, is_end=True)
+    assert told == HistoryMatch(2, is_end=True, has_same_system=True)
+    other = match_history("the time is 10:01", history(*before, now, answer + "\n"), entries(begun + " ", answer))
+    assert other == HistoryMatch(2, is_end=True), "instructions and blanks identify nothing"
 
 
 def test_tools_and_notes_are_passed_over_and_summaries_stand_for_what_they_cover() -> None:
@@ -52,15 +60,24 @@ def test_tools_and_notes_are_passed_over_and_summaries_stand_for_what_they_cover
         Entry(6, Role.SUMMARY, NOON, "they agreed", covers=(2, 5)),
         Entry(7, Role.USER, NOON, "taken back", hidden_by="8"),
     ]
-    assert match_history("", history("one", "let me see\n\nyes"), said) == HistoryMatch(5, is_end=True)
+    assert match_history("", history("one", "let me see\n\nyes"), said) == HistoryMatch(
+        5, is_end=True, has_same_system=True
+    )
     assert match_history("", history("one", "let me see\n\nyes", "taken back"), said) is None
 
 
-def test_the_name_keeps_the_system_prompt_and_the_first_message_apart() -> None:
-    openings = [("", "hello"), ("h", "ello"), ("hello", ""), ("", "\ud800")]
-    names = [conversation_name(*opening) for opening in openings]
-    assert names == [conversation_name(*opening) for opening in openings]
-    assert len(set(names)) == len(openings)
+def test_the_last_messages_are_found_where_they_were_said() -> None:
+    said = entries("Be brief.\n\none", "yes", "two", "no ", "three", "yes", "two", "no")
+    for last, seq in ((["two", "no"], 8), (["three", "yes "], 6), (["two", "no", "three", "yes"], 6)):
+        found = match_last_messages("", history(*last), said)
+        assert found == HistoryMatch(seq, is_end=seq == 8, has_same_system=True)
+    for other in (["one", "no"], ["yes", "two"], ["two", "no", "four", "yes"]):
+        assert match_last_messages("", history(*other), said) is None
+
+
+def test_the_name_of_a_conversation_is_that_of_its_first_message() -> None:
+    assert conversation_name("hello") == conversation_name(" hello\n") != conversation_name("ello")
+    assert conversation_name("\ud800")
 
 
 @given(st.lists(WORDS, min_size=1, max_size=4), st.data())

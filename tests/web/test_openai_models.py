@@ -47,6 +47,19 @@ async def modelled(folder: Path, *script: Step, tries: int = 1) -> AsyncGenerato
                 yield ai, provider
 
 
+async def test_changed_instructions_reach_the_model_and_stay_out_of_the_history(tmp_path: Path) -> None:
+    async with modelled(tmp_path, *[Says(text="Yes.")] * 4) as (ai, provider):
+        messages: list[Any] = [*HELLO]
+        for system in ("It is noon.", "It is noon.", "It is one.", "It is two."):
+            told: Any = {"role": "system", "content": system}
+            await ai.chat.completions.create(model="palaver", messages=[told, *messages])
+            messages += [{"role": "assistant", "content": "Yes."}, {"role": "user", "content": "and now?"}]
+        requests = [str(request["messages"]) for request in provider.requests]
+        assert [text.count("It is noon.") for text in requests] == [1] * 4, "the conversation began with it"
+        assert [text.count("It is one.") for text in requests] == [0, 0, 1, 0]
+        assert [text.count("It is two.") for text in requests] == [0, 0, 0, 1]
+
+
 async def test_a_web_user_reads_what_to_do_and_only_the_owner_why(tmp_path: Path) -> None:
     """When the provider limits requests, and when nobody answers at its address."""
     limit = Refuses(status=429, message="slow down", code="rate_limit_exceeded")

@@ -165,3 +165,27 @@ async def test_a_response_that_is_fetched_again_has_the_same_ids(ai: openai.Asyn
     one, _ = await ask(ai, "one")
     again = cast("Any", await ai.responses.retrieve(one.id))
     assert (again.id, again.output[0].id) == (one.id, one.output[0].id)
+
+
+async def test_input_items_are_listed_and_responses_deleted(window: Opened, ai: openai.AsyncOpenAI) -> None:
+    words = '!use weather {"where": "here"}'
+    called, session = await ask(ai, words, tools=[WEATHER])
+    call = called.output[0].call_id
+    result: Any = {"type": "function_call_output", "call_id": call, "output": "rain"}
+    answer, _ = await ask(ai, [result], previous_response_id=called.id, tools=[WEATHER])
+    items = [item async for item in await ai.responses.input_items.list(answer.id, order="asc")]
+    assert cast("Any", items[0]).content[0].text == words
+    assert (cast("Any", items[1]).call_id, cast("Any", items[1]).output) == (call, "rain")
+    with pytest.raises(openai.NotFoundError):
+        await ai.responses.input_items.list("resp_in_999")
+    async with await client(window, "api:alice") as other:
+        for refused in (other.responses.delete, other.responses.input_items.list):
+            with pytest.raises(openai.NotFoundError):
+                await refused(answer.id)
+    second, _ = await ask(ai, "two", previous_response_id=answer.id)
+    with pytest.raises(openai.ConflictError, match=f"DELETE /api/v1/sessions/{session}"):
+        await ai.responses.delete(second.id)
+    alone, _ = await ask(ai, "alone")
+    await ai.responses.delete(alone.id)
+    with pytest.raises(openai.NotFoundError):
+        await ai.responses.retrieve(alone.id)

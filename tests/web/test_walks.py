@@ -101,7 +101,7 @@ async def test_home_says_what_matters_and_decides_it(shared: Opened, tab: Page) 
     await expect(tab.locator("#accounts")).to_contain_text("telegram:helper")
     await expect(tab.get_by_role("heading", name="No model is connected yet")).to_be_visible()
     model = tab.locator("#model")
-    await expect(model).to_contain_text("The test agent")
+    await expect(model).to_contain_text("The agent echo")
     await expect(model).to_contain_text("$0.0")
     await expect(tab.locator("#recent")).to_contain_text("Lisbon by train")
     waiting = tab.locator("#waiting li")
@@ -146,7 +146,7 @@ async def test_a_model_is_connected_in_the_browser_with_the_keyboard_alone(
     await tab.keyboard.press("Enter")
     problem = tab.get_by_role("alert").filter(has_text="does not answer")
     await expect(problem).to_have_text(
-        "small does not answer: the model rejects the key (status 401: Incorrect API key provided)."
+        "openai:small does not answer: the model rejects the key (status 401: Incorrect API key provided)."
         " Nothing was saved. Check the key, the name and the address."
     )
     assert file.content() == BEFORE

@@ -16,6 +16,7 @@ from palaver.config.loader import Loaded, load_with_sources
 from palaver.config.paths import configuration_files, exists
 from palaver.config.validation import format_value
 from palaver.gateway.agents import cost_warnings, find_unavailable_agents
+from palaver.gateway.unusable import find_unusable
 from palaver.model.text import counted
 from palaver.platforms.plugins import known_platforms, load_factory
 
@@ -50,9 +51,13 @@ def check(file: File = None, *, json: Json = False) -> None:
 
 
 def _check_files(loaded: Loaded) -> None:
-    """Raise MalformedConfig if a variable is missing, an agent cannot start, or instructions cannot be read."""
+    """Raise MalformedConfig if a gateway could not use what the configuration names."""
     loaded.config.check_variables()
-    refusals = (*find_unavailable_agents(loaded.config), *loaded.config.unreadable_instructions())
+    refusals = (
+        *find_unavailable_agents(loaded.config),
+        *loaded.config.unreadable_instructions(),
+        *find_unusable(loaded.config),
+    )
     mistakes = [refused_at(loaded.sources.nearest(path), path, refusal) for path, refusal in refusals]
     if mistakes:
         raise MalformedConfig(mistakes)

@@ -102,10 +102,10 @@ def source_by_hand(
     return Source(
         platform=name,
         chat_kind=kind,
-        chat_id=chat,
+        chat_id=known[name].canonical_chat(chat) if kind == DM else chat,
         thread_id=thread,
         parent_chat_id=parent,
-        user_id=user,
+        user_id=user and known[name].canonical_user(user),
         user_id_alt=user_alt,
         scope_id=server,
         account=account,

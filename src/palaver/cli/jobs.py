@@ -85,7 +85,7 @@ def add_job(
     *,
     name: Annotated[str, typer.Option(help="A name. Default: the beginning of the prompt.")] = "",
     to: Annotated[str, typer.Option(help="Where the answer goes: telegram, telegram:-100, local, all.")] = "origin",
-    repeat: Annotated[int | None, typer.Option(min=1, help="Run this often. Default: no limit.")] = None,
+    repeat: Annotated[int | None, typer.Option(min=-1, help="Run this often. Default: no limit.")] = None,
     here: Annotated[bool, typer.Option("--here", help="Run in your terminal conversation.")] = False,
     mirror: Annotated[bool, typer.Option("--mirror", help="Note what is sent in the conversation there.")] = False,
     always: Annotated[bool, typer.Option("--always", help="Send the answer even if it is [SILENT].")] = False,

@@ -15,6 +15,7 @@ from palaver.model.errors import BadArgument
 from palaver.model.people import parse_code_or_identity
 from palaver.model.source import readable_identity
 from palaver.model.text import counted, escape_invisible
+from palaver.platforms.plugins import known_platforms
 from palaver.store.people import pairing
 from palaver.store.people.grants import Stranger
 from palaver.store.people.key_rights import end_lost_keys
@@ -63,7 +64,7 @@ def approve_stranger(
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    name, given = parse_code_or_identity(who), AccessRole.parse(role)
+    name, given = parse_code_or_identity(who, known_platforms()), AccessRole.parse(role)
 
     now, by = shared_options.now(), OPERATOR.name
     scope_of = load().options().scopes.find
@@ -83,7 +84,7 @@ def deny_stranger(
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    now, name = shared_options.now(), parse_code_or_identity(who)
+    now, name = shared_options.now(), parse_code_or_identity(who, known_platforms())
     denied = pairing.deny(name, now, by=OPERATOR.name, blocks=block)
     change = end_lost_keys(denied, load().options().grants, now, by=OPERATOR.name)
     stranger, _ = ask(store, lambda opened: opened.transact(change))

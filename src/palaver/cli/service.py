@@ -8,16 +8,30 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import typer
 
+from palaver.agents.plugins import agent_options
 from palaver.cli.output import FAILED, print_note
-from palaver.cli.up import configuration
-from palaver.config.paths import configuration_files, data_directory
+from palaver.cli.prompts import agrees, is_interactive
+from palaver.cli.service_environment import (
+    FILE,
+    carried_settings,
+    launched,
+    read_variables_file,
+    write_variables_file,
+)
+from palaver.config.loader import Loaded, load_with_sources
+from palaver.config.model import Config
+from palaver.config.paths import DATABASE, configuration_files, exists
+from palaver.config.reader import named_variables
+from palaver.config.variables import setting_of
 from palaver.model.errors import BadArgument
+from palaver.platforms.plugins import known_platforms, load_factory
+from palaver.store.opening import check_url, sqlite_path
 
 EXAMPLES = {
     "install": "palaver service install",
@@ -26,6 +40,7 @@ EXAMPLES = {
 }
 NAME = "palaver"
 _LABEL = "palaver.gateway"
+_SYSTEM_DATA, _SYSTEM_CONFIG = Path("/var/lib/palaver"), Path("/etc/palaver/palaver.yaml")
 _WRONG_CONFIGURATION = 2
 _CLOSING_SECONDS = 30
 """How long the gateway takes to stop at most, once running turns have had their time."""
@@ -43,24 +58,43 @@ class Place(NamedTuple):
     user: str
     stop_seconds: int
     is_system: bool
+    environment: Mapping[str, str]
+    """What everybody can read."""
+    variables: Path
+    """The file for secrets."""
+    writable: Sequence[Path] = ()
+
+
+class Wish(NamedTuple):
+    """A service, the secrets that it needs from here, and what it does not get."""
+
+    place: Place
+    secrets: Mapping[str, str]
+    notes: Sequence[str]
 
 
 System = Annotated[bool, typer.Option("--system", help="For the whole machine, started at boot. Needs root.")]
 User = Annotated[
     str | None, typer.Option("--user", metavar="NAME", help="With --system: run as this user. Default: palaver.")
 ]
+Consent = Annotated[
+    bool, typer.Option("--yes", "-y", help=f"Write the secrets that it needs into {FILE}, without asking.")
+]
 Print = Annotated[bool, typer.Option("--print", help="Print the file and change nothing.")]
 
 
 @app.command(help=f"Install the service, start it now and at each boot or login.\n\n{EXAMPLES['install']}")
-def install(*, system: System = False, user: User = None, print_only: Print = False) -> None:
-    place = _place(is_system=system, user=user)
+def install(*, system: System = False, user: User = None, print_only: Print = False, yes: Consent = False) -> None:
+    place, secrets, notes = _wish(is_system=system, user=user)
+    for note in notes:
+        print_note(note)
     if print_only:
         print(_file(place), end="")
         return
     path = _path(is_system=system)
     if system:
         _make_files(place)
+    _hand_over(place, secrets, is_wanted=yes)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(_file(place))
     print_note(f"Wrote {path}")
@@ -99,36 +133,127 @@ def status(*, system: System = False) -> None:
         _systemctl("status", "--no-pager", NAME, is_system=system)
 
 
-def _place(*, is_system: bool, user: str | None) -> Place:
+def _wish(*, is_system: bool, user: str | None) -> Wish:
+    user = _user(is_system=is_system, name=user)
+    cwd, carried = Path.cwd(), carried_settings(Path.cwd(), os.environ, is_system=is_system)
+    folder = _SYSTEM_DATA if is_system else Path.home()
+    config = _SYSTEM_CONFIG if is_system else configuration_files(cwd).user.absolute()
+    variables = config.parent / FILE
+    settings = {**carried.plain, **carried.secret} | ({"PALAVER_CONFIG": str(config)} if is_system else {})
+    others = {name: text for name, text in os.environ.items() if name != "PALAVER_CONFIG" and not setting_of(name)}
+    kept = read_variables_file(variables)
+    # As the service will read it: in its folder, with what it gets.
+    loaded = load_with_sources(
+        folder,
+        {**kept, **others, **settings},
+        known_platforms(),
+        load_factory,
+        agent_options,
+        draft="" if is_system and not exists(config) else None,
+    )
+    check_url(loaded.config.store)
+    named = named_variables(loaded.sources)
+    secrets = {**carried.secret, **{name: os.environ[name] for name in named if name in os.environ}}
+    environment = {**carried.plain, **({"PALAVER_CONFIG": str(config)} if is_system else {})}
+    if _is_decided_by_default(loaded, is_system=is_system):
+        environment["PALAVER_HOME"] = str(folder if is_system else loaded.config.data_dir)
+    data = Path(environment.get("PALAVER_HOME") or loaded.config.data_dir).absolute()
+    place = Place(
+        program=[*_program(), "up"],
+        folder=folder,
+        data=data,
+        config=config,
+        user=user,
+        stop_seconds=int(loaded.config.options().drain_limit.total_seconds()) + _CLOSING_SECONDS,
+        is_system=is_system,
+        environment=environment,
+        variables=variables,
+        writable=_writable(loaded.config, data),
+    )
+    unset = sorted(named - {*secrets, *kept})
+    return Wish(place=place, secrets=secrets, notes=[*_unread(place), *_missing(place, unset)])
+
+
+def _is_decided_by_default(loaded: Loaded, *, is_system: bool) -> bool:
+    """Return whether nothing says where the data is, and the service would look elsewhere than this process."""
+    node = loaded.sources.at(("data_dir",))
+    if node is None or str(node.position) != "default":
+        return False
+    return is_system or (Path.home() != Path(pwd.getpwuid(os.getuid()).pw_dir) and not os.environ.get("XDG_DATA_HOME"))
+
+
+def _writable(config: Config, data: Path) -> list[Path]:
+    """Return the folders that the gateway writes, besides the one of its configuration."""
+    file = sqlite_path(config.store)
+    is_default = file is not None and file.name == DATABASE and file.parent == config.data_dir
+    others = [None if is_default or file is None else file.absolute().parent, config.backup.folder]
+    return list(dict.fromkeys([data, *(folder for folder in others if folder)]))
+
+
+def _unread(place: Place) -> Iterator[str]:
+    """Say which files count here and not for the service."""
+    project = configuration_files(Path.cwd()).project
+    if project.exists() and project.absolute() not in {place.config, place.folder / project.name}:
+        yield f"The service does not read {project}. Put its settings into {place.config}."
+    named = os.environ.get("PALAVER_CONFIG")
+    if place.is_system and named and Path(named).absolute() != place.config:
+        yield f"The service of the machine reads {place.config}, not {named}. Copy what it needs."
+
+
+def _missing(place: Place, names: Sequence[str]) -> Iterator[str]:
+    if names:
+        lines = ", ".join(f"{name}=…" for name in names)
+        yield (
+            f"The configuration needs {', '.join(names)}, not set here: the service will not start. Write {lines} into"
+            f" {place.variables}, a line each, then run: {_restart(place)}"
+        )
+
+
+def _restart(place: Place) -> str:
+    if _is_mac():
+        return f"launchctl kickstart -k gui/{os.getuid()}/{_LABEL}"
+    return f"systemctl {'' if place.is_system else '--user '}restart {NAME}"
+
+
+def _hand_over(place: Place, secrets: Mapping[str, str], *, is_wanted: bool) -> None:
+    """Write the variables that the service needs into a file of its own, with consent."""
+    kept = read_variables_file(place.variables)
+    wanted = {name: text for name, text in kept.items() if name not in place.environment}
+    if new := {name: text for name, text in secrets.items() if kept.get(name) != text}:
+        names = ", ".join(sorted(new))
+        question = f"The service needs {names}. Write this into {place.variables}, which only {place.user} can read?"
+        if is_wanted or (is_interactive() and agrees(question, usual=True)):
+            wanted |= new
+            print_note(f"Wrote {names} to {place.variables}")
+        else:
+            print_note(
+                f"Not carried over: {names}. Run this again with --yes, or write them into {place.variables},"
+                f" a line NAME=VALUE each, then run: {_restart(place)}"
+            )
+    if wanted != kept:
+        write_variables_file(place.variables, wanted)
+
+
+def _user(*, is_system: bool, name: str | None) -> str:
     if is_system and _is_mac():
         raise BadArgument(
             "A Mac has no", found="--system", allowed="the service of a user", example=EXAMPLES["install"]
         )
-    if user and not is_system:
+    if name and not is_system:
         raise BadArgument(
-            "--user needs --system:", found=user, allowed="no name", example=f"{EXAMPLES['install']} --system"
+            "--user needs --system:", found=name, allowed="no name", example=f"{EXAMPLES['install']} --system"
         )
-    user = (user or NAME) if is_system else getpass.getuser()
-    if is_system and not _has_user(user):
+    name = (name or NAME) if is_system else getpass.getuser()
+    if is_system and not _has_user(name):
         raise BadArgument(
-            "This machine has no user", found=user, allowed="an existing one", example=f"useradd --system {NAME}"
+            "This machine has no user", found=name, allowed="an existing one", example=f"useradd --system {NAME}"
         )
-    program = [str(Path(sys.executable).parent / NAME)]
-    if not Path(program[0]).exists():
-        program = [sys.executable, "-m", "palaver"]
-    if is_system:
-        data, config = Path("/var/lib/palaver"), Path("/etc/palaver/palaver.yaml")
-    else:
-        data, config = data_directory().absolute(), configuration_files(Path.home()).user.absolute()
-    return Place(
-        program=[*program, "up"],
-        folder=data if is_system else Path.home(),
-        data=data,
-        config=config,
-        user=user,
-        stop_seconds=int(configuration(None).options().drain_limit.total_seconds()) + _CLOSING_SECONDS,
-        is_system=is_system,
-    )
+    return name
+
+
+def _program() -> list[str]:
+    program = Path(sys.executable).parent / NAME
+    return [str(program)] if program.exists() else [sys.executable, "-m", "palaver"]
 
 
 def _has_user(name: str) -> bool:
@@ -140,10 +265,11 @@ def _has_user(name: str) -> bool:
 
 
 def _make_files(place: Place) -> None:
-    """Make what only root can make, for the user who runs the service."""
-    for folder in (place.data, place.config.parent):
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        shutil.chown(folder, place.user)
+    """Make what only root can make, for the user who runs the service. A folder that you named keeps its owner."""
+    for folder in (*place.writable, place.config.parent):
+        if not folder.exists() or folder in {_SYSTEM_DATA, _SYSTEM_CONFIG.parent}:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            shutil.chown(folder, place.user)
     if not place.config.exists():
         place.config.touch(mode=0o600)
         shutil.chown(place.config, place.user)
@@ -166,7 +292,7 @@ def _is_mac() -> bool:
 
 
 def systemd_unit(place: Place) -> str:
-    environment = [f"{name}={value}" for name, value in _environment(place).items()]
+    environment = [f"{name}={value}" for name, value in place.environment.items()]
     return f"""\
 [Unit]
 Description=Palaver, an agent gateway
@@ -180,6 +306,7 @@ ExecStart={_quote(place.program)}
 ExecReload=/bin/sh -c "kill -HUP ${{MAINPID}}"
 WorkingDirectory={_plain(str(place.folder))}
 {"".join(f"Environment={_quote([each])}{chr(10)}" for each in environment)}\
+EnvironmentFile=-{_plain(str(place.variables))}
 Restart=always
 RestartSec=2
 # A wrong configuration stays wrong: do not restart for it.
@@ -201,17 +328,12 @@ WantedBy={"multi-user.target" if place.is_system else "default.target"}
 """
 
 
-def _environment(place: Place) -> dict[str, str]:
-    has_config = place.is_system or place.config.exists()
-    return {"PALAVER_HOME": str(place.data)} | ({"PALAVER_CONFIG": str(place.config)} if has_config else {})
-
-
 def _system_hardening(place: Place) -> str:
     return f"""\
 User={place.user}
 CapabilityBoundingSet=
 ProtectSystem=strict
-ReadWritePaths={_quote([str(place.data), str(place.config.parent)])}
+ReadWritePaths={_quote([str(each) for each in (*place.writable, place.config.parent)])}
 ProtectHome=read-only
 PrivateTmp=yes
 PrivateDevices=yes
@@ -241,8 +363,8 @@ def _plain(text: str) -> str:
 def launchd_file(place: Place) -> str:
     entries = {
         "Label": _LABEL,
-        "ProgramArguments": list(place.program),
-        "EnvironmentVariables": _environment(place),
+        "ProgramArguments": launched(place.program, place.variables),
+        "EnvironmentVariables": dict(place.environment),
         "WorkingDirectory": str(place.folder),
         "RunAtLoad": True,
         "KeepAlive": True,

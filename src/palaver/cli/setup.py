@@ -246,12 +246,12 @@ def _owner(draft: AccountDraft, said: str) -> str:
     """Return the owner's user id, or "" if it is not known."""
     guide = draft.guide
     if said or not guide.owner_prompt or not prompts.is_interactive():
-        return check_owner(guide, said)
+        return check_owner(draft, said)
     example = f" Example: {guide.owner_example}." if guide.owner_example else ""
     return ask_for(
         f"{guide.owner_prompt} Leave empty to pair with a code later:",
         "",
-        lambda owner: check_owner(guide, owner),
+        lambda owner: check_owner(draft, owner),
         help=f"The owner can do everything with this agent. With a code, you become it by writing to it.{example}",
     )
 

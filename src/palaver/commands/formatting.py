@@ -230,6 +230,8 @@ def _outcome(sending: DeliveryTrace, present: datetime) -> str:
         case OutboxState.DUE:
             return f"due {ago(delivery.due, present)}"
         case OutboxState.CLAIMED:
+            return f"about to be sent{_by(sending.worker)}"
+        case OutboxState.SENDING:
             return f"on its way{_by(sending.worker)}"
         case OutboxState.DEAD:
             return "given up"

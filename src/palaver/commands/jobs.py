@@ -52,6 +52,7 @@ _OPTIONS = (
     Arg(name="action", choices=("list", "add", "show", *JobAction), synonyms=_SYNONYMS),
     Arg(name="what", kind=ArgKind.REST, hint="schedule and prompt, or number"),
     *_OPTIONS,
+    for_all=frozenset({"list", "show", JobAction.PAUSE, JobAction.REMOVE}),
     urgent=True,
 )
 @transaction

@@ -11,6 +11,7 @@ from palaver.model.errors import BadArgument, NotAllowed
 from palaver.model.people import parse_code_or_identity
 from palaver.model.source import account_name, named_identity, readable_identity
 from palaver.model.text import counted, quoted
+from palaver.platforms.plugins import known_platforms
 from palaver.store.people.grants import Stranger
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.store import Store
@@ -43,7 +44,7 @@ def pair(store: Store, invocation: Invocation, context: CommandContext) -> State
         usage = "/pair approve telegram:7 member, or /pair deny telegram:7"
         problem = f"/pair {action} takes a code or an account{'' if action == 'deny' else ', and then a role'}."
         raise BadArgument(problem, found=role or "", allowed=usage, example=f"/pair {action} telegram:7")
-    name = parse_code_or_identity(who)
+    name = parse_code_or_identity(who, known_platforms())
     if action == "approve":
         answer = yield from _approve(store, name, AccessRole.parse(role or AccessRole.MEMBER.text), context)
     else:

@@ -8,8 +8,8 @@ from palaver.commands.registry import CommandGroup
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.commands import CommandContext
 from palaver.model.access import AccessRole
-from palaver.model.command import Invocation
-from palaver.model.source import DM, Source
+from palaver.model.command import Invocation, as_said
+from palaver.model.source import DM, Source, describe_source
 from palaver.model.target import Place
 from palaver.store.accounts import AccountHealth
 from palaver.store.store import Store
@@ -29,7 +29,7 @@ def platforms(store: Store, _invocation: Invocation, context: CommandContext) ->
     accounts = yield from store.accounts.list_health(context.now)
     homes = yield from store.accounts.list_configured_homes()
     lines = [_line(each, context.zone) for each in accounts] or ["No account has been connected yet."]
-    return "\n".join([*lines, *(f"Home channel: {_target(home)}" for home in homes)])
+    return "\n".join([*lines, *(f"Home channel: {_target(home)} ({as_said(describe_source(home))})" for home in homes)])
 
 
 def _target(home: Source) -> str:

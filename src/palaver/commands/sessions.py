@@ -9,8 +9,8 @@ from palaver.engine import texts
 from palaver.engine.commands import CommandContext
 from palaver.model.access import AccessRole
 from palaver.model.command import Arg, ArgKind, Invocation, as_said
-from palaver.model.errors import BadArgument, NotAllowed
-from palaver.model.session import Principal, Session
+from palaver.model.errors import BadArgument, NotAllowed, NotFound
+from palaver.model.session import Principal, Session, unquoted
 from palaver.model.source import DM
 from palaver.model.text import counted
 from palaver.model.transcript import start_of_last_turns
@@ -131,8 +131,8 @@ def sessions(store: Store, invocation: Invocation, context: CommandContext) -> S
 @transaction
 def resume(store: Store, invocation: Invocation, context: CommandContext) -> Statements[str]:
     reader, which = _reader(invocation, context), invocation.words.get("which")
-    recent = yield from store.session_list.recent_sessions(reader, _MAX_NUMBERED)
     if which is None:
+        recent = yield from store.session_list.recent_sessions(reader, _MAX_NUMBERED)
         titled = [each for each in enumerate(recent, 1) if each[1].session.title]
         if all(context.is_in(each.session) for _, each in titled):
             titled = list(enumerate(recent, 1))  # Titles can be off: then list those without.
@@ -143,7 +143,7 @@ def resume(store: Store, invocation: Invocation, context: CommandContext) -> Sta
         yield from store.mentions.record_listing(context.received.number, shown)
         yield from _log_reading(store, invocation, context)
         return "\n".join((_listing(titled[:_PAGE_SIZE], invocation, context), *more))
-    wanted = yield from store.sessions.find((yield from _find_session(store, context, which, recent)), reader)
+    wanted = yield from _find_session(store, context, which, reader)
     context.mentioned.append(wanted)
     yield from _log_reading(store, invocation, context, wanted)
     if context.is_in(wanted):
@@ -173,13 +173,22 @@ def _log_reading(
         yield from store.grants.record(ChangeKind.READ_ALL, context.now, context.principal.name, None, details)
 
 
-def _find_session(store: Store, context: CommandContext, which: str, recent: Sequence[Preview]) -> Statements[str]:
-    """Replace a number from the list that was last shown here, or would be shown now, by the id of its conversation."""
+def _find_session(store: Store, context: CommandContext, which: str, reader: Principal) -> Statements[Session]:
+    """Find a conversation by id, title, or its number in the list that was last shown here. A title wins."""
+    try:
+        return (yield from store.sessions.find(which, reader))
+    except NotFound:
+        listed = yield from _find_listed(store, context, unquoted(which) or which)
+        if listed is None:
+            raise
+        return (yield from store.sessions.find(listed, reader))
+
+
+def _find_listed(store: Store, context: CommandContext, which: str) -> Statements[str | None]:
     position = int(which) if len(which) <= _MAX_POSITION_DIGITS and which.isdecimal() else 0
     if not position:
-        return which
-    shown = yield from store.mentions.find_listed(context.received, position, _PAGE_SIZE)
-    return shown or (recent[position - 1].session.id if position <= len(recent) else which)
+        return None
+    return (yield from store.mentions.find_listed(context.received, position, _PAGE_SIZE))
 
 
 def _switch_or_branch(store: Store, context: CommandContext, reader: Principal, wanted: Session) -> Statements[str]:

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from pydantic_core import ErrorDetails
 from palaver.config.accounts import allowed_by, example_of
 from palaver.config.secrets import FILE, SET, is_secret
 from palaver.model.errors import BadArgument
+from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.plugins import AdapterFactory, load_factory
 from palaver.protocols.adapter import SetupGuide, SetupQuestion
 
@@ -105,8 +107,11 @@ def _guide(adapter: AdapterFactory) -> SetupGuide:
     )
 
 
-def check_owner(guide: SetupGuide, owner: str) -> str:
-    """Return the owner's user id on the platform; raise BadArgument if it cannot be one."""
+def check_owner(draft: AccountDraft, owner: str) -> str:
+    """Return the owner's user id in the platform's canonical form; raise BadArgument if it cannot be one."""
+    guide, platform = draft.guide, draft.adapter.platform
+    with suppress(BadArgument):  # the guide says what is missing
+        owner = owner and PLATFORMS.get(platform.name, platform).canonical_user(owner)
     if owner and guide.owner_pattern and not re.fullmatch(guide.owner_pattern, owner):
         prompt = guide.owner_prompt.rstrip("?")
         allowed = f"{prompt[:1].lower()}{prompt[1:]}, or nothing to pair with a code later"

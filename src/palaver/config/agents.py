@@ -5,7 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, ConfigDict, Discriminator, Field, SecretStr, Tag, model_validator
 
 from palaver.config.types import Duration, Headers, MaybeKey, Secret, Section, Syntax, Tokens, reveal
 from palaver.model.errors import InvalidInput
@@ -198,7 +198,7 @@ class FallbackConfig(Section):
 
     def options(self, agent: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options of the model, with what it shares with those of the agent."""
-        key = self.key.get_secret_value() if self.key else _read(self.key_file).decode("ascii", "replace").strip()
+        key = _key(self.key, self.key_file)
         is_own = self.model.partition(":")[0] != str(agent["model"]).partition(":")[0] or key or self.base_url
         server = {"key": key or None, "base_url": self.base_url} if is_own else {}
         mine = {"model": self.model, "max_tokens": self.max_tokens or agent["max_tokens"], **server}
@@ -244,8 +244,8 @@ class ModelAgentConfig(Section):
         """Return the options with the files read; raise InvalidInput if one cannot be read."""
         options = dict(self)
         instructions = (self.instructions or "", _read(self.instructions_file).decode("utf-8", "replace"))
-        key = self.key.get_secret_value() if self.key else _read(self.key_file).decode("ascii", "replace")
-        options |= {"instructions": "\n\n".join(filter(None, map(str.strip, instructions))), "key": key.strip() or None}
+        key = _key(self.key, self.key_file)
+        options |= {"instructions": "\n\n".join(filter(None, map(str.strip, instructions))), "key": key or None}
         options |= {"prices": _read(self.prices) or None}
         plain = {
             name: value
@@ -273,6 +273,22 @@ def _read(file: Path | None) -> bytes:
             allowed="a file that the gateway can read",
             example=_A_FILE.example,
         ) from error
+
+
+def _key(key: SecretStr | None, file: Path | None) -> str:
+    """Return the API key; "" if there is none. Raise InvalidInput for what cannot be one."""
+    text = key.get_secret_value() if key else _read(file).decode("ascii", "replace")
+    said, place = text.strip(), "key" if key else str(file)
+    lines = len(said.splitlines())
+    if file and not key and not said:
+        problem = "nothing"
+    elif lines > 1:
+        problem = f"{lines} lines"
+    elif any(not "!" <= character <= "~" for character in said):
+        problem = "blanks or characters that no key has"
+    else:
+        return said
+    raise InvalidInput(f"The key in {place} cannot be", found=problem, allowed="a key on one line", example="sk-…")
 
 
 def _kind(value: object) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from palaver.config.accounts import AgentOptions, DescribeAdapter
 from palaver.config.errors import MalformedConfig, Mistake
-from palaver.config.loader import Loaded, load, load_with_sources
+from palaver.config.loader import Loaded, load, load_with_sources, refuse_missing_backups
 from palaver.config.nodes import dotted_path
 from palaver.config.paths import configuration_files, exists
 from palaver.config.writer import Written, line_of, remove_value, replace_file, replace_value
@@ -86,7 +86,9 @@ class ConfigFile:
         loaded = load_with_sources(self.folder, self.environ, self.platforms, self.describe_adapter, self.agent_options)
         if self.store is None:
             return loaded
-        return replace(loaded, config=loaded.config.model_copy(update={"store": self.store}))
+        config = loaded.config.model_copy(update={"store": self.store})
+        refuse_missing_backups(config, loaded.sources)
+        return replace(loaded, config=config)
 
     def content(self) -> str:
         return self.path.read_bytes().decode("utf-8-sig") if exists(self.path) else ""

@@ -52,6 +52,7 @@ def refused_at(node: Node, path: FieldPath, refusal: InvalidInput) -> Mistake:
         found=refusal.found,
         allowed=refusal.allowed,
         example=refusal.example,
+        fix=refusal.fix,
     )
 
 

@@ -16,13 +16,15 @@ from palaver.config.accounts import (
     read_secret_files,
 )
 from palaver.config.agents import WITH_INSTRUCTIONS
-from palaver.config.errors import MalformedConfig, Mistake
+from palaver.config.errors import MalformedConfig, Mistake, mistake_at
 from palaver.config.model import Config
 from palaver.config.nodes import Node, Position, merge
 from palaver.config.paths import DATABASE, configuration_files, data_directory, exists, expand_home
 from palaver.config.reader import parse, read
+from palaver.config.secrets import FILE as SECRET_FILE
+from palaver.config.types import OFF, duration_text
 from palaver.config.validation import find_schema_mistakes, find_unknown_names, find_user_only_fields
-from palaver.config.variables import read_variables
+from palaver.config.variables import read_variables, setting_of
 from palaver.model.platform import Platform
 from palaver.model.value import value
 
@@ -83,7 +85,38 @@ def load_with_sources(
         raise MalformedConfig([*mistakes, *(each for each in unset if each not in mistakes)])
     # A secret whose variable is not set is a mistake only where it is read: see `Config.check_variables`.
     config = Config.model_validate(done.node.plain()).written_in(done.node)
+    refuse_missing_backups(config, done.node)
     return Loaded(config=config, sources=done.node, warnings=tuple(done.warnings))
+
+
+def refuse_missing_backups(config: Config, sources: Node) -> None:
+    """Raise MalformedConfig if backups of a store are wanted that Palaver does not copy."""
+    if config.backup.every is None or "://" not in config.store or config.store.lower().startswith(_SQLITE):
+        return
+    path = ("backup", "every")
+    mistake = mistake_at(
+        sources.nearest(path),
+        path,
+        "{field}: Palaver makes no backups of a store on PostgreSQL.",
+        found=duration_text(config.backup.every),
+        allowed=OFF,
+        example=f"every: {OFF}",
+        fix="Set it to off. Run pg_dump on a schedule, then copy the folder files of each machine: see docs/backup.md.",
+    )
+    raise MalformedConfig([mistake])
+
+
+def portable_settings(cwd: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that are settings, with their paths absolute: for a process in another folder."""
+    return {name: _portable(name, text, cwd) for name, text in environ.items() if text and setting_of(name)}
+
+
+def _portable(name: str, text: str, cwd: Path) -> str:
+    path = setting_of(name)
+    node = _with_absolute_paths(read_variables({name: text}).node, cwd.absolute()).at(path)
+    if node is None or not isinstance(node.value, str):
+        return text
+    return _absolute_path(node.value, cwd) if str(path[-1]).endswith(SECRET_FILE) else node.value
 
 
 def _files(

@@ -27,6 +27,14 @@ _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
+def named_variables(node: Node) -> set[str]:
+    """Return the environment variables that the values of a configuration refer to."""
+    if isinstance(node.value, str):
+        return set(_REFERENCE.findall(node.raw)) if node.position.secret and node.position.file else set()
+    inner = node.value.values() if isinstance(node.value, dict) else node.value
+    return set[str]().union(*map(named_variables, inner))
+
+
 @value
 class ParseResult:
     node: Node

@@ -2,14 +2,16 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import field, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
+from urllib.parse import unquote
 
 from pydantic import BaseModel, SecretBytes, SecretStr
 
-from palaver.config.errors import Mistake, mistake_at
+from palaver.config.errors import MalformedConfig, Mistake, mistake_at
 from palaver.config.nodes import Node
 from palaver.config.paths import expand_home
 from palaver.model.errors import BadArgument
@@ -58,6 +60,46 @@ class WithSecrets:
 
 def is_secret(annotation: Any) -> bool:  # noqa: ANN401 - any annotation
     return annotation in {SecretStr, SecretBytes} or any(is_secret(part) for part in get_args(annotation))
+
+
+def find_secrets(settings: object) -> Iterator[str]:
+    """Yield the secrets of a configuration, from files too. One whose variable is not set is left out."""
+    match settings:
+        case SecretStr():
+            yield from _reveal(settings)
+        case BaseModel():
+            yield from _find_secrets_of_fields(settings)
+        case Mapping():
+            fields = cast("Mapping[str, object]", settings).items()
+            # Of variables and headers only some are secrets.
+            given = [each for name, each in fields if not isinstance(each, SecretStr) or is_secret_option(f"--{name}")]
+            yield from find_secrets(given)
+        case tuple() | list():
+            for inner in cast("Iterable[object]", settings):
+                yield from find_secrets(inner)
+        case str() if found := _ADDRESS_PASSWORD.search(settings):
+            yield from (found[1], unquote(found[1]))
+        case _:
+            pass
+
+
+_ADDRESS_PASSWORD = re.compile(r"://[^\s:/@?]*:([^\s/]*)@")
+
+
+def _reveal(secret: SecretStr) -> Iterator[str]:
+    with suppress(MalformedConfig):
+        text = secret.get_secret_value()
+        yield from (text, text.partition(" ")[2])  # after the scheme of a header
+
+
+def _find_secrets_of_fields(section: BaseModel) -> Iterator[str]:
+    for name, setting in section:
+        yield from find_secrets(setting)
+        if isinstance(setting, Path) and name == f"key{FILE}":
+            with suppress(BadArgument):
+                yield read_secret(setting)
+    of_plugins = section.model_extra or {}
+    yield from (str(of_plugins[name]) for name in of_plugins if is_secret_option(f"--{name}"))
 
 
 def option_names(model: type[BaseModel]) -> dict[str, str]:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, SecretStr
@@ -50,7 +50,10 @@ _FOREVER, OFF = "forever", "off"
 
 def from_text(parse: Callable[[str], object], nothing: str = "", empty: object = None) -> BeforeValidator:
     """Parse text only; the word `nothing` stands for `empty`. A ValueError is reported with the field's syntax."""
+    return BeforeValidator(_text_parser(parse, nothing, empty))
 
+
+def _text_parser(parse: Callable[[str], object], nothing: str = "", empty: object = None) -> Callable[[object], object]:
     def parsed(value: object) -> object:
         if not isinstance(value, str):
             return value
@@ -59,12 +62,20 @@ def from_text(parse: Callable[[str], object], nothing: str = "", empty: object =
         except InvalidInput as refusal:
             raise as_pydantic_error(refusal) from refusal
 
-    return BeforeValidator(parsed)
+    return parsed
 
 
 def from_names(parse: Callable[[str], str]) -> BeforeValidator:
-    """Parse names separated by commas; `off` stands for none."""
-    return from_text(lambda text: frozenset(parse(name.strip()) for name in text.split(",")), OFF, frozenset[str]())
+    """Parse names separated by commas, or a list of them; `off` stands for none."""
+    read = _text_parser(lambda text: frozenset(parse(name.strip()) for name in text.split(",")), OFF, frozenset[str]())
+
+    def parsed(value: object) -> object:
+        names = cast("list[object]", value) if isinstance(value, list) else []
+        texts = [name for name in names if isinstance(name, str)]
+        is_list = names and len(texts) == len(names)
+        return read(",".join(texts) if is_list else cast("object", value))
+
+    return BeforeValidator(parsed)
 
 
 def to_text(write: Callable[[Any], object], nothing: str = OFF) -> PlainSerializer:

@@ -157,7 +157,7 @@ def _named(node: Node) -> Iterator[tuple[FieldPath, str]]:
 
 
 _NOTHING = Syntax("nothing", "")
-_NO_DEFAULT: tuple[object, ...] = (None, PydanticUndefined, (), {})
+_NO_DEFAULT: tuple[object, ...] = (None, PydanticUndefined, (), {}, frozenset[str]())
 
 
 class FieldLocation(NamedTuple):
@@ -224,8 +224,10 @@ def syntax_of(field: FieldInfo) -> Syntax:
 
 
 def _form_of_item(field: FieldInfo) -> Syntax | None:
-    """Return the syntax of the values of a mapping, if it is declared."""
+    """Return the syntax of the values of a mapping, if it is declared or they are a choice."""
     kind = get_args(field.annotation)[-1:]
+    if kind and isinstance(kind[0], type) and issubclass(kind[0], Enum):
+        return _plain_form(kind[0])
     return next((part for each in kind for part in get_args(each) if isinstance(part, Syntax)), None)
 
 

@@ -20,7 +20,7 @@ def read_variables(environ: Mapping[str, str]) -> ParseResult:
     """Return the settings in the environment; empty variables set nothing."""
     result, mistakes = Node(position=Position(), value={}), list[Mistake]()
     for name, text in sorted(environ.items()):
-        path = _SHORT_NAMES.get(name) or _setting(name)
+        path = setting_of(name)
         if not path or not text:
             continue
         read = parse_variable(name, path, text)
@@ -32,8 +32,10 @@ def read_variables(environ: Mapping[str, str]) -> ParseResult:
     return ParseResult(node=result, mistakes=mistakes)
 
 
-def _setting(name: str) -> FieldPath:
+def setting_of(name: str) -> FieldPath:
     """Return the field that a variable sets; empty if it is no setting, as many programs share one environment."""
+    if name in _SHORT_NAMES:
+        return _SHORT_NAMES[name]
     if not name.startswith(_PREFIX) or name in _NOT_SETTINGS:
         return ()
     first, *rest = (part.lower() if part.isupper() else part for part in name.removeprefix(_PREFIX).split(_SEPARATOR))

@@ -50,6 +50,7 @@ from palaver.protocols.voice import Voice
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.conversations.sessions import open_by_key
 from palaver.store.people.access_rules import AccessRules
+from palaver.store.process_notices import SeesOutput
 from palaver.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -124,6 +125,11 @@ class Engine:
     def load_access(self) -> Callable[[], Transaction[AccessRules]]:
         """Loads the grants of now, the configured ones included."""
         return self._commands.rights.rules
+
+    @property
+    def sees_output(self) -> SeesOutput:
+        """Tells whether the sender of an accepted message can use the terminal now."""
+        return self._commands.rights.sees_output
 
     # Run
 

@@ -15,7 +15,9 @@ from palaver.model.command import Command
 from palaver.model.key import (
     KeyExplanation,
     SessionKey,
+    chat_key,
     choose_profile_rule,
+    explain_chat_key,
     explain_job_key,
     explain_key,
     overruled_profile_rule,
@@ -99,6 +101,8 @@ def explain(
     is_stranger = admission.access.verdict is Verdict.PAIR
     reception = (yield from pairing.receive(placed, now)) if is_stranger else None
     key = explain_key(placed, rules.options.scopes.find(placed), admission.speaker)
+    if admission.is_of_chat and (chat := chat_key(key.key)):
+        key = explain_chat_key(chat)
     if (job := inbound.job) and not job.attached:
         key = explain_job_key(placed.profile, job.number)
     conversation = yield from attach.conversation_of(key.key)

@@ -146,6 +146,7 @@ class Maintenance:
                     for step in (
                         self._end_expired,
                         self._finalise,
+                        self.deliveries.report_unclear,
                         self._clean_up_pairing,
                         self._drop_ended_jobs,
                         self._sum_up_usage,

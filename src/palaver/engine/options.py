@@ -92,6 +92,9 @@ class Options(ConversationRules):
     repeat_after: timedelta = timedelta(seconds=30)
     """How long to wait before repeating a send that may have arrived: it is repeated once, so outlast the outage."""
 
+    unclear_notice_every: timedelta = timedelta(hours=1)
+    """How often at most the owner gets a notice of sends of which nobody knows whether they arrived."""
+
     # Files
     file_size: int = 20_000_000
     """The largest file, in bytes."""

@@ -135,7 +135,7 @@ class RelayLink:
         with ctx.ended_sends.waiting(delivery.number) as ended, suppress(TimeoutError):
             async with asyncio.timeout(ctx.options.send_limit.total_seconds() / 2):
                 # Read it again: it may have ended before we waited for that.
-                while (delivery := await store.read(find) or delivery).state in {OutboxState.DUE, OutboxState.CLAIMED}:
+                while (delivery := await store.read(find) or delivery).state.is_open:
                     # Another worker that serves the account does not notify us.
                     await wait_any(ended, timeout=_LOOK_SECONDS)
                     ended.clear()

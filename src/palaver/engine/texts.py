@@ -57,10 +57,14 @@ JOB_CUT_OFF = "the gateway was stopped while it ran"
 CAPPED_NOTE = "the message above was not answered because a usage limit was reached"
 LEFT_NOTE = "the user left without answering your question; nothing was approved"
 NO_HOME = "There is no home channel for such notices yet. Send /sethome in the chat that should receive them."
-ASKED_AT_HOME = "Somebody who cannot decide this needs your answer."
 NO_LONGER_ANSWERED = "I cannot answer your message: you no longer have access. Only the owner can give it to you."
 BLOCKED_MEANWHILE = "I cannot answer your message: you were blocked here."
 PAIRED = "You are approved. I am answering what you wrote."
+
+
+def asked_at_home(where: str) -> str:
+    """Begin a question in the home channel with the place where it was asked."""
+    return f"Somebody who cannot decide this needs your answer ({where})."
 
 
 def access_lost(reason: str) -> str:
@@ -158,7 +162,7 @@ def gone_notice(place: str) -> str:
 def unclear_notice(message: str) -> str:
     return (
         f"I do not know whether my message {message} arrived. On the gateway's machine, `palaver trace {message}` shows"
-        " where it was going and settles it; `palaver doctor` lists others."
+        " where it was going and settles it; `palaver trace --state unclear` lists all such messages."
     )
 
 

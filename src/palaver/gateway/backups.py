@@ -66,7 +66,6 @@ async def serve_backups(
     config: Callable[[], Config], file: ConfigFile | None, clock: Clock, vault: "Vault | None" = None
 ) -> None:
     """Make backups when they are due, until cancelled. A reload can change when."""
-    warned = False
     while True:
         await asyncio.sleep(LOOK_EVERY_SECONDS)
         current = config()
@@ -77,10 +76,6 @@ async def serve_backups(
             if any(timedelta() <= now - backup.at < current.backup.every for backup in found):
                 continue  # one from the future does not count: a clock was wrong
             made, manifest = await make_backup(current, file, now, vault)
-        except NotOnPostgres as error:
-            if not warned:
-                log.warning("no backups: %s", error, extra={"action": "backup.not_made"})
-            warned = True
         except (PalaverError, OSError) as error:
             log.error("a backup failed and is tried again: %s", error, extra={"action": "backup.failed"})  # noqa: TRY400
             await asyncio.sleep(RETRY_SECONDS)

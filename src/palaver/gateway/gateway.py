@@ -7,10 +7,13 @@ import os
 import secrets
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, cast
+
+from pydantic import BaseModel, ValidationError
 
 from palaver.agents.process import safe_environment
 from palaver.commands.builtin import builtin_commands
@@ -18,6 +21,7 @@ from palaver.commands.plugins import with_plugins
 from palaver.commands.registry import Registry
 from palaver.config.editor import ConfigFile
 from palaver.config.model import Config
+from palaver.config.secrets import find_secrets
 from palaver.config.terminal import StopMode
 from palaver.engine.engine import Engine
 from palaver.engine.hooks import Exposing, Meter, NoMeter, load_hook
@@ -50,14 +54,15 @@ from palaver.gateway.web import (
     web_address,
     web_limits,
 )
-from palaver.model.errors import NewerSchema, first_error
+from palaver.model.errors import NewerSchema, PalaverError, first_error
 from palaver.model.key import SessionKey
 from palaver.model.prompt import Pseudonyms
+from palaver.model.redact import forget_secrets, know_secrets
 from palaver.model.source import Source, Trust
 from palaver.model.turn import Inbound
 from palaver.model.value import value
 from palaver.platforms.local.adapter import LocalAdapter, output_folder
-from palaver.platforms.plugins import known_platforms, make_adapter
+from palaver.platforms.plugins import known_platforms, make_adapter, read_options
 from palaver.platforms.terminal.adapter import TerminalAdapter
 from palaver.platforms.web.adapter import ApiAdapter, WebAdapter
 from palaver.processes.manager import ProcessManager
@@ -174,6 +179,7 @@ class Gateway:
         async with await open_store(self._config.store, key=database_key(self._vault), exclusive=True) as store:
             parts = await self._prepare(store)
             self._engine = engine = self._make_engine(loaded, parts)
+            parts.processes.sees_output = engine.sees_output
             services = self._make_services(engine, parts)
             serving = asyncio.create_task(_serve_engine(engine))
             log.info("the gateway is up", extra={"action": "gateway.started"})
@@ -191,6 +197,7 @@ class Gateway:
                 for closing in ([serving], [self._agent_pool.close(), loaded.tools.close()]):
                     extra = {"action": "gateway.close_error"}
                     await close_all("the gateway", closing, extra, within=CLOSE_TIMEOUT_SECONDS)
+                forget_secrets(self)
             await engine.notify_released()
         log.info("the gateway is down", extra={"action": "gateway.stopped"})
         return not self._stop_asked.is_set()
@@ -205,6 +212,7 @@ class Gateway:
         """Use another configuration as far as a running gateway can."""
         config.check_variables()
         config.check_instructions()
+        self._know_secrets(config)
         for name in self.find_deferred(config):
             log.warning("a change of %s waits for a restart", name, extra={"action": "reload.deferred"})
         if self._engine is not None:
@@ -239,7 +247,17 @@ class Gateway:
         config.check_instructions()
         voice, tools = make_voice(config.voice), Toolsets(config.tools.server_facts(), config.data_dir)
         self._vault = find_vault(config)
+        self._know_secrets(config)
+        know_secrets(self, filter(None, [config.encryption.read_key()]))
         return _Loaded(adapters=adapters, hooks=hooks, agents=agents, voice=voice, tools=tools)
+
+    def _know_secrets(self, config: Config) -> None:
+        """Redact the secrets of a configuration until the gateway ends. An account can lack its packages."""
+        options: list[BaseModel] = []
+        for name, _, given in config.accounts:
+            with suppress(PalaverError, ValidationError):
+                options.append(read_options(name, given))
+        know_secrets(self, find_secrets([config, *options]))
 
     async def _prepare(self, store: Store) -> _Parts:
         config, clock = self._config, StoreClock(store.database, SystemClock())

@@ -8,7 +8,7 @@ from dataclasses import field, fields, replace
 from enum import Enum, IntEnum, StrEnum
 from functools import lru_cache
 from operator import itemgetter
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from palaver.model.errors import BadArgument, UnknownPlatform
 from palaver.model.source import (
@@ -22,6 +22,9 @@ from palaver.model.source import (
     participant_text,
 )
 from palaver.model.value import FieldPath, value
+
+if TYPE_CHECKING:
+    from palaver.model.platform import Platform
 
 
 class AccessRole(IntEnum):
@@ -370,11 +373,17 @@ def parse_grantee(text: str, known: Collection[str]) -> GranteeFields:
 
 
 def parse_identity(text: str, known: Collection[str]) -> tuple[str, str]:
-    """Return the platform and the participant in `telegram:7`, `matrix:@ann:example.org` or `irc:alt:ann`."""
+    """Return platform and participant in `telegram:7`, `matrix:@ann:example.org` or `irc:alt:ann`, in canonical form.
+
+    `known` are the platforms: names, or what each declares. Raises BadArgument for what cannot be an id there.
+    """
     platform, _, user = text.strip().partition(":")
     if not user:
         raise BadArgument("{found} has no user id", found=text, allowed="platform:ID", example="telegram:7")
-    return _platform(platform, known), participant_text(*parse_participant(decode_id(user))) or ""
+    name, participant = _platform(platform.strip(), known), decode_id(user)
+    declared = cast("Mapping[str, Platform]", known)[name] if isinstance(known, Mapping) else None
+    user = declared.canonical_user(participant) if declared else participant
+    return name, participant_text(*parse_participant(user)) or ""
 
 
 def normalize_identity(text: str, known: Collection[str]) -> str:

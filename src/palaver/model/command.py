@@ -59,6 +59,8 @@ class Command:
     args: tuple[Arg, ...] = ()
     aliases: tuple[str, ...] = ()
     role: AccessRole = AccessRole.MEMBER
+    for_all: frozenset[str] = frozenset()
+    """With these words first it needs no role: people can always see and stop what is theirs."""
     urgent: bool = False
     group: str = "more"
     """The heading in lists."""
@@ -88,6 +90,12 @@ class Invocation:
     words: Mapping[str, str] = field(default_factory=dict[str, str])
     numbers: Mapping[str, int] = field(default_factory=dict[str, int])
     flags: frozenset[str] = frozenset()
+
+    @property
+    def is_for_all(self) -> bool:
+        """Return whether it needs no role. Without any word it does what the first of its choices names."""
+        first = next(iter(self.command.args), None)
+        return first is not None and self.words.get(first.name, next(iter(first.choices), "")) in self.command.for_all
 
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")

@@ -21,10 +21,14 @@ from palaver.model.value import value
 NAME_LIMIT = 60
 PROMPT_LIMIT = 20_000
 REPEAT_LIMIT = 1_000_000
+_FOR_EVER = frozenset({0, -1})
+"""What models, and people who know other schedulers, send for no limit."""
 SILENT = "[SILENT]"
-"""An answer that begins so is not sent."""
-_SILENT_FORMS = (SILENT, marker("SILENT"))
+"""An answer that begins or ends with it, or is nothing else, is not sent."""
+_SILENT_FORMS = (SILENT, marker("SILENT"), "[NO_REPLY]", "[NO REPLY]")
 """Small models copy the brackets of the note that tells them."""
+_SILENT_ALONE = frozenset({*_SILENT_FORMS, "SILENT", "NO_REPLY", "NO REPLY"})
+_DECORATION = " \t*_`."
 _SCHEDULE_WORDS = 12
 """The longest schedule that can stand before a prompt without quotes, in words."""
 _LIKE_SCHEDULE = re.compile(
@@ -41,6 +45,18 @@ _JOINS = re.compile(r"^(?:(?:for|to|that|about|of|and|please|me)\b|[\s,:;-])+", 
 _LAST_JOINS = re.compile(r"(?:\b(?:for|to|please|and|at|on)\b|[\s,:;.!?-])+$", re.IGNORECASE)
 _LIKE_TIME = re.compile(r"\d+:\d+(?!\S)")
 _QUOTED = re.compile(r"\s*[\"“„](?P<schedule>[^\"“”]*)[\"“”]\s+(?P<prompt>\S.*)", re.DOTALL)
+
+
+def is_silent(answer: str) -> bool:
+    """Tell whether an answer that nobody waits for says that there is nothing to send.
+
+    The word in brackets counts alone, at the beginning and as the last line, the bare word only alone.
+    """
+    text = answer.strip().upper()
+    first, last = text.lstrip(_DECORATION), text.rpartition("\n")[2].strip(_DECORATION)
+    return (
+        not text or text.strip(_DECORATION) in _SILENT_ALONE or first.startswith(_SILENT_FORMS) or last in _SILENT_FORMS
+    )
 
 
 @value
@@ -61,8 +77,7 @@ class FiredJob:
 
     def is_silent(self, answer: str) -> bool:
         """Tell whether the answer says that there is nothing to send."""
-        text = answer.strip()
-        return self.skips_silent and (not text or text.lstrip("*_`").upper().startswith(_SILENT_FORMS))
+        return self.skips_silent and is_silent(answer)
 
     @property
     def note(self) -> str:
@@ -204,7 +219,9 @@ class JobRequest:
         if len(self.prompt) > PROMPT_LIMIT:
             limit, found = f"at most {PROMPT_LIMIT} characters", f"{len(self.prompt)} characters"
             raise BadArgument("The prompt of a job cannot have", found=found, allowed=limit, example="Call Ann")
-        if self.repeat is not None and not 1 <= self.repeat <= REPEAT_LIMIT:
+        if self.repeat in _FOR_EVER:
+            object.__setattr__(self, "repeat", None)
+        elif self.repeat is not None and not 1 <= self.repeat <= REPEAT_LIMIT:
             allowed = f"1 to {REPEAT_LIMIT:,} times"
             raise BadArgument("A job cannot run this often:", found=str(self.repeat), allowed=allowed, example="3")
 

@@ -134,6 +134,7 @@ class Sharing(Enum):
     THREAD_MEMBER = "thread scope per-user: each participant has their own"
     UNNAMED = "no user id: the chat alone identifies the conversation"
     JOB = "a scheduled job has a conversation of its own"
+    OVERHEARD = "what was said to others belongs to the whole chat"
 
 
 _DIRECT = {
@@ -188,6 +189,11 @@ def _key(source: Source, speaker: Speaker, sharing: Sharing) -> SessionKey:
     )
 
 
+def chat_key(key: SessionKey) -> SessionKey | None:
+    """Return the key of the whole chat in which a participant has a conversation; None for every other key."""
+    return key._replace(user="") if key.user and key.kind != DM and (key.chat or key.alt_chat) else None
+
+
 def job_key(profile: str, number: int) -> SessionKey:
     """Return the key of the conversation that a scheduled job has of its own."""
     return SessionKey(profile, kind=JOB, chat=str(number))
@@ -225,6 +231,10 @@ def explain_key(source: Source, scope: Scope, speaker: Speaker = UNKNOWN_SPEAKER
 
 def explain_job_key(profile: str, number: int) -> KeyExplanation:
     return _explained(job_key(profile, number), Sharing.JOB)
+
+
+def explain_chat_key(chat: SessionKey) -> KeyExplanation:
+    return _explained(chat, Sharing.OVERHEARD)
 
 
 def _explained(key: SessionKey, sharing: Sharing) -> KeyExplanation:

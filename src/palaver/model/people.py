@@ -1,12 +1,13 @@
 """People: how a stranger gets access, which identities are one person, and the one-time codes for both."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
 
+from palaver.model.access import normalize_identity
 from palaver.model.errors import BadArgument
 from palaver.model.source import stored_identity
 from palaver.model.value import value
@@ -40,9 +41,12 @@ def parse_code(text: str) -> str:
     return code
 
 
-def parse_code_or_identity(text: str) -> str:
-    """Read how a stranger is named: by their code, or by their identity such as `telegram:7`."""
-    return stored_identity(text) if ":" in text else parse_code(text)
+def parse_code_or_identity(text: str, known: Collection[str]) -> str:
+    """Read how a stranger is named: by their code, or by their identity such as `telegram:7`, in any form of it."""
+    if ":" not in text:
+        return parse_code(text)
+    is_known = text.strip().partition(":")[0].lower() in known
+    return normalize_identity(text, known) if is_known else stored_identity(text)
 
 
 def code_hash(code: str, salt: str) -> str:

@@ -1,9 +1,11 @@
 """Platforms as data: what a chat platform declares about itself to the core."""
 
 import re
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 
 from palaver.model.errors import BadArgument
+from palaver.model.source import parse_participant
 from palaver.model.value import value
 
 # These words are delivery targets.
@@ -65,8 +67,29 @@ class Platform:
     example_chat: str = "123"
     """A chat id as people write it in a target."""
     notes: tuple[PlatformNote, ...] = ()
+    user_rule: Callable[[str], str | None] = str
+    """Returns the canonical form of a person's id, as the adapter reports it; None for what cannot be one."""
+    chat_rule: Callable[[str], str | None] = str
+    """The same for the id of a direct chat, where it is a person's; None for other chats, whose ids stay."""
+    example_user: str = "7"
     takes_keys: bool = False
     """Only the people of this gateway write here, so the owner can paste the key of a model provider."""
+
+    def canonical_user(self, user: str) -> str:
+        """Return the one form of a person's id. An alternate id (`alt:ID`) has no other forms."""
+        alternate = parse_participant(user)[1] if user else None
+        found = user if alternate else self.user_rule(user)
+        if not found:
+            raise BadArgument(
+                f"{{found}} cannot be the id of a person on {self.title}",
+                found=user,
+                allowed="the id that the platform gives them, which a refused message or `palaver pair list` shows",
+                example=f"{self.name}:{self.example_user}",
+            )
+        return found
+
+    def canonical_chat(self, chat: str) -> str:
+        return self.chat_rule(chat) or chat
 
     def __post_init__(self) -> None:
         is_reserved = self.name in RESERVED_NAMES and not self.output_only

@@ -142,6 +142,14 @@ def conversation_instructions(text: str) -> str:
     return f"Instructions for this conversation:\n{text}"
 
 
+def client_instructions(text: str) -> str:
+    """Return the part of the prompt with what the client that sent the message asks for this answer alone."""
+    return (
+        "Instructions that the client sent with the last message, with the weight of a user's message; they replace"
+        f" those of its earlier messages:\n{text}"
+    )
+
+
 def context_section(situation: Situation, pseudonyms: Pseudonyms | None = None) -> str:
     """Return the section. With `pseudonyms`, ids are replaced on platforms where the agent needs none."""
     lines = [

@@ -1,16 +1,20 @@
 """Redaction: replace secrets in a text with a marker that names their kind.
 
-A secret is recognised by its own format, or by the name before it together with the shape of the value. Prose about
-passwords, code that handles them and placeholders stay unchanged. Every repetition in the patterns is bounded,
+The keys of the gateway itself are known, and go whatever they look like.
+
+Any other secret is recognised by its own format, or by the name before it together with the shape of the value. Prose
+about passwords, code that handles them and placeholders stay unchanged. Every repetition in the patterns is bounded,
 possessive or anchored, so hostile text costs linear time. No group is possessive: Python 3.11.2, which Debian 12 has,
 does not go back to where its last repetition began.
 
 Every stored text passes through here and nearly none holds a secret, so two cheap checks first rule most texts out.
 """
 
+import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from urllib.parse import quote
 
 from palaver.model.providers import KEYED_PROVIDERS
 
@@ -57,12 +61,16 @@ _LAST_IN_LINE = r"[ \t]{0,8}\r?$"
 _LAST_WORD = rf"{_LITERAL}({_BARE}{{4,}}+){_LAST_IN_LINE}"
 _ENDED = rf"""(?=\\?["']|{_LAST_IN_LINE}|\\[nr])"""
 _SET = rf"{_LITERAL}({_BARE}{{4,}}+)(?![,(){{}}\[\]<>=])"  # not an argument of a call
+_QUOTED_COOKIE = "|".join(  # a mark elsewhere ends the header
+    rf"""(?<==)\\*+{mark}[^\\\r\n{mark}]{{0,1024}}+\\*+{mark}(?=[ \t]{{0,4}}(?:;|\r?$|\\*+["'])|\\[rn])"""
+    for mark in ('"', "'")
+)
 _IN_A_TAG = r">([^<>\s]{4,256}+)</"
 _FLAG_VALUE = (
     rf"(?:[ =]{_QUOTED}|={_LITERAL}({_BARE}{{3,}}+)| {_NOT_A_WORD}{_LITERAL}({_BARE}{{4,}}+)"
     rf"| {_LITERAL}({_BARE}{{4,}}+)(?= -))"
 )
-_ARGUMENT = rf"""(?:["']((?!\$)[^\r\n"']{{1,128}}+)["']|{_LITERAL}([^\s"'`|;&<>]{{1,128}}+))"""
+_ARGUMENT = rf"""(?:["']((?!\$)[^\r\n"']{{1,1024}}+)["']|{_LITERAL}([^\s"'`|;&<>]{{1,1024}}+))"""
 
 _SCHEME = r"(?:basic|bearer|bot|digest|token|apikey)"
 _AUTHORIZATION = r"""\bauthorization["']?\]?[ \t]?[:=][ \t]{0,4}["']?"""
@@ -76,6 +84,9 @@ _PEM_KEY = (  # up to its end, or for as long as it looks like one
 _DISCORD_USER = "|".join(rf"(?<=(?<![\w.-])[MNO][\w-]{{{size}}}\.)" for size in range(23, 28))
 _SECTION = re.compile(r"^\[[\w .:/-]{1,64}\][ \t]{0,8}\r?$", re.MULTILINE)
 _MARKER = "[redacted"
+_OWN_MARKER = f"{_MARKER}: key of this gateway]"
+_SHORTEST_OWN_LENGTH = 8
+"""A shorter one can be part of anything that is said."""
 
 
 class _Kind:
@@ -204,6 +215,7 @@ _FORMATS = (
     _Kind("sentry token", r"sntry[su]_[\w+/=-]{40,}+", "sntry"),
     _Kind("tailscale key", r"tskey-[a-z]{2,12}-[\w-]{16,}+", "tskey-"),
     _Kind("vault token", r"(?<![\w.])hv[sbr]\.[\w-]{24,}+", "hv"),
+    _Kind("palaver token", r"(?<![\w-])palr?_[\w-]{40,}+", "pal_", "palr_"),
     _Kind("age key", r"AGE-SECRET-KEY-1[A-Z0-9]{58}", "age-secret-key-1"),
 )
 
@@ -215,7 +227,13 @@ _NAMED = (
         rf"""(?i:[?&][\w-]{{0,32}}(?:{_TYPED_NAME}|{_ISSUED_NAME}|sig|signature))=([^\s&#"'<>\[]{{8,}}+)""",
         *("?", "&"),
     ),
-    _Kind("cookie", r"""(?i:\bcookie["']?:)[ \t]{0,4}["']?([^\s=;"'\[]{1,128}=[^\r\n"']++)""", "cookie", certain=True),
+    _Kind(
+        "cookie",
+        rf"""(?i:\bcookie["']?:)[ \t]{{0,4}}["']?"""
+        rf"""([^\s=;"'\[]{{1,128}}=(?:{_QUOTED_COOKIE}|[^\r\n"'\\]++|\\++(?!["']))+)""",
+        "cookie",
+        certain=True,
+    ),
     _Kind(
         "authorization",
         rf"(?i:\b(?:bearer|{_AUTHORIZATION}{_SCHEME}))[ \t]{{1,4}}{_NOT_A_CALL}{_NOT_A_WORD}({_CREDENTIAL})",
@@ -229,7 +247,8 @@ _NAMED = (
     ),
     _Kind(
         "password",
-        rf"""(?<!\S)(?:-u|--user)[ =]["']?(?P<user>[^\s:"']{{1,128}}):(?!\d+\b|(?P=user)\b)({_LOOSE}{{1,256}})""",
+        rf"""(?<!\S)(?:-u|--user)[ =]["']?(?P<user>[^\s:"']{{1,128}}):(?!\d+(?![^\s"'])|(?P=user)\b)"""
+        rf"({_LOOSE}{{1,256}})",
         *("-u", "--user"),
     ),
     _Kind(
@@ -289,13 +308,73 @@ _PLACEHOLDER = re.compile(
 )
 
 
-def redact(text: str) -> str:
-    """Replace every recognised secret with a marker such as `[redacted: aws key]`."""
-    if "$" in text or _has_long_run(text):
-        text = _redact_kinds(_FORMATS, text)
-    if _has_assignment(text):
-        text = _redact_kinds(_NAMED, text)
+_secrets_of: dict[object, frozenset[str]] = {}
+_own: list[str] = []
+"""Longest first, so that one that contains another goes whole."""
+
+
+def know_secrets(holder: object, secrets: Iterable[str]) -> None:
+    """Redact these whatever they look like, besides those known before, until the holder forgets all of them."""
+    forms = {
+        form
+        for secret in map(str.strip, secrets)
+        if len(secret) >= _SHORTEST_OWN_LENGTH and secret not in _OWN_MARKER and not _is_placeholder(secret)
+        for form in (secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], quote(secret, ""))
+    }
+    _secrets_of[holder] = _secrets_of.get(holder, frozenset()) | forms
+    _sort_own()
+
+
+def forget_secrets(holder: object) -> None:
+    _secrets_of.pop(holder, None)
+    _sort_own()
+
+
+def _sort_own() -> None:
+    _own[:] = sorted({secret for each in _secrets_of.values() for secret in each}, key=len, reverse=True)
+
+
+def _is_placeholder(secret: str) -> bool:
+    return " " not in secret and _PLACEHOLDER.fullmatch(secret) is not None
+
+
+def redact_own(text: str) -> str:
+    """Replace only the keys of the gateway itself."""
+    for secret in _own:
+        if secret in text:
+            text = text.replace(secret, _OWN_MARKER)
     return text
+
+
+def redact(text: str) -> str:
+    """Replace every recognised secret with a marker such as `[redacted: aws key]`.
+
+    Until the end a secret that was found stands as one character, so that a larger secret around it is still
+    recognised, and goes whole.
+    """
+    text = redact_own(text)
+    stands_for = _free_characters(text) if _MARKER in text else {}
+    for marker, character in stands_for.items():
+        text = text.replace(marker, character)
+    has_format, has_name = "$" in text or _has_long_run(text), _has_assignment(text)
+    stands_for = stands_for or (_free_characters(text) if has_format or has_name else {})
+    if has_format:
+        text = _redact_kinds(_FORMATS, text, stands_for)
+    if has_name:
+        text = _redact_kinds(_NAMED, text, stands_for)
+    return text.translate({ord(character): marker for marker, character in stands_for.items()}) if stands_for else text
+
+
+_FIRST_PRIVATE, _LAST_PRIVATE = 0xF0000, 0xFFFFD
+"""A range of private use: no text has a character for it, and nearly none contains one."""
+
+
+def _free_characters(text: str) -> dict[str, str]:
+    """Return a character that the text does not contain for each marker."""
+    markers = dict.fromkeys((_OWN_MARKER, *(kind.marker for kind in (*_FORMATS, *_NAMED))))
+    used = () if text.isascii() else {each for each in text if each >= chr(_FIRST_PRIVATE)}
+    free = (chr(code) for code in range(_FIRST_PRIVATE, _LAST_PRIVATE) if chr(code) not in used)
+    return dict(zip(markers, free, strict=False))
 
 
 _LONG_RUN = b"a" * 20
@@ -336,12 +415,12 @@ def _has_assignment(text: str) -> bool:
     return "earer" in text or "login" in text
 
 
-def _redact_kinds(kinds: Iterable[_Kind], text: str) -> str:
+def _redact_kinds(kinds: Iterable[_Kind], text: str, stands_for: Mapping[str, str]) -> str:
     folded = _lower(text)
     for kind in kinds:
         words = [word for word in kind.words if word in folded]
         if words and (found := tuple(kind.matches(text, folded, words))):
-            text = _replace_secrets(text, found, kind)
+            text = _replace_secrets(text, found, kind, stands_for)
             folded = _lower(text)
     return text
 
@@ -358,14 +437,14 @@ def _occurrences(word: str, folded: str) -> Iterator[int]:
         index = folded.find(word, index + 1)
 
 
-def _replace_secrets(text: str, found: Iterable[re.Match[str]], kind: _Kind) -> str:
+def _replace_secrets(text: str, found: Iterable[re.Match[str]], kind: _Kind, stands_for: Mapping[str, str]) -> str:
+    known = frozenset(stands_for.values())
     pieces: list[str] = []
     end = 0
     for match in found:
         start, stop = match.span(match.lastindex or 0)
-        marker = text.find(_MARKER, start, stop)  # an earlier kind's
-        stop = marker if marker > start else stop
-        if marker != start and (kind.certain or not _PLACEHOLDER.fullmatch(text, start, stop)):
-            pieces += (text[end:start], kind.marker)
+        is_done = text[start:stop] in known  # an earlier kind's
+        if not is_done and (kind.certain or not _PLACEHOLDER.fullmatch(text, start, stop)):
+            pieces += (text[end:start], stands_for[kind.marker])
             end = stop
     return "".join((*pieces, text[end:]))

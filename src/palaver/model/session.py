@@ -1,6 +1,7 @@
 """Sessions, their titles, and the principals on whose behalf they are read."""
 
 import re
+import unicodedata
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from datetime import datetime
@@ -12,7 +13,7 @@ from palaver.model.errors import BadArgument
 from palaver.model.key import SessionKey
 from palaver.model.providers import parse_model, spell_model
 from palaver.model.source import Source, identity_of
-from palaver.model.text import cut_line, one_line, strip_markdown
+from palaver.model.text import cut_line, cut_off, one_line, strip_markdown
 from palaver.model.usage import Spent
 from palaver.model.value import value
 
@@ -96,7 +97,8 @@ def model_name(override: ModelOverride) -> str:
 
 def find_models(name: str, offered: Iterable[ModelOverride]) -> list[ModelOverride]:
     """Return the offered models of that name, with or without the provider, in any spelling."""
-    return [model for model in offered if name in {model.model, _configured_name(model)} or _is(name, model)]
+    colon = name.replace("/", ":", 1)
+    return [model for model in offered if {name, colon} & {model.model, _configured_name(model)} or _is(name, model)]
 
 
 def _is(name: str, model: ModelOverride) -> bool:
@@ -163,12 +165,14 @@ def owner_of(key: SessionKey, source: Source) -> str:
 TITLE_LIMIT = 100
 _LONGEST_SUFFIX = len(" #999999999999")
 _NUMBERED = re.compile(r"(?P<base>.*\S) #(?P<number>[2-9]|[1-9][0-9]{1,11})", re.DOTALL)
-_QUOTED = re.compile(r"\s*(?:\"(.+)\"|'(.+)'|[“„](.+)[”“]|«(.+)»)\s*", re.DOTALL)
+_ACCENTS = re.compile("[\u0300-\u036f]")
+_QUOTED = re.compile(r"\s*(?:\"(.+)\"|'(.+)'|[“„](.+)[”“]|«(.+)»|<(.+)>|\[(.+)\])\s*", re.DOTALL)
 
 
 def clean_title(text: str) -> str:
-    """Reduce a title to one line without invisible characters, cut at the limit."""
-    title = one_line(text, TITLE_LIMIT)
+    """Reduce a title to one line without invisible characters, in NFC, cut at the limit."""
+    # Taking away what is invisible brings marks to their letters.
+    title = one_line(unicodedata.normalize("NFC", one_line(text, len(text) + 1)), TITLE_LIMIT)
     if not title:
         raise BadArgument(
             "A title needs visible characters:", found=text, allowed="1 to 100 characters", example="Holiday"
@@ -177,7 +181,7 @@ def clean_title(text: str) -> str:
 
 
 def unquoted(text: str) -> str | None:
-    """Return what is between the quotation marks around a text; None without them."""
+    """Return what is between the quotation marks or brackets around a text; None without them."""
     found = _QUOTED.fullmatch(text)
     return next(filter(None, found.groups())) if found else None
 
@@ -190,7 +194,9 @@ def lineage(title: str) -> tuple[str, int]:
 
 def lineage_prefix(base: str) -> str:
     """Return how every numbered title of a lineage begins; some of other lineages begin so too."""
-    return f"{base} #" if len(base) + _LONGEST_SUFFIX <= TITLE_LIMIT else base[: TITLE_LIMIT - _LONGEST_SUFFIX - 3]
+    if len(base) + _LONGEST_SUFFIX <= TITLE_LIMIT:
+        return f"{base} #"
+    return cut_off(base, TITLE_LIMIT - _LONGEST_SUFFIX - 3)
 
 
 def is_in_lineage(title: str, base: str) -> bool:
@@ -199,13 +205,31 @@ def is_in_lineage(title: str, base: str) -> bool:
 
 
 def next_in_lineage(title: str, taken: Iterable[str]) -> str:
-    """Return the title if it is free, else the next number of its lineage."""
+    """Return the title if it is free, else the next number of its lineage. A lineage is not begun twice."""
     taken = set(taken)
-    if title not in taken:
+    base, number = lineage(title)
+    if title not in taken and (number > 1 or not _numbers(base, taken)):
         return title
-    base, _ = lineage(title)
     following = (_numbered(base, number) for number in count(max(_numbers(base, taken), default=1) + 1))
     return next(numbered for numbered in following if numbered not in taken)
+
+
+def fold_title(title: str) -> str:
+    """Return a title without case and accents."""
+    return _ACCENTS.sub("", unicodedata.normalize("NFKD", title).casefold())
+
+
+def alike_title(text: str, titles: Iterable[str]) -> str | None:
+    """Return what a person means by a text that no title is: the first alike but for case and accents.
+
+    That is the base, if the text has no number.
+    """
+    wanted = fold_title(text)
+    for title in titles:
+        for meant in (title, lineage(title)[0]):
+            if fold_title(meant) == wanted:
+                return meant
+    return None
 
 
 def newest_of_lineage(title: str, taken: Iterable[str]) -> str | None:

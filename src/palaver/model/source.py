@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote
 
 from palaver.model.errors import MalformedSource, UnknownPlatform
 from palaver.model.label import Label
-from palaver.model.text import inert
+from palaver.model.text import inert, join_halves
 from palaver.model.value import value
 
 MAX_IDS_BYTES = 2048
@@ -128,13 +128,19 @@ class Source:
     message_id: str | None = None
 
     def __post_init__(self) -> None:
-        if "" not in _VALUES(self):
-            return
-        for name in _FIELDS:
-            if getattr(self, name) == "":
-                if name in _REQUIRED:
-                    raise MalformedSource(f"A source has an empty {name}.", found="", allowed="any text", example=MAIN)
-                object.__setattr__(self, name, None)
+        given = _VALUES(self)
+        if "" in given:
+            for name in _FIELDS:
+                if getattr(self, name) == "":
+                    if name in _REQUIRED:
+                        empty = f"A source has an empty {name}."
+                        raise MalformedSource(empty, found="", allowed="any text", example=MAIN)
+                    object.__setattr__(self, name, None)
+        if not "".join(filter(None, given)).isascii():
+            # JSON reads the two halves of a character as that character: the stored source must be the same.
+            for name, text in zip(_FIELDS, given, strict=True):
+                if text:
+                    object.__setattr__(self, name, join_halves(text))
 
     @property
     def participant(self) -> str | None:
@@ -263,6 +269,25 @@ class Labels:
 
 _LABELS = tuple(field.name for field in fields(Labels))
 NO_LABELS = Labels()
+
+
+def describe_source(source: Source, labels: Labels = NO_LABELS, *, place: str | None = None) -> str:
+    """Return a place for people: `CLI terminal`, `DM with alice`, `group: Dev, thread: 42`.
+
+    `place` is that of the platform, if it has one. Names that could be markup are written as code.
+    """
+    if place:
+        return place
+    if source.chat_kind == DM:
+        described = f"DM with {_shown(labels.user or labels.chat, source.participant or source.chat_id)}"
+    else:
+        described = f"{inert(Label(source.chat_kind).plain())}: {_shown(labels.chat, source.chat)}"
+    thread = _shown(labels.topic, source.thread_id) if source.thread_id else ""
+    return f"{described}, thread: {thread}" if thread else described
+
+
+def _shown(name: Label | None, identity: str | None) -> str:
+    return inert((name and name.plain()) or Label(identity or "").plain() or "somebody unknown")
 
 
 def identity_of(source: Source) -> str | None:

@@ -120,7 +120,7 @@ def _place(word: str, platform: Platform, server: str, text: str) -> Place:
     place = Place(
         platform=name,
         server=decode_id(server.strip()) or None,
-        chat=decode_id(chat),
+        chat=platform.canonical_chat(decode_id(chat)),
         thread=decode_id(thread) if thread else None,
     )
     if len(place.text) > MAX_IDS_BYTES:

@@ -35,6 +35,13 @@ def whole_characters(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
+def join_halves(text: str) -> str:
+    """Join the halves of characters that were written apart. A half that is alone stays."""
+    if text.isascii() or text.isprintable():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
 def without_half(text: str) -> tuple[str, str]:
     """Return the text without the first half of a character at its end, and that half."""
     end = len(text) - 1 if "\ud800" <= text[-1:] <= "\udbff" else len(text)
@@ -43,7 +50,13 @@ def without_half(text: str) -> tuple[str, str]:
 
 def cut_line(line: str, limit: int) -> str:
     """Cut a line to at most `limit` characters, the ellipsis included."""
-    return line if len(line) <= limit else line[: limit - 1].rstrip(f" {_NON_JOINER}{_JOINER}") + _ELLIPSIS
+    return line if len(line) <= limit else cut_off(line, limit - 1) + _ELLIPSIS
+
+
+def cut_off(line: str, limit: int) -> str:
+    """Return the beginning of a line of at most `limit` characters. It ends between graphemes, unless it is one."""
+    end = min(limit, len(line))
+    return line[: last_cut(line, 0, end) or end].rstrip(f" {_NON_JOINER}{_JOINER}")
 
 
 _LINK = re.compile(r"!?\[([^\[\]\n]{1,200})\]\([^()\s]{0,500}\)")

@@ -27,6 +27,11 @@ _TALK = MEMORY_TOOLS | {
 }
 _WORK = frozenset({"file_*", "process", "terminal"})
 """What works on a machine. It is there only if the configuration has a terminal, and never for guests."""
+BUILT_IN_TOOLS = (_TALK - {"file_*"}) | {
+    *("file_list", "file_patch", "file_read", "file_search", "file_send", "file_write"),
+    *("process", "send_message", "terminal"),
+}
+"""Tools of Palaver itself. Those of an MCP server have its name and two underscores in front."""
 MAX_QUESTION_LENGTH = 4000
 """The longest approval question that people will read."""
 NOT_APPROVED = "A person did not approve this."
@@ -115,6 +120,18 @@ def parse_arguments(call: ToolCall) -> Mapping[str, object] | None:
     return cast("dict[str, object]", found) if isinstance(found, dict) else None
 
 
+def unknown_argument(parameters: Mapping[str, object], arguments: Mapping[str, object]) -> str | None:
+    """Return what is wrong with arguments that the schema of a tool does not know and forbids."""
+    known = cast("Mapping[str, object]", parameters.get("properties") or {})
+    if parameters.get("additionalProperties") is not False:
+        return None
+    unknown = [one_line(name, MAX_CHOICE_LENGTH) for name in arguments if name not in known]
+    if not unknown:
+        return None
+    allowed = f"Its arguments are: {', '.join(known)}." if known else "It takes none."
+    return f"The tool has no argument {', '.join(unknown)}. {allowed} Nothing was done."
+
+
 def approval_question(call: ToolCall, arguments: Mapping[str, object]) -> str:
     """Ask about a call, with each argument on its own line, so that none can pass for another or for our words."""
     lines = [f"{escape_invisible(name)}: {escape_invisible(_as_text(value))}" for name, value in arguments.items()]
@@ -127,6 +144,8 @@ class Question:
 
     text: str
     choices: tuple[str, ...] = ()
+    values: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What the agent gets for a choice, if that is not its text."""
 
     @property
     def shown(self) -> str:
@@ -135,6 +154,10 @@ class Question:
 
     def resolve(self, words: str) -> str:
         """Return the choice that the words name by its text or number, else the words. `#2` is always a number."""
+        choice = self._named(words)
+        return self.values.get(choice, choice)
+
+    def _named(self, words: str) -> str:
         words = words.strip()
         if same := [choice for choice in self.choices if choice.casefold() == words.casefold()]:
             return same[0]
@@ -157,10 +180,20 @@ def parse_question(call: ToolCall) -> Question | None:
     text, given = arguments.get("question"), arguments.get("choices") or list[object]()
     if not isinstance(text, str) or not text.strip() or not isinstance(given, list):
         return None
-    choices = [one_line(str(each), MAX_CHOICE_LENGTH) for each in cast("list[object]", given)]
-    if len(choices) > MAX_CHOICES or not all(choices):
+    pairs = [_choice(each) for each in cast("list[object]", given)]
+    if len(pairs) > MAX_CHOICES or not all(label for label, _ in pairs):
         return None
-    return Question(text=text.strip(), choices=tuple(dict.fromkeys(choices)))
+    values = {label: value for label, value in reversed(pairs) if value}
+    return Question(text=text.strip(), choices=tuple(dict.fromkeys(label for label, _ in pairs)), values=values)
+
+
+def _choice(given: object) -> tuple[str, str]:
+    """Return the text of a choice and the value that stands for it; no text if it is none."""
+    if not isinstance(given, Mapping):
+        return one_line(given if isinstance(given, str) else json.dumps(given), MAX_CHOICE_LENGTH), ""
+    fields = cast("Mapping[str, object]", given)
+    label, value = (_as_text(each) if (each := fields.get(name)) is not None else "" for name in ("label", "value"))
+    return one_line(label or value, MAX_CHOICE_LENGTH), value
 
 
 def _as_text(value: object) -> str:

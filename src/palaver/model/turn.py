@@ -43,9 +43,16 @@ class TurnState(Enum):
 class OutboxState(Enum):
     DUE = "due"
     CLAIMED = "claimed"
+    """A worker is about to send it. Nothing has left yet."""
+    SENDING = "sending"
+    """A request may have left, and its outcome is not known yet."""
     DELIVERED = "delivered"
     DEAD = "dead"
     UNCLEAR = "unclear"
+
+    @property
+    def is_open(self) -> bool:
+        return self in {OutboxState.DUE, OutboxState.CLAIMED, OutboxState.SENDING}
 
 
 State = TypeVar("State", TurnState, OutboxState)
@@ -56,8 +63,10 @@ _NEXT: Mapping[Enum, frozenset[Enum]] = {
     TurnState.INTERRUPTED: frozenset({TurnState.RUNNING, TurnState.FAILED}),
     TurnState.PARKED: frozenset({TurnState.RUNNING, TurnState.FAILED}),
     OutboxState.DUE: frozenset({OutboxState.CLAIMED, OutboxState.DEAD}),
-    OutboxState.CLAIMED: frozenset({OutboxState.DELIVERED, OutboxState.DUE, OutboxState.DEAD, OutboxState.UNCLEAR}),
+    OutboxState.CLAIMED: frozenset({OutboxState.SENDING, OutboxState.DUE, OutboxState.DEAD, OutboxState.UNCLEAR}),
+    OutboxState.SENDING: frozenset({OutboxState.DELIVERED, OutboxState.DUE, OutboxState.DEAD, OutboxState.UNCLEAR}),
     OutboxState.UNCLEAR: frozenset({OutboxState.DELIVERED, OutboxState.DUE}),
+    OutboxState.DEAD: frozenset({OutboxState.DUE}),
 }
 
 
@@ -203,6 +212,8 @@ class Inbound:
     client_tools: tuple[ClientTool, ...] = ()
     """Tools that the sender runs for the agent in the turn that answers it."""
     form: AnswerForm = ANY_FORM
+    instructions: str = ""
+    """What its client asks of the agent for the turn that answers it, beyond what the conversation began with."""
     revision: Revision | None = None
     """Set if it edits or deletes the message of this id; `at` is then the time of the edit."""
     reaction: Reaction | None = None
@@ -319,6 +330,8 @@ class Turn:
     """The kind of failure that its agent reported."""
     retry_at: datetime | None = None
     """When the provider that failed it takes requests again, if it said so."""
+    draft_unclear: bool = False
+    """A request for the draft message may have left, and its receipt is unknown."""
 
     @property
     def question_id(self) -> str:
@@ -403,6 +416,10 @@ class Outbound:
     """The operation that moves a conversation to where this is delivered."""
     is_news: bool = False
     """It reports an event; its own delivery is not reported as one."""
+    is_passing: bool = False
+    """It matters only now: if nobody knows whether it arrived, it is not sent again."""
+    repeats_draft: bool = False
+    """Nobody knows whether a draft of it was shown, which it cannot replace."""
 
     def __post_init__(self) -> None:
         # Half a surrogate has no UTF-8, so no platform could take it.
@@ -454,9 +471,15 @@ class Delivery:
     ordinal: int = 0
     receipt: str | None = None
     error: str | None = None
-    may_be_duplicate: bool = False
+    times_unclear: int = 0
+    """How often a request for it may have left, without anybody knowing whether it arrived."""
     is_gone: bool = False
     """An earlier attempt found the chat gone."""
+
+    @property
+    def may_be_duplicate(self) -> bool:
+        """Whether it is marked as a possible duplicate."""
+        return self.times_unclear > 0 or self.outbound.repeats_draft
 
     @property
     def idempotency_key(self) -> str:
@@ -469,14 +492,22 @@ def _stamp(moment: datetime) -> int:
     return int(moment.timestamp() * 1_000_000)
 
 
-def resolve_unclear(delivery: Delivery, *, safe: bool) -> tuple[OutboxState, bool]:
-    """Return the next state of a send that may have arrived, and whether it is marked as a possible duplicate.
+REPEATS_AFTER_CRASH = 3
+"""How often a send is repeated that a crash made unclear."""
+REPEATS_AFTER_OUTAGE = 1
+"""How often a send is repeated to which the platform gave no answer."""
 
-    If the platform drops duplicates (`safe`), send again. Otherwise send once more, marked, and then leave it to a
-    person. Never open a thread twice.
+
+def resolve_unclear(delivery: Delivery, *, safe: bool, crashed: bool = False) -> tuple[OutboxState, int]:
+    """Return the next state of a send that may have arrived, and how often it was unclear by then.
+
+    If the platform drops duplicates (`safe`), send again. Otherwise send again, marked, but not for ever: in the end a
+    person decides. Never open a thread twice. What matters only for a moment counts as delivered.
     """
     if safe:
-        return OutboxState.DUE, delivery.may_be_duplicate
-    if delivery.outbound.opens is not None:
-        return OutboxState.UNCLEAR, True
-    return (OutboxState.UNCLEAR if delivery.may_be_duplicate else OutboxState.DUE), True
+        return OutboxState.DUE, delivery.times_unclear
+    if delivery.outbound.is_passing:
+        return OutboxState.DELIVERED, delivery.times_unclear
+    times = delivery.times_unclear + 1
+    is_last = times > (REPEATS_AFTER_CRASH if crashed else REPEATS_AFTER_OUTAGE)
+    return (OutboxState.UNCLEAR if is_last or delivery.outbound.opens is not None else OutboxState.DUE), times

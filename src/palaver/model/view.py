@@ -12,7 +12,7 @@ Only a turn that resumes after an approval has calls without results: those of i
 
 import json
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import field
 from datetime import datetime, timedelta
@@ -222,6 +222,26 @@ def visible_entries(entries: Iterable[Entry]) -> list[Entry]:
     visible = [entry for entry in entries if entry.hidden_by is None]
     has_summary = any(map(_COVERS, visible))
     return sorted(visible, key=_POSITION if has_summary else _SEQ)
+
+
+MAX_OVERHEARD = 50
+"""How much of what was overheard a question is shown with."""
+
+
+def with_overheard(entries: Sequence[Entry], overheard: Sequence[Entry]) -> Sequence[Entry]:
+    """Put what was overheard in a chat before the next question that somebody asked there."""
+    if not overheard:
+        return entries
+    placed: list[Entry] = []
+    left = deque(sorted(overheard, key=attrgetter("at")))
+    for entry in entries:
+        if entry.role is _USER and not entry.observed:
+            heard: deque[Entry] = deque(maxlen=MAX_OVERHEARD)
+            while left and left[0].at <= entry.at:
+                heard.append(left.popleft()._replace(seq=entry.seq))
+            placed += heard
+        placed.append(entry)
+    return placed
 
 
 def render(

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from palaver.model.platform import Platform, PlatformNote
 from palaver.model.prompt import SEND_MESSAGE
+from palaver.platforms import user_ids
 
 _SLACK = PlatformNote(
     text="You can read channels, look up people and pin messages here with the Slack tools.",
@@ -149,10 +150,19 @@ _ALL = (
     Platform(name="api", title="HTTP API", for_people=False),
     Platform(name="webhook", title="Webhook", for_people=False, accounts_are_chats=True, notes=(_WEBHOOK,)),
     Platform(
-        name="telegram", title="Telegram", has_mentions=True, hides_ids=True, has_threads=True, has_reactions=True
+        name="telegram",
+        user_rule=user_ids.telegram,
+        example_user="7",
+        title="Telegram",
+        has_mentions=True,
+        hides_ids=True,
+        has_threads=True,
+        has_reactions=True,
     ),
     Platform(
         name="discord",
+        user_rule=user_ids.discord,
+        example_user="80351110224678912",
         title="Discord",
         keeps_slash=True,
         has_mentions=True,
@@ -164,6 +174,8 @@ _ALL = (
     ),
     Platform(
         name="slack",
+        user_rule=user_ids.slack,
+        example_user="U024BE7LH",
         title="Slack",
         keeps_slash=True,
         has_mentions=True,
@@ -175,6 +187,9 @@ _ALL = (
     ),
     Platform(
         name="whatsapp",
+        user_rule=user_ids.whatsapp,
+        chat_rule=user_ids.whatsapp,
+        example_user="491701234567",
         title="WhatsApp",
         has_mentions=True,
         has_reactions=True,
@@ -184,6 +199,9 @@ _ALL = (
     ),
     Platform(
         name="signal",
+        user_rule=user_ids.signal,
+        chat_rule=user_ids.signal,
+        example_user="+15550100300",
         title="Signal",
         has_mentions=True,
         has_reactions=True,
@@ -193,6 +211,8 @@ _ALL = (
     ),
     Platform(
         name="matrix",
+        user_rule=user_ids.matrix,
+        example_user="@ann:example.org",
         title="Matrix",
         keeps_slash=True,
         has_mentions=True,
@@ -204,6 +224,8 @@ _ALL = (
     ),
     Platform(
         name="imessage",
+        user_rule=user_ids.imessage,
+        example_user="+15551234567",
         title="iMessage",
         hides_ids=True,
         has_names=False,
@@ -237,6 +259,9 @@ _ALL = (
     ),
     Platform(
         name="email",
+        user_rule=user_ids.email,
+        chat_rule=user_ids.email,
+        example_user="ann@example.org",
         title="E-mail",
         has_mentions=True,
         has_threads=True,
@@ -282,6 +307,8 @@ _ALL = (
     ),
     Platform(
         name="irc",
+        user_rule=user_ids.irc,
+        example_user="ann",
         title="IRC",
         keeps_slash=True,
         has_mentions=True,
@@ -294,6 +321,9 @@ _ALL = (
     ),
     Platform(
         name="xmpp",
+        user_rule=user_ids.xmpp,
+        chat_rule=user_ids.xmpp,
+        example_user="ann@example.org",
         title="XMPP",
         keeps_slash=True,
         has_mentions=True,
@@ -310,7 +340,16 @@ _ALL = (
         example_chat="mobile_app_anns_phone",
         notes=(_HOME_ASSISTANT,),
     ),
-    Platform(name="sms", title="SMS", has_names=False, example_chat="+15550100300", notes=(_SMS,)),
+    Platform(
+        name="sms",
+        user_rule=user_ids.sms,
+        chat_rule=user_ids.phone,
+        example_user="+15550100300",
+        title="SMS",
+        has_names=False,
+        example_chat="+15550100300",
+        notes=(_SMS,),
+    ),
     Platform(name="ntfy", title="ntfy", has_names=False, example_chat="helper-7Kx2mP9q", notes=(_NTFY,)),
     Platform(name="dingtalk", title="DingTalk", has_mentions=True, example_chat="manager4220", notes=(_DINGTALK,)),
     Platform(name="qq", title="QQ", has_mentions=True, has_names=False, example_chat="group/A1B2C3", notes=(_QQ,)),

@@ -142,6 +142,11 @@ def _missing(entry: EntryPoint, error: ModuleNotFoundError) -> MissingPackages |
     return MissingPackages(f"{title} needs", entry.name, distribution_name=entry.dist.name, missing=error.name or "")
 
 
+def read_options(name: str, options: Mapping[str, object]) -> BaseModel:
+    """Return the options of an account, which were checked with the configuration."""
+    return load_factory(name, relayed=RELAY_OPTION in options).options.model_validate(options)
+
+
 def make_adapter(name: str, account: str, options: Mapping[str, object]) -> Adapter:
     """Make the adapter of an account. The options were checked with the configuration."""
     found: Any = load_factory(name, relayed=RELAY_OPTION in options)

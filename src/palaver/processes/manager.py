@@ -22,6 +22,7 @@ from palaver.processes.watcher import Watcher
 from palaver.protocols.clock import Clock
 from palaver.protocols.tools import ToolContext
 from palaver.store import process_notices, processes
+from palaver.store.process_notices import SeesOutput, everybody_sees
 from palaver.store.processes import Findings, Keeper, ProcessLimits
 from palaver.store.store import Store
 
@@ -49,6 +50,8 @@ class ProcessManager:
     keep_finished: timedelta = timedelta(hours=24)
     on_output: Callable[[], None] = lambda: None
     """Called when processes have new output, at most twice a second."""
+    sees_output: SeesOutput = everybody_sees
+    """Tells who can have the output of their process now. Set it before serving."""
     watchers: dict[int, Watcher] = field(default_factory=dict[int, Watcher], init=False)
     _tasks: set["asyncio.Task[Any]"] = field(default_factory=set["asyncio.Task[Any]"], init=False)
     _watching: set["asyncio.Task[None]"] = field(default_factory=set["asyncio.Task[None]"], init=False)
@@ -57,6 +60,11 @@ class ProcessManager:
     _woken: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _output_timer: asyncio.TimerHandle | None = field(default=None, init=False)
     _cleaned_at: datetime | None = field(default=None, init=False)
+
+    def _watcher(self, process: Process) -> Watcher:
+        directory, sees = self.directory(process), self.sees_output
+        on_output = self._schedule_on_output
+        return Watcher(process, directory, self.store, self.clock, sees_output=sees, on_output=on_output)
 
     # Serve
 
@@ -87,7 +95,7 @@ class ProcessManager:
             elif process.ended is None:
                 self._watch(process)
             else:
-                asked.append(Watcher(process, self.directory(process), self.store, self.clock).report_exit())
+                asked.append(self._watcher(process).report_exit())
         await _run_all(asked)
         if self._cleaned_at is None or now - self._cleaned_at >= CLEAN_UP_EVERY:
             self._cleaned_at = now
@@ -97,7 +105,8 @@ class ProcessManager:
         for process in await self.store.read(processes.list_abandoned(now - ABANDONED_AFTER)):
             problem = f"the gateway on {process.host} has not looked after it since"
             lost = await self.store.transact(processes.record(process.number, Findings(ended=now, problem=problem)))
-            await self.store.transact(process_notices.report_exit(lost.number, notices.exit_notice(lost, b""), now))
+            notice = notices.exit_notice(lost, b"")
+            await self.store.transact(process_notices.report_exit(lost.number, notice, now, self.sees_output))
         await self.store.transact(processes.delete_finished(self.keeper, now - self.keep_finished))
         await self.remove_forgotten()
 
@@ -106,8 +115,7 @@ class ProcessManager:
         await remove_forgotten(self.store, self.home)
 
     def _watch(self, process: Process) -> Watcher:
-        directory = self.directory(process)
-        watcher = Watcher(process, directory, self.store, self.clock, on_output=self._schedule_on_output)
+        watcher = self._watcher(process)
         self.watchers[process.number] = watcher
         task = asyncio.create_task(watcher.run(), name=f"process {process.number}")
         self._watching.add(task)

@@ -5,7 +5,7 @@ from datetime import datetime
 from palaver.model.process import Process, duration_text
 from palaver.model.text import as_code, as_code_block, one_line
 from palaver.processes.output import last_lines, readable, whole_lines
-from palaver.store.process_notices import Notice
+from palaver.store.process_notices import OUTPUT_HEAD, Notice
 
 MAX_WATCH_NOTICES = 20
 """After so many matches, a process reports no more."""
@@ -25,7 +25,7 @@ def exit_notice(process: Process, tail: bytes) -> Notice:
     took = f" after {duration_text(since - process.started)}" if since else ""
     happened = f"has ended{took}: {process.outcome}."
     text = f"{_HEAD} {process.name} ({process.line}) {happened}{_output(tail) or _NO_OUTPUT}"
-    return Notice(name="exit", text=text, summary=_summary(process, happened))
+    return Notice(name="exit", text=text, summary=_summary(process, happened), bare=_summary(process, happened))
 
 
 def match_notice(process: Process, line: bytes, offset: int, more: int) -> Notice:
@@ -35,7 +35,7 @@ def match_notice(process: Process, line: bytes, offset: int, more: int) -> Notic
     shown = as_code_block(found)
     text = f"{_HEAD} {process.name} ({process.line}) {happened}{others}{last}:\n{shown}"
     summary = f"{_summary(process, happened)}: {as_code(one_line(found, _SUMMARY_CHARACTERS))}"
-    return Notice(name=f"match:{offset}", text=text, summary=summary)
+    return Notice(name=f"match:{offset}", text=text, summary=summary, bare=_summary(process, f"{happened}."))
 
 
 def _around(line: str, watched: str) -> str:
@@ -49,7 +49,7 @@ def check_notice(process: Process, tail: bytes, now: datetime) -> Notice:
     whole = whole_lines(tail)
     output = _output(whole) or (_NO_OUTPUT if whole == tail else _NO_WHOLE_LINE)
     text = f"{_HEAD} {process.name} ({process.line}) {happened}{output}"
-    return Notice(name=f"check:{at}", text=text, summary=_summary(process, happened))
+    return Notice(name=f"check:{at}", text=text, summary=_summary(process, happened), bare=_summary(process, happened))
 
 
 def _summary(process: Process, happened: str) -> str:
@@ -58,4 +58,4 @@ def _summary(process: Process, happened: str) -> str:
 
 def _output(tail: bytes) -> str:
     text = last_lines(readable(tail[-_TAIL_BYTES:]).strip(), _OUTPUT_CHARACTERS)
-    return f" Its last output:\n{as_code_block(text)}" if text else ""
+    return f"{OUTPUT_HEAD}\n{as_code_block(text)}" if text else ""

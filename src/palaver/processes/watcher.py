@@ -17,6 +17,7 @@ from palaver.processes.launcher import GRACE_SECONDS, SupervisorLink, end_orphan
 from palaver.processes.output import whole_lines
 from palaver.protocols.clock import Clock
 from palaver.store import process_notices, processes
+from palaver.store.process_notices import SeesOutput, everybody_sees
 from palaver.store.store import Store
 
 WATCH_INTERVAL = timedelta(seconds=30)
@@ -40,12 +41,13 @@ class Watcher:
         store: Store,
         clock: Clock,
         *,
+        sees_output: SeesOutput = everybody_sees,
         on_output: Callable[[], None] = lambda: None,
     ) -> None:
         self.process = process
         self.directory = directory
         self._store, self._clock = store, clock
-        self._on_output = on_output
+        self._sees_output, self._on_output = sees_output, on_output
         self.link: SupervisorLink | None = None
         self._changed = asyncio.Event()
         self._is_killing = False
@@ -122,14 +124,16 @@ class Watcher:
         check_at = self.process.check_at
         if check_at and check_at <= now and not is_over:
             notice = notices.check_notice(self.process, self.directory.tail(BUFFER_BYTES)[1], now)
-            await self._store_report(process_notices.report_check(self.process, notice, now))
+            await self._store_report(process_notices.report_check(self.process, notice, now, self._sees_output))
 
     async def report_exit(self) -> None:
         """Tell the conversation of the end, unless its agent waits for it."""
         process = self.process
         if process.reports_exit and not self.waiters and (process.exited or process.ended):
             notice = notices.exit_notice(process, self.directory.tail(BUFFER_BYTES)[1])
-            await self._store_report(process_notices.report_exit(process.number, notice, self._clock.now()))
+            await self._store_report(
+                process_notices.report_exit(process.number, notice, self._clock.now(), self._sees_output)
+            )
 
     async def _store_report(self, report: Transaction[bool]) -> None:
         await retry_until_stored(self._store, report)
@@ -154,7 +158,9 @@ class Watcher:
             return
         offset, line, count, last = found
         notice = notices.match_notice(process, line, offset, count - 1)
-        await self._store_report(process_notices.report_match(process, notice, max(searched, last), now))
+        await self._store_report(
+            process_notices.report_match(process, notice, max(searched, last), now, self._sees_output)
+        )
 
     # Wait
 

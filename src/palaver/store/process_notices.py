@@ -1,13 +1,15 @@
 """Notices of background processes: each is put once into the conversation that started the process."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from palaver.db.transaction import Row, Statements, transaction
+from palaver.db.transaction import Row, Statements, Transaction, transaction
 from palaver.model.access import AccessRole, Basis
 from palaver.model.key import SessionKey
 from palaver.model.process import Process
-from palaver.model.turn import Inbound, outbound_to
+from palaver.model.source import Source
+from palaver.model.turn import Cause, Inbound, Received, outbound_to
 from palaver.model.value import value
 from palaver.store.queue import inbox, outbox
 from palaver.store.queue.cause import CauseKind, SendCause
@@ -24,10 +26,40 @@ class Notice:
     """For the agent."""
     summary: str
     """For the chat, if the conversation is over."""
+    bare: str
+    """Without anything that the process has written, for those who cannot use the terminal now."""
+
+
+SeesOutput = Callable[[Source, AccessRole | None, Basis | None], Transaction[bool]]
+"""Tells whether the sender of the message that started a process can have its output now."""
 
 
 @transaction
-def report_exit(number: int, notice: Notice, now: datetime) -> Statements[bool]:
+def everybody_sees(source: Source, role: AccessRole | None, basis: Basis | None) -> Statements[bool]:
+    """Return True: for a store without rules of access."""
+    yield from ()
+    return bool(source or role or basis)
+
+
+OUTPUT_HEAD = " Its last output:"
+"""Stands before the output of a process."""
+_HIDDEN = "Its output is not shown: the person who started it cannot use the terminal now."
+
+
+def has_output(inbound: Inbound) -> bool:
+    return inbound.cause is Cause.PROCESS and "\n" in inbound.text
+
+
+@transaction
+def hide_outputs(messages: Sequence[Received]) -> Statements[None]:
+    """Take what processes have written out of waiting notices: it begins on a line of its own."""
+    for received in messages:
+        line = received.inbound.text.partition("\n")[0].removesuffix(OUTPUT_HEAD).rstrip(":. ")
+        yield from inbox.rewrite(received, replace(received.inbound, text=f"{line}. {_HIDDEN}"))
+
+
+@transaction
+def report_exit(number: int, notice: Notice, now: datetime, sees_output: SeesOutput) -> Statements[bool]:
     """Tell the conversation that a process has ended, unless it knows or its agent has seen it."""
     rows = yield (
         "UPDATE processes SET exit_notice = 'done' WHERE no = ? AND exit_notice = 'due' RETURNING no",
@@ -35,7 +67,7 @@ def report_exit(number: int, notice: Notice, now: datetime) -> Statements[bool]:
     )
     if not rows:
         return False
-    message = yield from _send(number, notice, now)
+    message = yield from _send(number, notice, now, sees_output)
     yield "UPDATE processes SET exit_message = ? WHERE no = ?", (message, number)
     return True
 
@@ -70,7 +102,9 @@ def _withdraw(number: int, why: str) -> Statements[None]:
 
 
 @transaction
-def report_match(process: Process, notice: Notice, watched_to: int, now: datetime) -> Statements[bool]:
+def report_match(
+    process: Process, notice: Notice, watched_to: int, now: datetime, sees_output: SeesOutput
+) -> Statements[bool]:
     """Tell the conversation what its agent watches for, once for each place in the output."""
     rows = yield (
         "UPDATE processes SET watched_to = ?, watch_notices = watch_notices + 1, watch_notified = ?"
@@ -78,7 +112,7 @@ def report_match(process: Process, notice: Notice, watched_to: int, now: datetim
         (watched_to, micros(now), process.number, process.watched_to),
     )
     if rows:
-        yield from _send(process.number, notice, now)
+        yield from _send(process.number, notice, now, sees_output)
     return bool(rows)
 
 
@@ -89,7 +123,7 @@ def record_watched(number: int, watched_to: int) -> Statements[None]:
 
 
 @transaction
-def report_check(process: Process, notice: Notice, now: datetime) -> Statements[bool]:
+def report_check(process: Process, notice: Notice, now: datetime, sees_output: SeesOutput) -> Statements[bool]:
     """Tell the conversation that a process still runs. After a pause of the gateway, once."""
     due, every = process.check_at, process.check_every
     if due is None or every is None:
@@ -100,7 +134,7 @@ def report_check(process: Process, notice: Notice, now: datetime) -> Statements[
         (micros(following), process.number, micros(due)),
     )
     if rows:
-        yield from _send(process.number, notice, now)
+        yield from _send(process.number, notice, now, sees_output)
     return bool(rows)
 
 
@@ -109,7 +143,7 @@ def _origin_in(row: Row) -> tuple[Inbound, AccessRole | None, Basis | None]:
     return inbound_of(row[1])
 
 
-def _send(number: int, notice: Notice, now: datetime) -> Statements[int | None]:
+def _send(number: int, notice: Notice, now: datetime, sees_output: SeesOutput) -> Statements[int | None]:
     """Put a notice into the conversation, or into the chat if the conversation is over. Return its inbox number."""
     rows = yield (
         "SELECT p.id, p.origin, p.turn_no, p.place, s.key, s.ended, r.address, a.key FROM processes p"
@@ -123,6 +157,8 @@ def _send(number: int, notice: Notice, now: datetime) -> Statements[int | None]:
         return None
     inbound, role, basis = origin
     source = inbound.source
+    if not (yield from sees_output(source, role, basis)):
+        notice = replace(notice, text=f"{notice.bare} {_HIDDEN}", summary=notice.bare)
     if ended is not None:
         cause = SendCause(CauseKind.PROCESS, turn, f"{id_}:{notice.name}")
         yield from outbox.enqueue(outbound_to(source, notice.summary), cause, now)

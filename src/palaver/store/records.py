@@ -19,7 +19,7 @@ from palaver.model.errors import InvalidInput, Unreadable
 from palaver.model.job import FiredJob
 from palaver.model.key import SessionKey
 from palaver.model.label import Label, read_label
-from palaver.model.redact import redact
+from palaver.model.redact import redact, redact_own
 from palaver.model.session import Counters, EndReason, ModelOverride, Session
 from palaver.model.source import AddresseeKind, Labels, Source, account_text, decode_id, encode_id
 from palaver.model.text import whole_characters
@@ -241,10 +241,16 @@ def entry_checksum(id_: int, body: bytes) -> int:
 
 
 def prepare(entry: Entry, turn: int | None = None) -> Prepared:
-    """Encode an entry and redact secrets in tool output. Every entry is written through this function."""
-    role, text = entry.role, entry.text
-    if role is not _USER and role is not _ASSISTANT:
-        text = redact(text)
+    """Encode an entry and redact secrets: all in tool output, and the gateway's own in what anybody says.
+
+    Every entry is written through this function.
+    """
+    role = entry.role
+    is_said = role is _USER or role is _ASSISTANT
+    text = redact_own(entry.text) if is_said else redact(entry.text)
+    if entry.reasoning or entry.calls:
+        calls = tuple(each._replace(arguments=redact_own(each.arguments)) for each in entry.calls)
+        entry = entry._replace(reasoning=redact_own(entry.reasoning), calls=calls)
     place = entry.turn if turn is None else str(turn)
     values = _without_defaults((role, entry.at, text, place, *entry[_AFTER_TURN:_HIDDEN_BY]))
     try:
@@ -367,6 +373,7 @@ def inbound_body(
         "files": [(file.name.stored(), *file[1:]) for file in inbound.files],
         "offers": inbound.client_tools,
         "form": None if inbound.form == ANY_FORM else asdict(inbound.form),
+        "instructions": inbound.instructions,
         "plain": inbound.plain,
         "job": inbound.job and msgspec.to_builtins(inbound.job),
         "destinations": inbound.destinations and msgspec.to_builtins(inbound.destinations),
@@ -417,6 +424,7 @@ class _Written(msgspec.Struct, frozen=True):
     files: tuple[Attachment, ...] = ()
     offers: tuple[ClientTool, ...] = ()
     form: AnswerForm = ANY_FORM
+    instructions: str = ""
     plain: bool = False
     job: FiredJob | None = None
     destinations: tuple[Destination, ...] = ()
@@ -480,13 +488,13 @@ _STATE_BY_TURN = {TurnState.DONE.value: InboxState.DONE, TurnState.FAILED.value:
 
 TURN_COLUMNS = (
     "t.no, t.key, s.id, t.state, t.attempt, t.fence, t.worker, t.lease_until, t.started, t.error, t.session_no,"
-    " t.halted, t.draft, t.quota, t.failure, t.retry_at"
+    " t.halted, t.draft, t.quota, t.failure, t.retry_at, t.draft_unclear"
 )
 
 
 def turn_of(row: Row) -> Turn:
     no, key, session, state, attempt, fence, worker, lease, started, error, session_no, halted, *rest = row
-    draft, quota, failure, retry_at = rest
+    draft, quota, failure, retry_at, draft_unclear = rest
     return Turn(
         number=no,
         key=SessionKey.parse(key),
@@ -504,6 +512,7 @@ def turn_of(row: Row) -> Turn:
         quota=quota,
         failure=failure,
         retry_at=instant_or_none(retry_at),
+        draft_unclear=bool(draft_unclear),
     )
 
 
@@ -517,7 +526,7 @@ def stop_text(by: str | None, at: int | None) -> str | None:
     return f"{by} at {instant(at).isoformat()}" if by and at else by
 
 
-DELIVERY_COLUMNS = "id, body, state, attempts, due, created, receipt, error, may_be_duplicate, chat"
+DELIVERY_COLUMNS = "id, body, state, attempts, due, created, receipt, error, times_unclear, chat"
 
 
 def outbound_body(outbound: Outbound) -> bytes:
@@ -553,7 +562,7 @@ def outbound_in(row: Row) -> Outbound:
 
 def delivery_of(row: Row, outbound: Outbound | None = None) -> Delivery:
     """Decode a send; `outbound` is its content if that is decoded already."""
-    number, body, state, attempts, due, created, receipt, error, duplicate, chat = row
+    number, body, state, attempts, due, created, receipt, error, times_unclear, chat = row
     return Delivery(
         number=number,
         outbound=_sent_to(outbound or outbound_of(body), chat),
@@ -565,7 +574,7 @@ def delivery_of(row: Row, outbound: Outbound | None = None) -> Delivery:
         ordinal=number % REPLIES if number > 0 else 0,
         receipt=receipt,
         error=error,
-        may_be_duplicate=bool(duplicate),
+        times_unclear=times_unclear,
     )
 
 

@@ -15,7 +15,14 @@ _ASK = Tool(
         question=text_schema("The question, in the person's language."),
         choices={
             "type": "array",
-            "items": {"type": "string", "maxLength": MAX_CHOICE_LENGTH},
+            "items": {
+                "anyOf": [
+                    {"type": "string", "maxLength": MAX_CHOICE_LENGTH},
+                    object_schema(
+                        "label", label=text_schema("What the person sees."), value=text_schema("Its result.")
+                    ),
+                ]
+            },
             "maxItems": MAX_CHOICES,
             "description": "The answers to choose from, a few words each. Leave them out for an open question.",
         },
@@ -32,4 +39,6 @@ class AskTools:
     async def use(self, use: ToolUse) -> str:
         """Fail: a call that asks something is answered by a person and never comes here."""
         use.text("question")
-        raise ToolFailed(f"The choices must be at most {MAX_CHOICES} texts, none of them empty.")
+        raise ToolFailed(
+            f"The choices must be at most {MAX_CHOICES} texts, or objects with a label and a value, none of them empty."
+        )

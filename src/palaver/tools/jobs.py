@@ -32,7 +32,7 @@ _SCHEDULE = Tool(
         prompt=text_schema("What to do or say then, for example: Remind Ann to call Bob."),
         name=text_schema("A short name."),
         to=text_schema("Where the answer goes. Default: origin, this chat. Only admins can name another place."),
-        repeat={"type": "integer", "minimum": 1, "description": "How often it runs. Default: no limit."},
+        repeat={"type": "integer", "minimum": -1, "description": "How often it runs. Default: no limit."},
     ),
     needs_approval=True,
     asks_unless="it sends to this chat",

@@ -224,6 +224,8 @@ class McpServer:
         tools: dict[str, tuple[str, Tool]] = {}
         for listed in sorted(found, key=lambda tool: tool.name)[:_MAX_TOOLS]:
             name = _NOT_IN_NAMES.sub("_", f"{self.name}{_SEPARATOR}{listed.name}")[:_MAX_NAME_LENGTH]
+            if listed.execution and listed.execution.task_support == "required":
+                continue  # we wait for results, so each call of it would fail
             is_allowed = matches_any(name.partition(_SEPARATOR)[2], self._address.tools)
             if is_allowed and name not in tools and len(json.dumps(listed.input_schema)) <= _MAX_SCHEMA_LENGTH:
                 description = (listed.description or listed.title or listed.name)[:_MAX_DESCRIPTION_LENGTH]

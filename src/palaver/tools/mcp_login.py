@@ -19,7 +19,7 @@ from pydantic import AnyUrl, BaseModel, ValidationError
 
 from palaver.db.private_files import make_private_folder, open_private
 from palaver.model.errors import PalaverError, first_error
-from palaver.model.redact import redact
+from palaver.model.redact import know_secrets, redact
 from palaver.model.text import one_line
 
 _LOOPBACK = "127.0.0.1"
@@ -52,6 +52,7 @@ class LoginFile:
     def __init__(self, path: Path, url: str) -> None:
         self._path, self._url = path, url
         self.login = self._load()
+        self._know_secrets()
         self.provider: OAuthClientProvider | None = None
         self._is_held = False
 
@@ -95,8 +96,14 @@ class LoginFile:
         else:
             self._store(self.login)
 
+    def _know_secrets(self) -> None:
+        tokens, client = self.login.tokens, self.login.client
+        held = (tokens and tokens.access_token, tokens and tokens.refresh_token, client and client.client_secret)
+        know_secrets(self._path, filter(None, held))
+
     def _store(self, login: _Login) -> None:
         self.login = login
+        self._know_secrets()
         if self._is_held:
             return
         make_private_folder(self._path.parent)

@@ -54,7 +54,11 @@ _TERMINAL = Tool(
         background={"type": "boolean", "description": "Return at once."},
         pty={"type": "boolean", "description": "Give it a terminal."},
         folder=text_schema("Run it in this folder below the working directory."),
-        notify={"type": "boolean", "description": "Get a notice when it ends in the background. Default: true."},
+        notify={
+            "type": "boolean",
+            "description": "Get a notice when it ends in the background. If nobody needs to hear of it, answer it with"
+            " [SILENT]. Default: true.",
+        },
         watch=text_schema("Get a notice when this text appears in its output."),
         check_every={
             "type": "integer",

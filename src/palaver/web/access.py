@@ -20,7 +20,7 @@ _MAX_ID = (1 << 62) - 1
 
 async def approve_stranger(request: WebRequest, text: str, role: AccessRole) -> Stranger:
     """Approve by identity or code. Only the code shows that the stranger is the one the owner means."""
-    name, approve = parse_code_or_identity(text), request.store.pairing.approve
+    name, approve = parse_code_or_identity(text, request.services.platforms), request.store.pairing.approve
     scope_of = request.services.engine.options.scopes.find
     stranger = await request.write(
         lambda who: approve(name, role, request.now, by=who.name, notice=texts.PAIRED, scope_of=scope_of)
@@ -33,7 +33,7 @@ async def approve_stranger(request: WebRequest, text: str, role: AccessRole) -> 
 
 async def deny_stranger(request: WebRequest, text: str, *, blocks: bool) -> Stranger:
     """Deny by identity or code."""
-    name, deny = parse_code_or_identity(text), request.store.pairing.deny
+    name, deny = parse_code_or_identity(text, request.services.platforms), request.store.pairing.deny
     stranger, _ = await _change(request, lambda who: deny(name, request.now, by=who.name, blocks=blocks))
     if stranger is None:
         raise NotFound("stranger", text)

@@ -138,6 +138,7 @@ class MessageService:
         form: AnswerForm = ANY_FORM,
         *,
         request: ProgramRequest | None = None,
+        instructions: str = "",
         continues: int | None = None,
     ) -> Received:
         """Store the message; return it as stored. Raises AlreadyContinued if another one continues the same entry.
@@ -152,6 +153,7 @@ class MessageService:
             files=tuple(files),
             client_tools=tuple(tools or ()),
             form=form,
+            instructions=instructions,
             plain=tools is not None or talk_only,
             request_key=request and self._key_in_profile(request),
             request_digest=request and request.digest,
@@ -214,18 +216,18 @@ class MessageService:
     async def _read_reply(self, number: int) -> Reply:
         load = self.request.store.message_status.load_reply
         reply = await self.request.read(lambda principal: load(number, principal))
-        if not self.request.caller.has(Right.READ) and not self._is_sender(reply.received.inbound.source):
+        if not self.request.caller.has(Right.READ) and not self.is_sender(reply.received.inbound.source):
             raise NotFound("message", f"in:{number}")
         return reply
 
-    def _is_sender(self, source: Source) -> bool:
+    def is_sender(self, source: Source) -> bool:
         return (source.platform, source.user_id) == (_PLATFORM, self.user)
 
     def limit_to_own(self, trace: Trace) -> Trace:
         """Without the scope READ, show what the caller sent and what answered it, and nothing of others."""
         if self.request.caller.has(Right.READ):
             return trace
-        messages = [each for each in trace.messages if each.inbound and self._is_sender(each.inbound.source)]
+        messages = [each for each in trace.messages if each.inbound and self.is_sender(each.inbound.source)]
         chats = {each.inbound.source.chat_id for each in messages if each.inbound}
         sends = [
             each

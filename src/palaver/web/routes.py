@@ -154,6 +154,11 @@ def action(path: str, *, needs: Right = Right.MANAGE, owner_only: bool = False) 
     return _route("POST", path, needs, owner_only=owner_only)
 
 
+def removal(path: str, *, needs: Right = Right.MANAGE, owner_only: bool = False) -> Callable[[Handler], Route]:
+    """Route DELETE requests to the decorated function."""
+    return _route("DELETE", path, needs, owner_only=owner_only)
+
+
 def _route(method: str, path: str, needs: Right, *, owner_only: bool) -> Callable[[Handler], Route]:
     def declare(handler: Handler) -> Route:
         async def answer(http: Request) -> Response:

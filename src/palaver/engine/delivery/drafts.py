@@ -9,8 +9,9 @@ from palaver.engine.delivery.sender import SendBudget
 from palaver.engine.retry import contain_cancellation, describe_error, off_loop
 from palaver.model.split import split
 from palaver.model.turn import Outbound
-from palaver.protocols.adapter import Adapter, Limits, PlatformBusy, SendUnclear, TargetAway
+from palaver.protocols.adapter import Adapter, Limits, PlatformBusy, PlatformDown, SendRefused, TargetAway
 from palaver.protocols.capabilities import Drafting, Editing, supports
+from palaver.store.records import chat_columns
 
 log = logging.getLogger(__name__)
 
@@ -24,20 +25,21 @@ class Draft:
         outbound: Outbound,
         budget: SendBudget,
         *,
-        store_receipt: Callable[[str], Awaitable[None]],
-        may_begin: Callable[[], Awaitable[bool]],
+        store_receipt: Callable[[str | None], Awaitable[None]],
+        begin: Callable[[], Awaitable[bool]],
         receipt: str | None,
+        is_unclear: bool,
         idempotency_key: str,
         timeout: float,
         is_group: bool,
     ) -> None:
         self._adapter = adapter
         self._outbound = outbound
-        self._chat = outbound.chat
+        self._chat = chat_columns(outbound)
         self._budget = budget
         self._store_receipt = store_receipt
-        self._may_begin = may_begin
-        """Tells whether no other message is owed to the chat first."""
+        self._begin = begin
+        """Records that the first request leaves; returns False if it may not."""
         self.receipt = receipt
         """The platform's id of the message, once it has one."""
         self._idempotency_key = idempotency_key
@@ -49,8 +51,12 @@ class Draft:
         self._showing: asyncio.Task[None] | None = None
         limits = adapter.limits
         self._interval = (is_group and limits.group_draft_interval) or limits.draft_interval
-        self._is_lost = False
-        """The first send is unclear: without its id, another draft would be a second message."""
+        self.is_unclear = is_unclear
+        """The first request may have left, and its receipt is unknown."""
+        self.is_answered = False
+        """The answer was stored meanwhile: it has to learn what became of the first request."""
+        self._is_lost = is_unclear and not limits.repeats_safely
+        """Without the id of the first, another draft would be a second message."""
 
     def show(self, text: str) -> None:
         """Show the answer so far, or skip it if the chat may not get a message yet."""
@@ -65,7 +71,8 @@ class Draft:
     def _start(self) -> None:
         is_idle = not self._is_lost and (self._showing is None or self._showing.done())
         if is_idle and supports(self._adapter, Editing) and self._may_show():
-            self._showing = asyncio.create_task(self._show(self._adapter))
+            self.is_unclear = self.receipt is None
+            self._showing = asyncio.create_task(self._show(self._adapter, self._budget.hold(self._chat)))
 
     def _may_show(self) -> bool:
         return self._budget.try_acquire_draft(self._chat, self._adapter.limits.interval, self._interval)
@@ -75,29 +82,40 @@ class Draft:
         if self._showing is not None:
             await asyncio.gather(self._showing, return_exceptions=True)
 
-    async def _show(self, editing: Editing) -> None:
+    async def _show(self, editing: Editing, release: Callable[[], None]) -> None:
+        try:
+            await self._show_now(editing)
+        except Exception as error:  # noqa: BLE001 - the answer itself is sent later
+            self._is_lost = self.is_unclear
+            log.info("a draft was dropped: %s", describe_error(error), extra={"action": "draft.dropped"})
+        finally:
+            release()
+
+    async def _show_now(self, editing: Editing) -> None:
         text, limits = "\n\n".join(filter(None, (self.text, self._progress))), self._adapter.limits
         piece = await off_loop(min(len(text), limits.text), lambda: _first_piece(text, limits))
         shown = replace(self._outbound, text=piece)
-        if not shown.text.strip():
-            return
+        receipt, is_begun = self.receipt, False
+        if shown.text.strip() and (receipt or await self._begin()):
+            receipt, is_begun = await self._request(editing, shown), True
+        was_unclear, self.is_unclear = self.is_unclear, False
+        if receipt != self.receipt or (was_unclear and (is_begun or self.is_answered)):
+            self.receipt = receipt
+            await self._store_receipt(receipt)
+
+    async def _request(self, editing: Editing, shown: Outbound) -> str | None:
+        """Send or edit it and return its receipt. What the platform did not take is no draft."""
         try:
-            if self.receipt is None and not await self._may_begin():
-                return
             async with asyncio.timeout(self._timeout):
                 with contain_cancellation():
-                    receipt = await self._send_or_edit(editing, shown)
-            if receipt != self.receipt:
-                self.receipt = receipt
-                await self._store_receipt(receipt)
+                    return await self._send_or_edit(editing, shown)
         except TargetAway:
             pass
         except PlatformBusy as busy:
             self._budget.back_off(self._chat, busy.after)
-        except (SendUnclear, TimeoutError):
-            self._is_lost = self.receipt is None
-        except Exception as error:  # noqa: BLE001 - the answer itself is sent later
+        except (PlatformDown, SendRefused) as error:
             log.info("a draft was dropped: %s", describe_error(error), extra={"action": "draft.dropped"})
+        return self.receipt
 
     async def _send_or_edit(self, editing: Editing, shown: Outbound) -> str:
         if supports(self._adapter, Drafting):

@@ -1,6 +1,6 @@
 """What follows from a send: a handoff takes place or is undone, and the owner gets a notice at home."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
@@ -17,6 +17,8 @@ from palaver.store.jobs import firings
 from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.results import RepeatSafety
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # Handoffs
 
@@ -84,10 +86,10 @@ def settle_gone(
 def reclaim(
     worker: str, now: datetime, safe: RepeatSafety, reporting: Reporting, *, alone: bool
 ) -> Statements[list[Delivery]]:
-    """Release sends whose owner is gone. It is unclear whether they arrived."""
+    """Release sends whose owner is gone. Return those of which it is unclear whether they arrived."""
     lost = yield from outbox.reclaim_sends(worker, now, safe=safe, alone=alone)
     for delivery in lost:
-        state, _ = resolve_unclear(delivery, safe=safe.covers(delivery.outbound))
+        state, _ = resolve_unclear(delivery, safe=safe.covers(delivery.outbound), crashed=True)
         yield from _follow_up(delivery, state, reporting, now)
     return lost
 
@@ -97,13 +99,25 @@ def _follow_up(
 ) -> Statements[None]:
     if state in {OutboxState.DEAD, OutboxState.UNCLEAR}:
         yield from _cancel_handoff(delivery.outbound, reporting.routes, now)
-    # Report at most once an hour: one outage makes many sends unclear, and lost reports make no further ones.
-    hour = f"{now:%Y-%m-%dT%H}"
     if state is OutboxState.UNCLEAR:
-        notice, cause = texts.unclear_notice(f"out:{delivery.number}"), SendCause(CauseKind.UNCLEAR, hour)
-        yield from notify_owner(delivery.outbound, notice, cause, reporting, now)
+        yield from _report_unclear(delivery, reporting, now)
     if state is OutboxState.DEAD and delivery.turn:
         yield from pause_dead_job((yield from firings.job_of_turn(delivery.turn)), reporting, now)
     if state is OutboxState.DEAD and not is_gone:
+        hour = f"{now:%Y-%m-%dT%H}"  # one notice is enough for all of it
         notice, cause = texts.refused_notice(f"out:{delivery.number}"), SendCause(CauseKind.REFUSED, hour)
         yield from notify_owner(delivery.outbound, notice, cause, reporting, now)
+
+
+def _report_unclear(delivery: Delivery, reporting: Reporting, now: datetime) -> Statements[None]:
+    """Report seldom: one outage makes many sends unclear, and lost reports make no further ones."""
+    slot = now - (now - _EPOCH) % reporting.unclear_every
+    notice, cause = texts.unclear_notice(f"out:{delivery.number}"), SendCause(CauseKind.UNCLEAR, f"{slot:%Y-%m-%dT%T}")
+    yield from notify_owner(delivery.outbound, notice, cause, reporting, now)
+
+
+@transaction
+def report_unclear(reporting: Reporting, now: datetime) -> Statements[None]:
+    """Report sends that have become unclear since the last report, with the first that can be told somewhere."""
+    for delivery in (yield from outbox.list_unreported(now)):
+        yield from _report_unclear(delivery, reporting, now)

@@ -1,7 +1,7 @@
 """Tell the owner of the gateway, or of a job, what went wrong: in the first place that works."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
@@ -23,6 +23,8 @@ class Reporting:
     routes: ReplyRoutes
     grants: Sequence[Grant]
     """The configured ones."""
+    unclear_every: timedelta = timedelta(hours=1)
+    """How often at most to report sends that stay unclear."""
 
 
 @transaction

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Generator, Hashable
+from collections import Counter
+from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from palaver.model.value import value
 from palaver.protocols.adapter import Adapter, ChatMoved, PlatformDown, SendRefused, TargetGone
 from palaver.protocols.capabilities import Checking, Editing, Threading, Uploading, supports
 from palaver.store.conversations.blob_store import BlobStore
+from palaver.store.queue.outbox import Chat
 from palaver.store.results import RepeatSafety
 
 log = logging.getLogger(__name__)
@@ -40,9 +42,18 @@ class Sender:
     async def send(self, adapter: Adapter, delivery: Delivery, seconds: float) -> str:
         """Send a message and return its receipt. Raises what adapters raise, and TimeoutError after `seconds`."""
         with self.timeouts.timeout(seconds), contain_cancellation():
-            if delivery.may_be_duplicate and supports(adapter, Checking):
-                await _check_reachable(adapter, seconds / 2)
             return await self._send(adapter, delivery)
+
+    async def check(self, adapter: Adapter, delivery: Delivery, seconds: float) -> None:
+        """Raise PlatformDown during an outage: a possible duplicate is sent seldom, so it has to outlast the outage."""
+        if not (delivery.may_be_duplicate and supports(adapter, Checking)):
+            return
+        try:
+            with contain_cancellation():
+                async with asyncio.timeout(seconds):
+                    await adapter.check()
+        except TimeoutError as error:
+            raise PlatformDown("no answer in time") from error
 
     async def _send(self, adapter: Adapter, delivery: Delivery) -> str:
         outbound = delivery.outbound
@@ -79,15 +90,6 @@ class Sender:
         return await adapter.send(instead, idempotency_key=delivery.idempotency_key)
 
 
-async def _check_reachable(adapter: Checking, seconds: float) -> None:
-    """Raise PlatformDown during an outage: a possible duplicate is sent only once, so it has to outlast the outage."""
-    try:
-        async with asyncio.timeout(seconds):
-            await adapter.check()
-    except TimeoutError as error:
-        raise PlatformDown("no answer in time") from error
-
-
 class EndedSends:
     """Tells those who wait for a send that this worker has tried it."""
 
@@ -110,61 +112,83 @@ class EndedSends:
             event.set()
 
 
+DRAFT_POLL_SECONDS = 0.01
+
+
 class SendBudget:
-    """When each chat (`Outbound.chat`) may get its next message and its next draft. Forgets quiet chats."""
+    """When each chat (`chat_columns`) may get its next message and its next draft. Forgets quiet chats."""
 
     def __init__(self) -> None:
-        self._free_at: dict[Hashable, float] = {}
-        self._draft_at: dict[Hashable, float] = {}
+        self._free_at: dict[Chat, float] = {}
+        self._draft_at: dict[Chat, float] = {}
         """Drafts are slower than the chat allows, to leave room for answers."""
-        self._waiting: dict[Hashable, int] = {}
+        self._drafting = Counter[Chat]()
+        """Chats to which the request for a draft is under way: what follows would overtake it."""
+        self._owed: Collection[Chat] = ()
+        self.freed = asyncio.Event()
+        """Set when the request for a draft has ended."""
 
-    async def acquire(self, chat: Hashable, interval: float) -> None:
+    async def acquire(self, chat: Chat, interval: float) -> None:
         """Wait until an answer may be sent to the chat."""
-        self._waiting[chat] = self._waiting.get(chat, 0) + 1
-        try:
-            while (wait := self.wait_seconds(chat)) > 0:  # noqa: ASYNC110 - it may be put off while waiting
-                await asyncio.sleep(wait)
-            self._spend(chat, interval)
-        finally:
-            self._waiting[chat] -= 1
-            if not self._waiting[chat]:
-                del self._waiting[chat]
+        while not self.is_free(chat):  # noqa: ASYNC110 - it may be put off while waiting
+            await asyncio.sleep(max(self.wait_seconds(chat), DRAFT_POLL_SECONDS if chat in self._drafting else 0.0))
+        self._spend(chat, interval)
 
-    def try_acquire_draft(self, chat: Hashable, interval: float, draft_interval: float) -> bool:
+    def try_acquire_draft(self, chat: Chat, interval: float, draft_interval: float) -> bool:
         """Return False if the chat is not free, an answer waits for it, or a draft was just shown."""
-        if chat in self._waiting or self.wait_seconds(chat) > 0 or _remaining(self._draft_at, chat) > 0:
+        if chat in self._owed or not self.is_free(chat) or _remaining(self._draft_at, chat) > 0:
             return False
         self._spend(chat, interval)
         if draft_interval > 0:
             _block(self._draft_at, chat, draft_interval)
         return True
 
-    def back_off(self, chat: Hashable, seconds: float) -> None:
+    def hold(self, chat: Chat) -> Callable[[], None]:
+        """Let no answer go out while the request for a draft is under way. Return what ends that."""
+        self._drafting[chat] += 1
+
+        def release() -> None:
+            self._drafting -= Counter([chat])
+            self.freed.set()
+
+        return release
+
+    def back_off(self, chat: Chat, seconds: float) -> None:
         """Wait as the platform asked. Drafts wait twice as long, so that answers come first."""
         _block(self._free_at, chat, max(seconds, self.wait_seconds(chat)))
         _block(self._draft_at, chat, max(2 * seconds, _remaining(self._draft_at, chat)))
 
-    def wait_seconds(self, chat: Hashable) -> float:
+    def owe(self, chats: Collection[Chat]) -> None:
+        """Show no more drafts in these chats until their answers are sent."""
+        self._owed = chats
+
+    def busy(self) -> list[Chat]:
+        """Return the chats that are not free."""
+        return [*self._drafting, *(chat for chat in self._free_at if self.wait_seconds(chat) > 0)]
+
+    def is_free(self, chat: Chat) -> bool:
+        return chat not in self._drafting and self.wait_seconds(chat) <= 0
+
+    def wait_seconds(self, chat: Chat) -> float:
         """Return in how many seconds the chat may get a message."""
         return _remaining(self._free_at, chat)
 
-    def _spend(self, chat: Hashable, interval: float) -> None:
+    def _spend(self, chat: Chat, interval: float) -> None:
         if interval > 0:
             _block(self._free_at, chat, interval)
 
 
-def _remaining(times: dict[Hashable, float], chat: Hashable) -> float:
+def _remaining(times: dict[Chat, float], chat: Chat) -> float:
     until = times.get(chat)
     return 0.0 if until is None else max(0.0, until - asyncio.get_running_loop().time())
 
 
-def _block(times: dict[Hashable, float], chat: Hashable, seconds: float) -> None:
+def _block(times: dict[Chat, float], chat: Chat, seconds: float) -> None:
     loop = asyncio.get_running_loop()
     times[chat] = until = loop.time() + seconds
     loop.call_at(until, _forget, times, chat, until)
 
 
-def _forget(times: dict[Hashable, float], chat: Hashable, until: float) -> None:
+def _forget(times: dict[Chat, float], chat: Chat, until: float) -> None:
     if times.get(chat) == until:
         del times[chat]

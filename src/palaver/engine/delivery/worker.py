@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
@@ -21,7 +21,7 @@ from palaver.model.errors import StaleFence, StoreError
 from palaver.model.key import SessionKey
 from palaver.model.source import Source, account_text
 from palaver.model.transcript import Entry, Role
-from palaver.model.turn import Delivery, Outbound, OutboxState
+from palaver.model.turn import Delivery, Outbound, OutboxState, resolve_unclear
 from palaver.protocols.adapter import (
     Adapter,
     ChatMoved,
@@ -35,7 +35,8 @@ from palaver.protocols.adapter import (
 from palaver.protocols.hooks import EventKind, EventSubscription, GatewayEvent
 from palaver.store import accounts
 from palaver.store.conversations import mirrors
-from palaver.store.queue.outbox import enqueue_events
+from palaver.store.queue.outbox import Chat, enqueue_events
+from palaver.store.records import chat_columns
 
 log = logging.getLogger(__name__)
 
@@ -57,8 +58,11 @@ class DeliveryWorker:
     """Running sends, each with its account."""
     _send_ended: asyncio.Event = field(default_factory=asyncio.Event)
     _claiming: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _leaving: asyncio.Lock = field(default_factory=asyncio.Lock)
     _retry_times: list[datetime] = field(default_factory=list[datetime])
     """A heap of the times at which to try sends again."""
+    _owed: Collection[Chat] = ()
+    """Chats in which a message is due that are not free yet."""
 
     def __post_init__(self) -> None:
         ctx = self.ctx
@@ -71,15 +75,23 @@ class DeliveryWorker:
                 owed.clear()
                 self._send_ended.clear()
                 self.accounts.account_taken.clear()
+                self.ctx.budget.freed.clear()
                 await retry_outage(self._claim)
-                await wait_any(owed, self._send_ended, self.accounts.account_taken, timeout=self._poll_seconds())
+                signals = owed, self._send_ended, self.accounts.account_taken, self.ctx.budget.freed
+                await wait_any(*signals, timeout=self._poll_seconds())
 
     async def drain(self) -> None:
         """Send everything that is due now, and wait until no send runs."""
         await retry_outage(self._claim)
-        while self._sending:
-            await asyncio.wait(self._sending)
+        while self._sending or self._waits_shortly:
+            await asyncio.wait([*self._sending, asyncio.create_task(asyncio.sleep(self._poll_seconds()))])
             await retry_outage(self._claim)
+
+    @property
+    def _waits_shortly(self) -> bool:
+        """Whether a message is due in a chat that is free again soon, and not only after a long pause."""
+        soon = self.ctx.options.lease.total_seconds()
+        return any(self.ctx.budget.wait_seconds(chat) <= soon for chat in self._owed)
 
     def abandon(self) -> None:
         """Cancel everything as a crash would; the claims are in the store."""
@@ -87,19 +99,27 @@ class DeliveryWorker:
             task.cancel()
 
     async def reclaim(self) -> list[Delivery]:
-        """Release sends whose owner is gone. It is unclear whether they arrived."""
+        """Release sends whose owner is gone. Return those of which it is unclear whether they arrived."""
         ctx = self.ctx
         safe, now = self._sender.repeat_safety(), ctx.clock.now()
         return await ctx.store.transact(outcomes.reclaim(ctx.worker, now, safe, self._reporting, alone=ctx.alone))
 
     @property
     def _reporting(self) -> Reporting:
-        return Reporting(self.ctx.replies.routes, self.ctx.options.grants)
+        options = self.ctx.options
+        return Reporting(self.ctx.replies.routes, options.grants, options.unclear_notice_every)
+
+    async def report_unclear(self) -> None:
+        """Tell the owner of sends that have stayed unclear since the last notice."""
+        await self.ctx.store.transact(outcomes.report_unclear(self._reporting, self.ctx.clock.now()))
 
     # Claim
 
     async def _claim(self) -> None:
-        """Claim as much as each account has room for. Draining waits for the lock, so it sees every claimed send."""
+        """Claim what each account has room for, in chats that are free.
+
+        Draining waits for the lock, so it sees every claimed send.
+        """
         async with self._claiming:
             while self._retry_times and self._retry_times[0] <= self.ctx.clock.now():
                 heappop(self._retry_times)
@@ -109,13 +129,24 @@ class DeliveryWorker:
                 for room, accounts in by_room.items():
                     if await self._start_sends(accounts, room) == room:
                         unfinished.update(accounts)
+            await self._find_owed()
+
+    async def _find_owed(self) -> None:
+        """Find the chats that are not free and are owed a message: they come next, before any draft."""
+        served, budget, outbox = set(self.accounts.served()), self.ctx.budget, self.ctx.store.outbox
+        busy = [chat for chat in budget.busy() if chat[0] in served]
+        self._owed = await self.ctx.store.read(outbox.list_owed(busy, self.ctx.clock.now())) if busy else ()
+        budget.owe(self._owed)
 
     async def _start_sends(self, accounts: Collection[str], limit: int) -> int:
         now = self.ctx.clock.now()
-        claim = self.ctx.store.outbox.claim(self.ctx.worker, now, self._lease, accounts=accounts, limit=limit)
+        busy = self.ctx.budget.busy()
+        claim = self.ctx.store.outbox.claim(
+            self.ctx.worker, now, self._lease, accounts=accounts, limit=limit, besides=busy
+        )
         claimed = await self.ctx.store.transact(claim)
         for delivery in claimed:
-            task = asyncio.create_task(self._deliver(delivery, now + self._lease))
+            task = asyncio.create_task(self._deliver(delivery))
             self._sending[task] = account_text(delivery.outbound.platform, delivery.outbound.account)
             task.add_done_callback(self._end_send)
         return len(claimed)
@@ -143,26 +174,26 @@ class DeliveryWorker:
         poll = self.ctx.options.poll
         if self._retry_times:
             poll = min(poll, self._retry_times[0] - self.ctx.clock.now())
-        return max(poll.total_seconds(), 0.001)
+        free = (wait for chat in self._owed if (wait := self.ctx.budget.wait_seconds(chat)))
+        return max(min(poll.total_seconds(), *free, poll.total_seconds()), 0.001)
 
     # Send
 
-    async def _deliver(self, delivery: Delivery, claimed_until: datetime) -> None:
-        outbound = delivery.outbound
+    async def _deliver(self, delivery: Delivery) -> None:
+        outbound, options = delivery.outbound, self.ctx.options
         adapter = self.ctx.replies.adapter_for(outbound.platform, outbound.account)
         if adapter is None:
             raise LookupError(outbound.platform)  # only sends to served accounts are claimed
-        chat = outbound.chat
+        limit = options.upload_limit if outbound.file else options.send_limit
         try:
-            if not await self._acquire(chat, adapter.limits.interval, claimed_until):
-                due = self._schedule_retry(self.ctx.budget.wait_seconds(chat))
-                await self._settle(delivery, OutboxState.DUE, due=due, rate_limited=True)
+            # A draft can have been faster since the chat was seen to be free.
+            await self.ctx.budget.acquire(chat_columns(outbound), adapter.limits.interval)
+            if not await self._is_reachable(adapter, delivery):
                 return
-            if outbound.file is not None:
-                until = self.ctx.clock.now() + self.ctx.options.lease + self.ctx.options.upload_limit
-                await self._retry_until_settled(self.ctx.store.outbox.extend_claim(delivery, self.ctx.worker, until))
+            until = self.ctx.clock.now() + options.lease + limit
+            delivery = await self._begin(delivery, until, at_once=not adapter.limits.interval)
             with self.ctx.meter.step("send", delivery.turn or 0):
-                await self._attempt(adapter, delivery, chat)
+                await self._attempt(adapter, delivery, limit.total_seconds())
         except StaleFence:
             self.ctx.meter.count("sends_lost")
             log.warning(
@@ -171,21 +202,32 @@ class DeliveryWorker:
         finally:
             self.ctx.ended_sends.notify(delivery.number)
 
-    async def _acquire(self, chat: Hashable, interval: float, claimed_until: datetime) -> bool:
-        """Wait for the chat's budget. Return False if the claim would end before the send does."""
-        wait = self.ctx.budget.wait_seconds(chat)
-        if not self._has_time(claimed_until, wait):
+    async def _begin(self, delivery: Delivery, until: datetime, *, at_once: bool) -> Delivery:
+        """Record that the request leaves now. Where there is time, one after the other, so that it does at once."""
+        begin = self.ctx.store.outbox.begin_send(delivery, self.ctx.worker, until)
+        if at_once:
+            return await self._retry_until_settled(begin)
+        await self._leaving.acquire()
+        try:
+            return await self._retry_until_settled(begin)
+        finally:
+            # The next one begins when this one waits for its platform.
+            asyncio.get_running_loop().call_soon(self._leaving.release)
+
+    async def _is_reachable(self, adapter: Adapter, delivery: Delivery) -> bool:
+        """Settle a possible duplicate for a retry during an outage: nothing has left."""
+        try:
+            await self._sender.check(adapter, delivery, self.ctx.options.send_limit.total_seconds() / 2)
+        except Exception as error:  # noqa: BLE001 - no adapter error may end more than one send
+            if not isinstance(error, PlatformDown):
+                log_error(log, "an adapter failed", error, {"action": "adapter.error", "delivery": delivery.number})
+            words = str(error) if isinstance(error, PlatformDown) else f"the adapter broke: {type(error).__name__}"
+            await self._settle_for_retry(delivery, words, DOWN_PAUSE_SECONDS)
             return False
-        await self.ctx.budget.acquire(chat, interval)
-        return not wait or self._has_time(claimed_until)
+        return True
 
-    def _has_time(self, claimed_until: datetime, wait: float = 0.0) -> bool:
-        left = claimed_until - self.ctx.clock.now() - self.ctx.options.send_limit
-        return left.total_seconds() >= wait
-
-    async def _attempt(self, adapter: Adapter, delivery: Delivery, chat: Hashable) -> None:
-        returns, options = self.accounts.returns, self.ctx.options
-        limit = (options.upload_limit if delivery.outbound.file else options.send_limit).total_seconds()
+    async def _attempt(self, adapter: Adapter, delivery: Delivery, limit: float) -> None:
+        returns, chat = self.accounts.returns, chat_columns(delivery.outbound)
         try:
             receipt = await self._sender.send(adapter, delivery, limit)
         except SendRefused as error:
@@ -235,7 +277,7 @@ class DeliveryWorker:
         """Try again later, or give up."""
         if not self._may_retry(delivery):
             end = OutboxState.UNCLEAR if delivery.may_be_duplicate else OutboxState.DEAD
-            await self._settle(delivery, end, error=f"given up: {error}")
+            await self._settle(delivery, end, error=f"given up: {error}", due=self.ctx.clock.now())
             return
         self.ctx.meter.count("send_retries")
         due = self._schedule_retry(self._pause_seconds(delivery, at_least))
@@ -265,12 +307,13 @@ class DeliveryWorker:
         await self._retry_until_settled(resend)
 
     async def _settle_unclear(self, delivery: Delivery, error: str) -> None:
-        outbox, safe = self.ctx.store.outbox, self._sender.is_repeat_safe(delivery.outbound)
+        outbox, safe, due = self.ctx.store.outbox, self._sender.is_repeat_safe(delivery.outbound), self.ctx.clock.now()
         if safe and not self._may_retry(delivery):
-            step = outbox.settle_send(delivery, self.ctx.worker, OutboxState.UNCLEAR, error=error)
+            step = outbox.settle_send(delivery, self.ctx.worker, OutboxState.UNCLEAR, error=error, due=due)
         else:
             at_least = 0.0 if safe else self.ctx.options.repeat_after.total_seconds()
-            due = self._schedule_retry(self._pause_seconds(delivery, at_least))
+            if resolve_unclear(delivery, safe=safe)[0] is OutboxState.DUE:
+                due = self._schedule_retry(self._pause_seconds(delivery, at_least))
             step = outbox.mark_unclear(delivery, self.ctx.worker, due, safe=safe, error=error)
         await self._settle_failed(delivery, step)
         self.ctx.meter.count("sends_unclear")

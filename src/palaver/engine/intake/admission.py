@@ -12,9 +12,18 @@ from palaver.engine.context import EngineContext
 from palaver.engine.delivery.owner import Reporting, notify_owner
 from palaver.engine.intake.revisions import Revisions
 from palaver.engine.options import ChatMoves, Options, follow_move
-from palaver.model.access import ACCESS_ENDED, PAIRING_OFF, Access, AccessRole, Verdict, decide_access, possible_trust
+from palaver.model.access import (
+    ACCESS_ENDED,
+    PAIRING_OFF,
+    Access,
+    AccessRole,
+    Basis,
+    Verdict,
+    decide_access,
+    possible_trust,
+)
 from palaver.model.addressing import Addressing, classify_addressing
-from palaver.model.key import DmScope, SessionKey, Speaker, choose_profile, derive_key
+from palaver.model.key import DmScope, SessionKey, Speaker, chat_key, choose_profile, derive_key
 from palaver.model.people import MAX_ANNOUNCED_STRANGERS, make_code
 from palaver.model.platform import Platform
 from palaver.model.source import (
@@ -28,6 +37,7 @@ from palaver.model.source import (
     readable_identity,
     source_of_identity,
 )
+from palaver.model.tools import ApprovalMode
 from palaver.model.turn import Cause, Inbound, Received, outbound_to
 from palaver.model.value import value
 from palaver.store.conversations import chat_migration
@@ -35,6 +45,7 @@ from palaver.store.people import access_rules, aliases, grants, people
 from palaver.store.people.access_rules import AccessRules
 from palaver.store.people.grants import GrantCache, GrantTable
 from palaver.store.people.pairing import PAIRING_LOCK, Requested
+from palaver.store.process_notices import has_output
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.results import BusyNotices
 
@@ -101,7 +112,10 @@ class Rules:
         source = message.source
         access = self._access(source, trust, no_pairing=self._no_pairing(message))
         role = min(access.role, AccessRole.MEMBER) if access.role and trust.talk_only else access.role
-        return AdmissionDecision(source, access, role, self.speaker(source, access.role), self)
+        # A part of a burst waits for those that may be for us, so it moves to the chat only when its turn comes.
+        is_of_chat = message.observed and message.burst is None
+        speaker = self.speaker(source, access.role)
+        return AdmissionDecision(source, access, role, speaker, self, is_of_chat=is_of_chat)
 
     def current_role(self, received: Received) -> AccessRole | None:
         """Return the role that the sender of an accepted message has now, never higher than then; None for none."""
@@ -178,6 +192,22 @@ class AccessLost(Exception):
         """By the number of the message."""
 
 
+class OutputLost(Exception):
+    """Waiting notices have output of processes whose starters cannot use the terminal any more."""
+
+    def __init__(self, notices: Sequence[Received]) -> None:
+        super().__init__(f"no terminal: {[each.number for each in notices]}")
+        self.notices = notices
+
+
+class Overheard(Exception):
+    """What begins was only overheard, so it belongs to the whole chat."""
+
+    def __init__(self, messages: Sequence[Received], key: SessionKey) -> None:
+        super().__init__(f"overheard: {[each.number for each in messages]}")
+        self.messages, self.key = messages, key
+
+
 class CurrentRights:
     """What the senders of accepted messages can do now: rights hold when a thing is done."""
 
@@ -220,6 +250,27 @@ class CurrentRights:
         return access_rules.load(self._ctx.options.grants, self.table, self._cache)
 
     @transaction
+    def sees_output(self, source: Source, role: AccessRole | None, basis: Basis | None) -> Statements[bool]:
+        """Tell whether the sender of an accepted message can use the terminal now."""
+        rules = yield from self.rules()
+        now = rules.role(source, *possible_trust(basis))
+        if now is None:
+            return False
+        tools, current = self._ctx.options.tools, min(now, role or AccessRole.GUEST)
+        mode = tools.approval_mode("terminal", current, source.platform, needs_approval=True)
+        return mode is not ApprovalMode.NEVER
+
+    @transaction
+    def find_outputs(self, messages: Sequence[Received]) -> Statements[list[Received]]:
+        """Return the waiting notices with output of a process that its starter cannot have any more."""
+        found: list[Received] = []
+        for each in messages:
+            if has_output(each.inbound):
+                sees = yield from self.sees_output(each.inbound.source, each.role, each.basis)
+                found += [] if sees else [each]
+        return found
+
+    @transaction
     def check(self, messages: Sequence[Received]) -> Statements[Sequence[Received]]:
         """Return the messages with the roles of now. Raise AccessLost if somebody has none."""
         current, reasons = yield from self.split(messages)
@@ -254,10 +305,13 @@ class AdmissionDecision:
     speaker: Speaker
     rules: Rules
     """What it was decided by."""
+    is_of_chat: bool = False
+    """It was overheard, so it belongs to the whole chat."""
 
     @property
     def key(self) -> SessionKey:
-        return self.rules.key(self.source, self.speaker)
+        key = self.rules.key(self.source, self.speaker)
+        return (self.is_of_chat and chat_key(key)) or key
 
 
 @value(kw_only=False)

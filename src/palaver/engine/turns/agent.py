@@ -21,6 +21,7 @@ from palaver.model.prompt import (
     Pseudonyms,
     Situation,
     TurnFacts,
+    client_instructions,
     context_section,
     conversation_instructions,
     place_instructions,
@@ -43,6 +44,7 @@ from palaver.model.view import (
     render,
     view,
     visible_entries,
+    with_overheard,
 )
 from palaver.protocols.agent import (
     Agent,
@@ -100,10 +102,17 @@ class TurnSnapshot:
     """Whether several people can speak in the conversation or take part in it."""
     memory: str = ""
     """The part of the prompt with the agent's notes about the person or the chat."""
+    overheard: Sequence[Entry] = ()
+    """What was said to others in the chat of a participant's conversation."""
 
     @property
     def entries(self) -> Sequence[Entry]:
         return self.loaded.entries
+
+    @property
+    def shown(self) -> Sequence[Entry]:
+        """The entries with what was overheard before each question."""
+        return with_overheard(self.entries, self.overheard)
 
 
 @dataclass(kw_only=True)
@@ -196,6 +205,8 @@ class RequestBuilder:
         if snapshot.memory and self.ctx.options.memory.find(snapshot.last.inbound.source):
             # Last: a provider's cache keeps what comes before the part that changes.
             parts.append(snapshot.memory)
+        if told := snapshot.last.inbound.instructions:
+            parts.append(client_instructions(told))
         return Request(
             session=turn.session,
             turn=turn.number,
@@ -246,10 +257,10 @@ class RequestBuilder:
     def _messages(self, turn: Turn, snapshot: TurnSnapshot, recent: _RecentPrompt) -> tuple[Message, ...]:
         """Return the view. It mostly extends that of the last request."""
         if snapshot.resumes_calls:
-            return self._view(snapshot, snapshot.entries, str(turn.number))
+            return self._view(snapshot, snapshot.shown, str(turn.number))
         style = self._style(snapshot)
         start = recent.start if recent.start and recent.start.style == style else ViewedStart(style=style)
-        messages, recent.start = extend_view(start, snapshot.entries)
+        messages, recent.start = extend_view(start, snapshot.shown)
         return messages
 
     def _section(
@@ -387,7 +398,8 @@ def _snapshot(
     shared = turn.key.shared or (last.place or turn.key).shared
     if not shared and not is_alone:
         shared = yield from attach.is_shared(session)
-    return TurnSnapshot(loaded=loaded, homes=homes, session=session, last=last, shared=shared)
+    overheard = yield from turns.load_overheard(turn.key, last.inbound.source)
+    return TurnSnapshot(loaded=loaded, homes=homes, session=session, last=last, shared=shared, overheard=overheard)
 
 
 @dataclass(kw_only=True, slots=True)

@@ -22,7 +22,7 @@ from palaver.model.command import can_answer, can_use
 from palaver.model.errors import PalaverError, StaleFence, StoreUnavailable
 from palaver.model.problem import describe_agent_problem, is_agent_problem
 from palaver.model.session import EndReason
-from palaver.model.source import DM
+from palaver.model.source import DM, describe_source
 from palaver.model.split import MAX_PARTS
 from palaver.model.tools import parse_question
 from palaver.model.transcript import Entry, Role
@@ -101,14 +101,14 @@ class TurnCompletion:
     def _replies(
         self, running: RunningTurn, text: str, files: Sequence[Attachment], whole: Attachment | None
     ) -> list[Outbound]:
-        """Return the messages that carry the answer to each place it goes to; none for a silent one of a job."""
-        if running.job and running.job.is_silent(text) and not files:
+        """Return the messages that carry the answer to each place it goes to; none for one that can stay unsaid."""
+        if running.takes_silence(text) and not files:
             return []
         draft, destinations = self._draft(running), running.destinations
         if draft and not text.strip():
             text = texts.DONE  # Something has to take the place of the draft.
         most = self._parts_for_each(destinations, len(files))
-        return [
+        replies = [
             replace(part, mirror=to.mirror) if to.mirror and part.text else part
             for to in destinations
             for part in (
@@ -116,6 +116,11 @@ class TurnCompletion:
                 *self.ctx.replies.files(to.place, files),
             )
         ]
+        if replies and not draft and self._is_draft_unclear(running):
+            replies[0] = replace(replies[0], repeats_draft=True)
+            if running.draft:
+                running.draft.is_answered = True
+        return replies
 
     def _parts_for_each(self, destinations: Sequence[Destination], files: int) -> int:
         """Return in how many messages the text can be sent to each place: what a turn can send is for all of them."""
@@ -185,7 +190,8 @@ class TurnCompletion:
             homes = await retry_outage(lambda: store.read(store.accounts.list_homes(running.turn.key.profile, rules)))
             served = [home for home in homes if self.ctx.replies.routes.reaches_people(home)]
             direct = [home for home in served if home.chat_kind == DM and home.address[:-1] != source.address[:-1]]
-            routes, at_home = self.ctx.replies.routes, f"{texts.ASKED_AT_HOME}\n{question}"
+            routes, where = self.ctx.replies.routes, self._where(running)
+            at_home = f"{texts.asked_at_home(where)}\n{question}"
             asked = routes.notices(direct[0], how_to(name), question=at_home) if direct else []
             who = max(AccessRole.ADMIN, roles.get(command, AccessRole.ADMIN))
             is_direct, can_deny = source.chat_kind == DM, can_use("deny", role, roles)
@@ -196,6 +202,12 @@ class TurnCompletion:
         # The question of a job is not asked in its own conversation.
         is_elsewhere = running.job is not None or self.ctx.replies.routes.is_forwarded(running.source)
         return self.notices(running, how_to(name if is_elsewhere else ""), question=question, choices=choices)
+
+    def _where(self, running: RunningTurn) -> str:
+        """Return for people where the last message came from."""
+        source, labels = running.source, running.messages[-1].inbound.labels
+        adapter = self.ctx.replies.adapter_for(source.platform, source.account)
+        return describe_source(source, labels, place=adapter.platform.place if adapter else None)
 
     async def stop(self, running: RunningTurn, why: StopReason) -> None:
         log.info("turn stopped: %s", why, extra={"action": "turn.stopped", "turn": running.turn.number})
@@ -373,6 +385,10 @@ class TurnCompletion:
     ) -> list[Outbound]:
         routes, draft = self.ctx.replies.routes, self._draft(running)
         return routes.notices(running.source, text, question=question, draft=draft, choices=choices)
+
+    @staticmethod
+    def _is_draft_unclear(running: RunningTurn) -> bool:
+        return running.draft.is_unclear if running.draft else running.turn.draft_unclear
 
     def _draft(self, running: RunningTurn) -> str | None:
         return (running.draft and running.draft.receipt) or running.turn.draft

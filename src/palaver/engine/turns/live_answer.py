@@ -12,7 +12,7 @@ from palaver.model.source import DM
 
 def show_answer(ctx: EngineContext, running: RunningTurn, text: str) -> None:
     """Show the answer so far."""
-    if running.is_over:
+    if running.is_over or not running.is_held(ctx.clock.now()):
         return
     if watch := ctx.hooks.watch:
         said = running.agent_run.said if running.agent_run else ()
@@ -39,7 +39,7 @@ def _progress(ctx: EngineContext, running: RunningTurn) -> ToolProgress | None:
         return None
 
     def report(line: str) -> None:
-        if running.is_over or running.typing is None:
+        if running.is_over or running.typing is None or not running.is_held(ctx.clock.now()):
             return
         if adapter.limits.typing_has_words:
             running.typing.say(line)
@@ -53,26 +53,27 @@ def _progress(ctx: EngineContext, running: RunningTurn) -> ToolProgress | None:
 
 def _draft(ctx: EngineContext, running: RunningTurn) -> Draft | None:
     store, source, turn = ctx.store, running.source, running.turn
-    if running.job:  # It may turn out to be silent.
+    if running.job or running.is_notice:  # It may turn out to be silent.
         return None
     adapter = ctx.replies.adapter_for(source.platform, source.account)
     parts = ctx.replies.to(source, "…")
     if adapter is None or not parts:
         return None
 
-    async def store_receipt(receipt: str) -> None:
+    async def store_receipt(receipt: str | None) -> None:
         await store.transact(store.turn_control.save_draft(turn, receipt))
 
-    async def may_begin() -> bool:
-        return not await store.read(store.outbox.has_pending(parts[0]))
+    async def begin() -> bool:
+        return await store.transact(store.turn_control.begin_draft(turn, parts[0]))
 
     return Draft(
         adapter,
         parts[0],
         ctx.budget,
         store_receipt=store_receipt,
-        may_begin=may_begin,
+        begin=begin,
         receipt=turn.draft,
+        is_unclear=turn.draft_unclear,
         idempotency_key=turn.draft_key,
         timeout=ctx.options.send_limit.total_seconds(),
         is_group=source.chat_kind != DM,

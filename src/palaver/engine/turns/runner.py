@@ -13,7 +13,7 @@ from palaver.engine import texts
 from palaver.engine.attachments import Attachments
 from palaver.engine.context import EngineContext
 from palaver.engine.hooks import count_usage
-from palaver.engine.intake.admission import AccessLost, CurrentRights
+from palaver.engine.intake.admission import AccessLost, CurrentRights, OutputLost, Overheard
 from palaver.engine.intake.command_dispatch import CommandDispatcher
 from palaver.engine.retry import off_loop, retry_outage, retry_until_stored
 from palaver.engine.turns.agent import AgentRun, Outcome, RequestBuilder, TurnSnapshot, begin_and_load, load_snapshot
@@ -30,13 +30,14 @@ from palaver.model.addressing import choose_batch
 from palaver.model.backoff import backoff
 from palaver.model.command import runs_alone
 from palaver.model.errors import StaleFence
-from palaver.model.key import SessionKey
+from palaver.model.key import SessionKey, chat_key
 from palaver.model.transcript import Entry
 from palaver.model.turn import BusyMode, Received, Turn, TurnState
 from palaver.model.view import answer_texts, with_files
 from palaver.protocols.agent import Failure, FailureKind, Final
 from palaver.protocols.hooks import EventKind, EventSubscription, GatewayEvent
-from palaver.store.queue import turn_control, turns
+from palaver.store import process_notices
+from palaver.store.queue import inbox, turn_control, turns
 from palaver.store.queue.outbox import enqueue_events
 from palaver.store.results import Begun, Held, Opening
 
@@ -83,6 +84,12 @@ class TurnRunner:
                     begun, snapshot = await self.ctx.store.transact(begin)
             except AccessLost as lost:
                 return await self.commands.refuse(lost)
+            except Overheard as overheard:
+                await self.ctx.store.transact(inbox.move_messages(overheard.messages, overheard.key))
+                return None
+            except OutputLost as lost:
+                await self.ctx.store.transact(process_notices.hide_outputs(lost.notices))
+                return await self.start_next(key)
             if isinstance(begun, Held):
                 return await self._advance(begun.head) if begun.head and begun.until is None else begun.until
             if begun is not None:
@@ -225,18 +232,34 @@ class TurnRunner:
                 running.progress.end()
             if typing is not None:
                 typing.end()
+        if running.draft is not None and not self._settles_at_once(running, outcome):
+            await running.draft.finish()
+        await self._end(running, outcome)
         if running.draft is not None:
             await running.draft.finish()
+
+    async def _end(self, running: RunningTurn, outcome: Outcome | StopReason | None) -> None:
+        """Store what came of it; None if it took too long."""
         if isinstance(outcome, StopReason):
             await self.completion.stop(running, outcome)
-        else:
-            if running.job:  # Its owner may have lost rights since it began.
-                await self._read_rights(running)
-            if outcome is None:
-                outcome = Failure(kind=FailureKind.STUCK, detail=f"the turn took longer than {limit}")
-            if self.ctx.voice and isinstance(outcome, Final):
-                outcome = await with_speech(self.ctx, running, outcome)
-            await self.completion.complete(running, outcome)
+            return
+        if running.job:  # Its owner may have lost rights since it began.
+            await self._read_rights(running)
+        if outcome is None:
+            limit = self.ctx.options.turn_limit
+            outcome = Failure(kind=FailureKind.STUCK, detail=f"the turn took longer than {limit}")
+        if self.ctx.voice and isinstance(outcome, Final):
+            outcome = await with_speech(self.ctx, running, outcome)
+        await self.completion.complete(running, outcome)
+
+    def _settles_at_once(self, running: RunningTurn, outcome: Outcome | StopReason | None) -> bool:
+        """Return whether the answer is stored while its draft is still being sent, so that a crash forgets none.
+
+        It replaces the draft afterwards, for which whoever sends it has to know that the draft is on its way.
+        """
+        places = [to.place.address for to in running.destinations]
+        is_answer = isinstance(outcome, Final) and bool(outcome.text.strip())
+        return self.ctx.alone and is_answer and places == [running.source.address]
 
     async def _read_rights(self, running: RunningTurn) -> None:
         """Give the messages the roles that their senders have now."""
@@ -334,8 +357,16 @@ class TurnRunner:
         )
         if tools or running.offered:
             request = replace(request, toolbox=turn_toolbox(self.ctx, running, tools, request.approvals))
+        if not running.is_held(self.ctx.clock.now()):  # this process was frozen
+            await self._extend_lease(running)
         with self.ctx.meter.step("agent", running.turn.number):
             return await agent_run.ask(request)
+
+    async def _extend_lease(self, running: RunningTurn) -> None:
+        """Raise StaleFence if another worker has taken over the turn meanwhile."""
+        await retry_outage(lambda: self._extend_leases([running]))
+        if not running.is_held(self.ctx.clock.now()):
+            raise StaleFence("turn", running.turn.number, running.turn.fence)
 
     async def _load(self, running: RunningTurn) -> TurnSnapshot:
         load = load_snapshot(running.turn, running.messages[-1], self.commands.rights.rules())
@@ -416,12 +447,17 @@ class TurnRunner:
         self.requests.recent.forget_old(self.ctx.clock.now())
         # Turns that begin during the transaction are not asked about.
         if mine := tuple(self._running.values()):
-            turns = [running.turn for running in mine]
-            extend = self.ctx.store.turns.extend_leases(turns, self.ctx.clock.now(), self.ctx.options.lease)
-            held = await self.ctx.store.transact(extend)
-            for running in mine:
-                if running.turn.number not in held:
-                    running.end(StopReason.LOST)
+            await self._extend_leases(mine)
+
+    async def _extend_leases(self, mine: Sequence[RunningTurn]) -> None:
+        now, lease = self.ctx.clock.now(), self.ctx.options.lease
+        extend = self.ctx.store.turns.extend_leases([running.turn for running in mine], now, lease)
+        held = await self.ctx.store.transact(extend)
+        for running in mine:
+            if running.turn.number in held:
+                running.held_until = now + lease
+            else:
+                running.end(StopReason.LOST)
 
 
 def _is_silent(running: RunningTurn, outcome: Outcome) -> bool:
@@ -450,11 +486,19 @@ def begin_events(begun: Begun, now: datetime) -> list[GatewayEvent]:
 def _begin_with_rights(
     begin: Transaction[Begun | Held | None], rights: CurrentRights
 ) -> Statements[Begun | Held | None]:
-    """Begin a turn with the roles that the senders have now. Raise AccessLost if one of them has none."""
+    """Begin a turn with the roles that the senders have now.
+
+    Raise AccessLost if one of them has none, OutputLost if a process notice has to be written anew, and Overheard if
+    the messages belong to the whole chat.
+    """
     begun = yield from begin
     if not isinstance(begun, Begun):
         return begun
+    if (chat := chat_key(begun.turn.key)) and all(each.inbound.observed for each in begun.messages):
+        raise Overheard(begun.messages, chat)
     current = yield from rights.check(begun.messages)
+    if notices := (yield from rights.find_outputs(current)):
+        raise OutputLost(notices)
     return begun if current is begun.messages else replace(begun, messages=tuple(current))
 
 
@@ -473,6 +517,7 @@ def _take_with_rights(
 ) -> Statements[list[Received]]:
     """Add messages to the running turn, with the roles that their senders have now; others keep waiting."""
     current, _ = yield from rights.split(joining)
+    yield from process_notices.hide_outputs((yield from rights.find_outputs(current)))
     roles = {each.number: each.role for each in current}
     messages = yield from turn_control.take_waiting(turn, roles, now)
     return [replace(each, role=roles.get(each.number, each.role)) for each in messages]

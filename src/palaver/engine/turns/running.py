@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import ExitStack
 from contextvars import copy_context
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
 from typing import Any, Self, TypeVar
@@ -21,10 +21,10 @@ from palaver.engine.turns.agent import AgentRun, TurnSnapshot
 from palaver.engine.turns.progress import ToolProgress
 from palaver.model.access import AccessRole
 from palaver.model.attachment import Attachment
-from palaver.model.job import FiredJob
+from palaver.model.job import FiredJob, is_silent
 from palaver.model.key import SessionKey
 from palaver.model.source import Source
-from palaver.model.turn import NO_USAGE, ClientTool, Destination, Received, Turn, Usage
+from palaver.model.turn import NO_USAGE, Cause, ClientTool, Destination, Received, Turn, Usage
 from palaver.model.value import value
 from palaver.protocols.agent import Failure, Final
 from palaver.protocols.capabilities import Typing, supports
@@ -150,6 +150,8 @@ class RunningTurn:
     """A tool of the turn has sent something to the chat that asks."""
     is_over: bool = False
     """Ignore what the agent still says."""
+    held_until: datetime | None = None
+    """How far the lease was extended; None for as far as the turn says."""
     message_waits: asyncio.Event = field(default_factory=asyncio.Event)
     """A person has written since the turn began and waits for an answer."""
     gives_way: bool = True
@@ -200,6 +202,18 @@ class RunningTurn:
         return is_asked and not self.has_sent_here and not text.strip()
 
     @property
+    def is_notice(self) -> bool:
+        """Return whether it only hears of background processes, so that nobody waits for an answer."""
+        return (
+            all(each.inbound.cause is Cause.PROCESS or each.inbound.observed for each in self.messages)
+            and not self.steered
+        )
+
+    def takes_silence(self, text: str) -> bool:
+        """Return whether an answer says that there is nothing to send, and nobody waits for one."""
+        return self.job.is_silent(text) if self.job else self.is_notice and is_silent(text)
+
+    @property
     def usage(self) -> Usage:
         return self.summary_usage.plus(self.agent_run.usage) if self.agent_run else self.summary_usage
 
@@ -207,6 +221,10 @@ class RunningTurn:
     def resumes(self) -> bool:
         """Return whether a turn that was stopped goes on later."""
         return self.stop.done() and self.stop.result() in {StopReason.DRAIN, StopReason.LOST}
+
+    def is_held(self, now: datetime) -> bool:
+        """Return whether nobody else can have taken it over. A process that was frozen finds out like this."""
+        return now < (self.held_until or self.turn.lease_until)
 
     def note_waiting(self, waiting: Sequence[Received]) -> None:
         """Record whether a person waits behind the turn."""

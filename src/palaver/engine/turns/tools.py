@@ -26,6 +26,7 @@ from palaver.model.tools import (
     clean_result,
     parse_arguments,
     parse_question,
+    unknown_argument,
 )
 from palaver.model.transcript import ToolCall
 from palaver.model.turn import ClientTool, Received
@@ -158,9 +159,10 @@ class _Toolbox:
     async def _full_question(self, call: ToolCall) -> str | None:
         if call.name in self.offered:
             return f"The client runs {one_line(call.name, NAME_CHARACTERS)}."
-        use, mode = self._tool_use(call), self._approval_mode(call)
-        if use is None or mode is ApprovalMode.NEVER:
+        mode = self._approval_mode(call)
+        if mode is ApprovalMode.NEVER:
             return None
+        use = self._tool_use(call)
         if call.name == ASK_USER:
             asked = parse_question(call)
             return asked and asked.shown
@@ -211,8 +213,6 @@ class _Toolbox:
         if call.name not in self.found:
             raise ToolFailed(f"There is no tool called {call.name[:100]}. Available tools: {', '.join(self.found)}.")
         use = self._tool_use(call)
-        if use is None:
-            raise ToolFailed("The arguments must be one JSON object.")
         if self._approval_mode(call) is ApprovalMode.NEVER:
             raise ToolFailed("Not everybody in this conversation can use this tool.")
         question = None if call.id in self.approved else await self._full_question(call)
@@ -252,10 +252,13 @@ class _Toolbox:
         tool, _ = self.found[call.name]
         return rules.approval_mode(call.name, running.role, running.source.platform, needs_approval=tool.needs_approval)
 
-    def _tool_use(self, call: ToolCall) -> ToolUse | None:
+    def _tool_use(self, call: ToolCall) -> ToolUse:
+        """Return the use that a call asks for. Raises ToolFailed for arguments that its tool does not take."""
         arguments = parse_arguments(call)
         if arguments is None:
-            return None
+            raise ToolFailed("The arguments must be one JSON object.")
+        if problem := unknown_argument(self.found[call.name][0].parameters, arguments):
+            raise ToolFailed(problem)
         context = ToolContext(
             turn=self.running.turn,
             last=self.running.messages[-1],

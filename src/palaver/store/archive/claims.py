@@ -14,7 +14,7 @@ from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import BadArgument
 from palaver.model.key import JOB, SessionKey
 from palaver.model.session import EndReason
-from palaver.model.source import DM, Source, decode_id, identity_of, identity_text, participant_text
+from palaver.model.source import DM, Source, decode_id, identity_of, participant_text
 from palaver.model.text import counted
 from palaver.store.archive.format import ArchivedOperation, ArchivedRoute, ArchivedSession, SessionRecord
 from palaver.store.records import placeholders
@@ -47,8 +47,7 @@ class Accepted:
 def check_claims(record: SessionRecord) -> Statements[Accepted]:
     session, key = record.session, SessionKey.parse(record.session.key)
     claimed, origin = set(session.participants), Source.from_json(session.origin, known=(session.origin["platform"],))
-    spoke = _speakers(record)
-    belonging = yield from _people_among(claimed, key, spoke)
+    belonging = yield from _people_among(claimed, key)
     strangers = sorted(claimed - belonging)
     notes: list[str] = []
     if strangers:
@@ -65,7 +64,7 @@ def check_claims(record: SessionRecord) -> Statements[Accepted]:
             operations=[None if OperationKind(each.kind) in _MOVING else each for each in session.operations],
             notes=notes,
         )
-    routes = yield from _own_routes(session, key, claimed, spoke)
+    routes = yield from _own_routes(session, key, claimed)
     if len(routes) < len(session.routes):
         notes.append("routes of chats that are not its people's, or that lead elsewhere, were left out")
     ended, reason = session.ended, session.end_reason
@@ -74,7 +73,7 @@ def check_claims(record: SessionRecord) -> Statements[Accepted]:
         notes.append("it was imported as ended, since it does not say where its answers go")
     operations: list[ArchivedOperation | None] = []
     for each in session.operations:
-        is_theirs = yield from _is_theirs(each, session, claimed, spoke)
+        is_theirs = yield from _is_theirs(each, session, claimed)
         operations.append(each if is_theirs else None)
     owner = session.owner if session.owner in {*claimed, key.text} else key.text
     return Accepted(
@@ -105,14 +104,7 @@ def _own_note(strangers: Iterable[str], kept: Collection[str]) -> str:
     return f"it was imported as ended and apart, since nothing here shows that its people are in that chat{who}"
 
 
-def _speakers(record: SessionRecord) -> set[str]:
-    """Return who spoke, as far as the archive can be believed: nobody is added to a chat that is known here by it."""
-    senders = {entry.sender.id for entry in record.entries if entry.sender is not None and entry.sender.id}
-    named = {turn.identity for turn in record.session.turns if turn.identity is not None}
-    return named | {identity_text(record.session.platform, sender) for sender in senders}
-
-
-def _people_among(claimed: Collection[str], key: SessionKey, spoke: Collection[str]) -> Statements[set[str]]:
+def _people_among(claimed: Collection[str], key: SessionKey) -> Statements[set[str]]:
     """Return those of the claimed identities that are people of the conversation."""
     if not claimed:
         return set()
@@ -121,7 +113,7 @@ def _people_among(claimed: Collection[str], key: SessionKey, spoke: Collection[s
         return set(claimed) & {row[0] for row in rows} if rows else set(claimed)
     found = {each for each in claimed if _is_named_by(key, each)} | (yield from _known_in(key))
     if key.shared and key.platform and not found:
-        found = set(spoke)
+        return set(claimed)  # nobody here has said anything in that chat
     return set(claimed) & (yield from _with_linked(found))
 
 
@@ -168,15 +160,13 @@ def _with_linked(identities: Collection[str]) -> Statements[set[str]]:
     return {*identities, *(row[0] for row in rows)}
 
 
-def _own_routes(
-    session: ArchivedSession, key: SessionKey, people: Collection[str], spoke: Collection[str]
-) -> Statements[list[ArchivedRoute]]:
+def _own_routes(session: ArchivedSession, key: SessionKey, people: Collection[str]) -> Statements[list[ArchivedRoute]]:
     """Return the routes of conversations that all its people belong to, with answers going to that very chat."""
     kept: list[ArchivedRoute] = []
     for route in session.routes:
         there = SessionKey.parse(route.key)
         address = Source.from_json(route.address, known=(route.address["platform"],))
-        belonging = yield from _people_among(people, there, spoke)
+        belonging = yield from _people_among(people, there)
         is_theirs = there == key or belonging == set(people)
         if is_theirs and _lies_in(address, there) and (not there.person or identity_of(address) in people):
             kept.append(route)
@@ -192,14 +182,12 @@ def _lies_in(source: Source, key: SessionKey) -> bool:
     return tuple(part or "" for part in here) == there and key.user in {"", source.participant}
 
 
-def _is_theirs(
-    operation: ArchivedOperation, session: ArchivedSession, people: Collection[str], spoke: Collection[str]
-) -> Statements[bool]:
+def _is_theirs(operation: ArchivedOperation, session: ArchivedSession, people: Collection[str]) -> Statements[bool]:
     """Tell whether going back by an operation stays among conversations of its people."""
     named = [operation.key, *(operation.details.get(name) for name in ("key", "to"))]
     for text in {each for each in named if isinstance(each, str)} - {session.key}:
         with suppress(BadArgument):  # what is no key leads nowhere
             there = SessionKey.parse(text)
-            if set(people) - (yield from _people_among(people, there, spoke)):
+            if set(people) - (yield from _people_among(people, there)):
                 return False
     return True

@@ -82,7 +82,8 @@ def drop_sent() -> Statements[None]:
     # A subquery per row: a join would read everything ever sent.
     yield (
         "DELETE FROM attachments WHERE kind = 'out'"
-        " AND coalesce((SELECT o.state FROM outbox o WHERE o.id = holder), '') NOT IN ('due', 'claimed', 'unclear')",
+        " AND coalesce((SELECT o.state FROM outbox o WHERE o.id = holder), '')"
+        " NOT IN ('due', 'claimed', 'sending', 'unclear')",
         (),
     )
 

@@ -168,7 +168,7 @@ def _with_chat(rows: list[Row], there: _Server, old: str, new: str) -> list[tupl
 def _redirect_sends(there: _Server, old: str, new: str) -> Statements[None]:
     """Redirect sends, also claimed ones: if they fail under the old id, they are retried under the new one."""
     yield (
-        f"UPDATE outbox SET chat = ? WHERE {_THERE} AND chat = ? AND state IN ('due', 'claimed')",
+        f"UPDATE outbox SET chat = ? WHERE {_THERE} AND chat = ? AND state IN ('due', 'claimed', 'sending')",
         (new, *there.columns, old),
     )
     yield f"DELETE FROM gone_chats WHERE {_THERE} AND chat = ?", (*there.columns, old)

@@ -11,7 +11,7 @@ from palaver.store.conversations.attach import has_other_speakers
 from palaver.store.conversations.attachment_refs import drop_refs
 from palaver.store.conversations.sessions import check_not_busy
 from palaver.store.conversations.transcript import write_journal, write_journal_of
-from palaver.store.conversations.visibility import Filter, get_visible, select_sessions
+from palaver.store.conversations.visibility import Filter, get_visible, lock_session, select_sessions
 from palaver.store.people import memory
 from palaver.store.people.usage import sum_all_ended_turns
 from palaver.store.queue.cause import OF_OPERATION, OF_SESSION, OF_TURN, CauseKind
@@ -49,10 +49,7 @@ class Removed:
 def delete(session: str, principal: Principal, now: datetime) -> Statements[Removed]:
     """Delete a session and everything in it. Messages that were not sent yet are not sent."""
     found = yield from get_visible(session, principal)
-    yield Lock(found.key.text)
-    current = yield from get_visible(session, principal)
-    if current.key != found.key:
-        yield Lock(current.key.text)
+    current = yield from lock_session(found, found.key, principal)
     yield from _check_own(current, principal)
     yield from _check_not_in_use(current)
     return (yield from _remove(current, now))
@@ -147,16 +144,27 @@ _ITS_NOTICES = (
 """What was sent because of it, besides the replies of its turns."""
 
 
+_ITS_REPLIES = (
+    f"SELECT o.id FROM turns t JOIN outbox o ON o.id >= t.no * {REPLIES} AND o.id < (t.no + 1) * {REPLIES}"
+    " WHERE t.session_no = ?"
+)
+
+
+def contents_beside(table: str, number: str, where: Filter) -> Filter:
+    """Return a condition for the messages or sends that do not go with these `sessions s`."""
+    its = {"inbox": (_ITS_MESSAGES.format("no"), _CHANGES), "outbox": (_ITS_REPLIES, _ITS_NOTICES)}[table]
+    going = f"IN (SELECT s.no FROM sessions s WHERE {where.sql})"
+    return Filter.all(
+        Filter(f"{number} NOT IN ({sql.replace('= ?', going)})", where.values * sql.count("?")) for sql in its
+    )
+
+
 def _drop_file_refs(session: int, span: tuple[int, int]) -> Statements[tuple[str, ...]]:
     """Drop the file references of its entries, messages, edits, replies and notices."""
     entries = yield from drop_refs("kind = 'entry' AND holder >= ? AND holder < ?", *span)
     theirs = f"{_ITS_MESSAGES.format('no')} UNION ALL {_CHANGES}"
     messages = yield from drop_refs(f"kind = 'in' AND holder IN ({theirs})", *_of(session, theirs))
-    replies = yield from drop_refs(
-        "kind = 'out' AND holder IN (SELECT o.id FROM turns t JOIN outbox o"
-        f" ON o.id >= t.no * {REPLIES} AND o.id < (t.no + 1) * {REPLIES} WHERE t.session_no = ?)",
-        session,
-    )
+    replies = yield from drop_refs(f"kind = 'out' AND holder IN ({_ITS_REPLIES})", session)
     notices = yield from drop_refs(f"kind = 'out' AND holder IN ({_ITS_NOTICES})", *_of(session, _ITS_NOTICES))
     return (*entries, *messages, *replies, *notices)
 

@@ -3,7 +3,8 @@
 from dataclasses import asdict, replace
 from datetime import datetime
 
-from palaver.db.transaction import Lock, Statements, transaction
+from palaver.db.transaction import Statements, transaction
+from palaver.model.errors import NotFound
 from palaver.model.key import SessionKey
 from palaver.model.session import EndReason, Principal, Session
 from palaver.model.source import Source
@@ -12,7 +13,7 @@ from palaver.store.conversations import undo_log
 from palaver.store.conversations.attach import detach, detach_all
 from palaver.store.conversations.sessions import check_not_busy, continue_here, end, join, open_by_key, reopen, route
 from palaver.store.conversations.undo_log import Operation
-from palaver.store.conversations.visibility import get, lock_session
+from palaver.store.conversations.visibility import get, hold, lock_session
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.queue.outbox import enqueue
 from palaver.store.records import details_of, source_of, source_text
@@ -26,7 +27,8 @@ def start(
     session: Session, origin: Source, home: Source, opening: Outbound, now: datetime, *, by: str
 ) -> Statements[None]:
     """End the session here until the message `opening` is delivered, which completes the handoff."""
-    yield Lock(session.key.text)
+    if (yield from hold(session.number)).key != session.key:
+        raise NotFound("open conversation", session.title or session.id)
     yield from check_not_busy(session)
     yield from end(session.number, EndReason.HANDED_OFF, now)
     details = {"from": source_text(origin), "home": source_text(home)}

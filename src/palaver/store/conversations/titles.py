@@ -8,8 +8,8 @@ from palaver.store.records import placeholders
 
 
 @transaction
-def free_title(owner: str, title: str) -> Statements[str]:
-    """Return the title, or the next of its lineage that none of the owner's accounts uses."""
+def free_title(owner: str, title: str, *, besides: int = 0) -> Statements[str]:
+    """Return the title, or the next of its lineage that none of the owner's accounts uses, `besides` one session."""
     rows = yield (
         "SELECT o.identity, o.person FROM identities o JOIN identities i ON i.person = o.person WHERE i.identity = ?",
         (owner,),
@@ -20,9 +20,9 @@ def free_title(owner: str, title: str) -> Statements[str]:
     base, _ = lineage(title)
     prefix = lineage_prefix(base)
     rows = yield (
-        f"SELECT title FROM sessions WHERE owner IN ({placeholders(owners)}) AND title IS NOT NULL"
+        f"SELECT title FROM sessions WHERE owner IN ({placeholders(owners)}) AND title IS NOT NULL AND no <> ?"
         " AND (title = ? OR title = ? OR substr(title, 1, ?) = ?)",
-        (*owners, title, base, len(prefix), prefix),
+        (*owners, besides, title, base, len(prefix), prefix),
     )
     return next_in_lineage(title, [row[0] for row in rows])
 
@@ -38,7 +38,10 @@ def renumber_titles(identity: str) -> Statements[None]:
         (identity,),
     )
     for number, owner, title in doubles:
-        yield "UPDATE sessions SET title = ? WHERE no = ?", ((yield from free_title(owner, title)), number)
+        yield (
+            "UPDATE sessions SET title = ? WHERE no = ?",
+            ((yield from free_title(owner, title)), number),
+        )
 
 
 @transaction
@@ -47,7 +50,7 @@ def rename(session: str, title: str, principal: Principal) -> Statements[Session
     found = yield from get_visible(session, principal)
     if found.title == clean_title(title):
         return found
-    free = yield from free_title(found.owner, title)
+    free = yield from free_title(found.owner, title, besides=found.root)
     yield "UPDATE sessions SET title = ? WHERE no = ?", (free, found.root)
     return (yield from get(found.number))
 

@@ -9,6 +9,7 @@ from palaver.model.key import SessionKey
 from palaver.model.session import (
     Principal,
     Session,
+    alike_title,
     is_in_lineage,
     lineage,
     lineage_prefix,
@@ -125,13 +126,25 @@ def lock_session(wanted: Session, key: SessionKey, principal: Principal) -> Stat
     return wanted
 
 
+@transaction
+def hold(number: int) -> Statements[Session]:
+    """Lock the conversation of a session and return the session: it may have moved before the lock was there."""
+    found = yield from get(number)
+    return (yield from lock_session(found, found.key, Principal.operator()))
+
+
 _SHORTEST_PREFIX = 4
 _MAX_NAMED = 5
+COMPARED_TITLES = 5000
+"""How many titles are compared with a text that is none of them, newest first."""
 
 
 @transaction
 def find(text: str, principal: Principal) -> Statements[Session]:
-    """Find a session by id, by a unique prefix of the id, or by title: the newest of that lineage."""
+    """Find a session by id, by a unique prefix of the id, or by title: the newest of that lineage.
+
+    Where no title is exactly so, its case, its accents, and quotation marks or brackets around it do not count.
+    """
     text = text.strip()
     named = yield from _by_id_prefix(text, principal)
     if len(named) > 1:
@@ -139,9 +152,11 @@ def find(text: str, principal: Principal) -> Statements[Session]:
         raise BadArgument("Several sessions begin with", found=text, allowed="a longer prefix", example=ids)
     if named:
         return named[0]
-    found = yield from _by_title(text, principal)
-    if not found and (inner := unquoted(text)):
-        found = yield from _by_title(inner.strip(), principal)
+    texts = [text, *([inner.strip()] if (inner := unquoted(text)) else [])]
+    found: list[Session] = []
+    for look in (_by_title, _by_alike_title):
+        for each in texts:
+            found = found or (yield from look(each, principal))
     if not found:
         yield from _check_prefix_length(text, principal)
         raise NotFound("session", text)
@@ -213,6 +228,24 @@ def _by_title(text: str, principal: Principal) -> Statements[list[Session]]:
     related = yield from _of_lineage(text, principal)
     newest = newest_of_lineage(text, (each.title or "" for each in related))
     return [each for each in related if each.title == newest]
+
+
+def _by_alike_title(text: str, principal: Principal) -> Statements[list[Session]]:
+    """Return them where only case and accents differ."""
+    titles = yield from list_titles(principal, limit=COMPARED_TITLES)
+    meant = alike_title(text, [title for _, title in titles])
+    return (yield from _by_title(meant, principal)) if meant else []
+
+
+@transaction
+def list_titles(principal: Principal, *given: Filter, limit: int) -> Statements[list[tuple[int, str]]]:
+    """Return number and title of the sessions that the principal can see, newest first."""
+    where = Filter.all([Filter("s.title IS NOT NULL"), visible_to(principal), *given])
+    rows = yield (
+        f"SELECT s.no, s.title FROM sessions s WHERE {where.sql} ORDER BY s.no DESC LIMIT ?",
+        (*where.values, limit),
+    )
+    return [(row[0], row[1]) for row in rows]
 
 
 def _of_lineage(text: str, principal: Principal) -> Statements[list[Session]]:

@@ -203,7 +203,7 @@ def mend_send(bad: BadRow, now: datetime) -> Statements[None]:
         # A person decides what becomes of it: palaver trace shows it.
         yield (
             "UPDATE outbox SET state = 'unclear', worker = NULL, claim_until = NULL, error = ?"
-            " WHERE id = ? AND state IN ('due', 'claimed')",
+            " WHERE id = ? AND state IN ('due', 'claimed', 'sending')",
             (f"its row {bad.problem.value}", number),
         )
 

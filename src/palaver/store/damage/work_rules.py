@@ -172,7 +172,8 @@ def _drop_repeated_notice(number: int, now: datetime) -> Statements[None]:
     same = " AND ".join(f"a.{name} = b.{name}" for name in CAUSE_COLUMNS.split(", "))
     rows = yield (
         f"SELECT a.id FROM outbox a JOIN outbox b ON {same} WHERE b.id = ? ORDER BY CASE a.state"
-        " WHEN 'delivered' THEN 0 WHEN 'claimed' THEN 1 WHEN 'unclear' THEN 2 ELSE 3 END, a.id DESC",
+        " WHEN 'delivered' THEN 0 WHEN 'sending' THEN 1 WHEN 'unclear' THEN 2 WHEN 'claimed' THEN 3 ELSE 4 END,"
+        " a.id DESC",
         (number,),
     )
     for (other,) in rows[1:]:
@@ -207,6 +208,7 @@ FORGET_CAUSE = "UPDATE outbox SET cause_kind = NULL, cause_id = NULL, cause_deta
 _UNKNOWN_MESSAGE, _UNKNOWN_TURN, _UNKNOWN_SEND = (
     f"state NOT IN {tuple(each.value for each in states)}" for states in (InboxState, TurnState, OutboxState)
 )
+_HELD_SEND = "state IN ('claimed', 'sending')"
 _WITHOUT_CONTENT = "state = 'waiting' AND length(body) = 0"
 _UNEXPLAINED = "(inbox_no IS NULL) <> (reason IS NOT NULL)"
 _ADDRESS = f"{ADDRESS_COLUMNS}, version, retried_in"
@@ -274,12 +276,12 @@ NOTHING_LOST = keeping(
         f" ELSE 'unclear' END, worker = NULL, claim_until = NULL WHERE {_UNKNOWN_SEND}",
     ),
     by_statements(
-        "a claimed send has a worker and a deadline, and no other send has",
-        "SELECT id FROM outbox WHERE (state = 'claimed') <> (worker IS NOT NULL AND claim_until IS NOT NULL)",
-        "marks a send that may have been sent as unclear",
-        "UPDATE outbox SET state = 'unclear', worker = NULL, claim_until = NULL"
-        " WHERE state = 'claimed' AND (worker IS NULL OR claim_until IS NULL)",
-        "UPDATE outbox SET worker = NULL, claim_until = NULL WHERE state <> 'claimed'",
+        "a send that is claimed or under way has a worker and a deadline, and no other send has",
+        f"SELECT id FROM outbox WHERE ({_HELD_SEND}) <> (worker IS NOT NULL AND claim_until IS NOT NULL)",
+        "marks a send that may have been sent as unclear, and sends what was only claimed",
+        "UPDATE outbox SET state = CASE state WHEN 'sending' THEN 'unclear' ELSE 'due' END, worker = NULL,"
+        f" claim_until = NULL WHERE {_HELD_SEND} AND (worker IS NULL OR claim_until IS NULL)",
+        f"UPDATE outbox SET worker = NULL, claim_until = NULL WHERE NOT ({_HELD_SEND})",
     ),
     by_statements(
         "every firing of a job has a message, or says why it did not run",

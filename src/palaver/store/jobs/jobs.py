@@ -22,6 +22,7 @@ from palaver.store.records import (
     instant_or_none,
     json_text,
     micros,
+    placeholders,
     read_one,
     readable,
     source_of,
@@ -144,10 +145,11 @@ def find(name: str, principal: Principal) -> Statements[Job]:
     """Find a job by its number, or by its name if only one is called so. Raises NotFound."""
     text, seen = name.strip().removeprefix("job:"), _visible_to(principal)
     is_number = text.isascii() and text.isdecimal()
-    condition, value = ("no = ?", min(int(text), _LARGEST_NUMBER)) if is_number else ("name = ?", text)
+    numbers = [min(int(text), _LARGEST_NUMBER)] if is_number else (yield from _numbers_of(text, seen))
     rows = yield (
-        f"SELECT {COLUMNS} FROM schedules WHERE {seen.sql} AND {condition} ORDER BY next_due IS NULL, no",
-        (*seen.values, value),
+        f"SELECT {COLUMNS} FROM schedules WHERE {seen.sql} AND no IN ({placeholders(numbers)})"
+        " ORDER BY next_due IS NULL, no",
+        (*seen.values, *numbers),
     )
     found = list(readable(job_of, rows))
     if not found and read_one(job_of, rows, "job") is None:
@@ -157,6 +159,16 @@ def find(name: str, principal: Principal) -> Statements[Job]:
         numbers = [str(job.number) for job in active]
         raise BadArgument("Several jobs are called", found=name, allowed=", ".join(numbers), example=numbers[0])
     return active[0]
+
+
+def _numbers_of(name: str, seen: Filter) -> Statements[list[int]]:
+    """Return the numbers of the jobs of a name, in the case of the name or else in any.
+
+    Not in SQL: SQLite folds ASCII alone.
+    """
+    rows = yield f"SELECT no, name FROM schedules WHERE {seen.sql}", seen.values
+    exact = [row[0] for row in rows if row[1] == name]
+    return exact or [row[0] for row in rows if row[1].casefold() == name.casefold()]
 
 
 @transaction

@@ -16,7 +16,7 @@ from palaver.model.source import identity_of
 from palaver.model.turn import Received
 from palaver.store.conversations import attach, undo_log
 from palaver.store.conversations.sessions import check_not_busy, end, open_by_key, reopen, route
-from palaver.store.conversations.visibility import get, select_sessions
+from palaver.store.conversations.visibility import hold, select_sessions
 from palaver.store.queue import inbox
 from palaver.store.queue.turn_control import abandon_parked, request_stop
 from palaver.store.records import (
@@ -132,9 +132,9 @@ def _spoke_as_owner(session: Session, side: frozenset[str]) -> Statements[bool]:
 
 
 def _hold(session: Session, now: datetime) -> Statements[None]:
-    yield Lock(session.key.text)
+    session = yield from hold(session.number)
     yield from abandon_parked(session.key, now, note=_PARKED_NOTE, error="left without an answer")
-    yield from check_not_busy((yield from get(session.number)))
+    yield from check_not_busy(session)
 
 
 def _return_to(side: frozenset[str], session: Session, people: People, now: datetime) -> Statements[None]:

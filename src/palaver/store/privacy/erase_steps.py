@@ -17,7 +17,7 @@ from palaver.store.conversations import deletion
 from palaver.store.conversations.attachment_refs import drop_refs
 from palaver.store.conversations.sessions import check_not_busy
 from palaver.store.conversations.transcript import load_all, show, write_journal
-from palaver.store.conversations.visibility import get, get_visible
+from palaver.store.conversations.visibility import get_visible, hold, lock_session
 from palaver.store.privacy.digests import Digests
 from palaver.store.privacy.footprint import Footprint, sole_participant_filter
 from palaver.store.queue import outbox
@@ -156,7 +156,7 @@ def erase_messages(
 def erase_session(erasure: int, session: str, digests: Digests, now: datetime) -> Statements[int]:
     """Delete a session without other participants. Raises SessionBusy while a turn runs."""
     found = yield from get_visible(session, _OPERATOR)
-    yield Lock(found.key.text)
+    yield from lock_session(found, found.key, _OPERATOR)
     entries = yield from load_all(session, _OPERATOR)
     yield from record_digests(erasure, "entry", _entry_digests(entries, digests))
     yield from record_digests(erasure, "session", [digests.name(session)])
@@ -174,8 +174,7 @@ def erase_share(
     erasure: int, number: int, entries: Sequence[Entry], digests: Digests, now: datetime
 ) -> Statements[int]:
     """Delete their entries from a shared session. Raises SessionBusy while a turn runs."""
-    session = yield from get(number)
-    yield Lock(session.key.text)
+    session = yield from hold(number)
     yield from check_not_busy(session)
     yield from record_digests(erasure, "entry", _entry_digests(entries, digests))
     yield from _undo_summaries(session, [entry for entry in entries if entry.role is Role.SUMMARY], now)

@@ -124,7 +124,7 @@ def erasures() -> Statements[list[tuple[int, datetime, datetime | None, str]]]:
 @transaction
 def _has_unsent_answer(command: str) -> Statements[bool]:
     rows = yield (
-        "SELECT 1 FROM outbox WHERE cause_kind = ? AND cause_id = ? AND state IN ('due', 'claimed') LIMIT 1",
+        "SELECT 1 FROM outbox WHERE cause_kind = ? AND cause_id = ? AND state IN ('due', 'claimed', 'sending') LIMIT 1",
         (CauseKind.COMMAND.value, command),
     )
     return bool(rows)

@@ -263,6 +263,12 @@ def move_message(received: Received, place: SessionKey) -> Statements[None]:
         yield _NOTIFY_INBOX
 
 
+@transaction
+def move_messages(messages: Sequence[Received], place: SessionKey) -> Statements[None]:
+    for received in messages:
+        yield from move_message(received, place)
+
+
 def _notify_open_turn(
     key: SessionKey,
     now: datetime,
@@ -282,7 +288,8 @@ def _notify_open_turn(
             yield from notices.withdraw(key, message, now)
         elif notices and notices.place and (text := notices.parked if asks else notices.running):
             kind = CauseKind.PARKED if asks else CauseKind.BUSY
-            yield from outbox.enqueue(notices.place.notices(text)[0], SendCause(kind, number), now)
+            notice = replace(notices.place.notices(text)[0], is_passing=True)
+            yield from outbox.enqueue(notice, SendCause(kind, number), now)
     return len(busy) < len(found)
 
 

@@ -3,10 +3,11 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import TypeVar
 from zlib import crc32
 
-from palaver.db.transaction import OUTBOX, Lock, Notify, Row, Statements, Transaction, Value, transaction
+from palaver.db.transaction import OUTBOX, Lock, Notify, Row, Statements, Transaction, Value, keyed, transaction
 from palaver.model.errors import BadArgument, StaleFence
 from palaver.model.source import account_text, encode_id
 from palaver.model.turn import Delivery, Outbound, OutboxState, advance, resolve_unclear
@@ -31,12 +32,14 @@ from palaver.store.results import RepeatSafety
 T = TypeVar("T")
 
 _SEND = Notify(OUTBOX)
+OPEN_SEND = "('due', 'claimed', 'sending')"
+"""The states of what is still to be sent, as a list for SQL."""
 # The chat can have got another id since the message was written.
 CURRENT_CHAT = "coalesce((SELECT m.new_chat FROM chat_moves m WHERE m.account = ? AND m.server = ? AND m.chat = ?), ?)"
 # After everything already queued for the chat, even if the clock of another worker is ahead.
 _CREATED = (
     "(SELECT CASE WHEN max(e.created) >= ? THEN max(e.created) + 1 ELSE ? END FROM outbox e"
-    f" WHERE e.account = ? AND e.server = ? AND e.chat = {CURRENT_CHAT} AND e.state IN ('due', 'claimed'))"
+    f" WHERE e.account = ? AND e.server = ? AND e.chat = {CURRENT_CHAT} AND e.state IN {OPEN_SEND})"
 )
 _ENQUEUE = (
     "INSERT INTO outbox (id, account, server, chat, state, due, created, body, checksum)"
@@ -161,19 +164,38 @@ def nothing_to_nobody() -> bytes:
     return outbound_body(Outbound(platform=NOBODY, chat_id=NOBODY, text=""))
 
 
+Chat = tuple[str, str, str]
+"""Account, server and chat, as `chat_columns` returns them."""
+
+
 @transaction
 def claim(
-    worker: str, now: datetime, lease: timedelta, *, accounts: Collection[str] | None = None, limit: int = 32
+    worker: str,
+    now: datetime,
+    lease: timedelta,
+    *,
+    accounts: Collection[str] | None = None,
+    limit: int = 32,
+    besides: Collection[Chat] = (),
 ) -> Statements[list[Delivery]]:
-    """Claim due messages for this worker: in each chat only the oldest."""
+    """Claim due messages for this worker: in each chat only the oldest, and none in the chats in `besides`."""
     if accounts is not None and not accounts:
         return []
     groups = _groups(accounts)
-    heads = " UNION ALL ".join(f"SELECT id, due FROM ({_heads(group)}) AS h" for group in groups)
+    busy = [_among(besides, group) for group in groups]
+    heads = " UNION ALL ".join(
+        f"SELECT id, due FROM ({_heads(group, f'AND NOT {_IN_CHATS.format(_places(chats))}' if chats else '')}) AS h"
+        for group, chats in zip(groups, busy, strict=True)
+    )
+    values = (
+        each
+        for group, chats in zip(groups, busy, strict=True)
+        for each in (micros(now), *group, *chain.from_iterable(chats), limit)
+    )
     rows = yield (
-        "UPDATE outbox SET state = 'claimed', attempts = attempts + 1, worker = ?, claim_until = ? WHERE id IN ("
+        "UPDATE outbox SET state = 'claimed', worker = ?, claim_until = ? WHERE id IN ("
         f" SELECT id FROM ({heads}) AS owed ORDER BY due, id LIMIT ?) RETURNING {_CLAIMED}",
-        (worker, micros(now + lease), *(each for group in groups for each in (micros(now), *group, limit)), limit),
+        (worker, micros(now + lease), *values, limit),
     )
     gone = yield from find_gone([row[0] for row in rows])
     found = yield from _trusted(rows)
@@ -229,15 +251,74 @@ def _groups(accounts: Collection[str] | None) -> list[tuple[str, ...]]:
     return [(name,) for name in names] if 0 < len(names) <= _MAX_SINGLE_ACCOUNTS else [names]
 
 
-def _heads(accounts: Sequence[str]) -> str:
+_FIRST_IN_CHAT = (
+    "NOT EXISTS (SELECT 1 FROM outbox e WHERE e.account = o.account AND e.chat = o.chat AND e.server = o.server"
+    f" AND e.state IN {OPEN_SEND} AND (e.created, e.id) < (o.created, o.id))"
+)
+_IN_CHATS = "(o.account, o.server, o.chat) IN (VALUES {})"
+
+
+def _heads(accounts: Sequence[str], condition: str = "") -> str:
     """Return SQL for the oldest message of each chat. With one account it reads no more rows than it claims."""
     served = f" AND o.account IN ({', '.join('?' * len(accounts))})" if accounts else ""
     return (
-        f"SELECT o.id, o.due FROM outbox o WHERE o.state = 'due' AND o.due <= ?{served} AND NOT EXISTS ("
-        " SELECT 1 FROM outbox e WHERE e.account = o.account AND e.chat = o.chat AND e.server = o.server"
-        " AND e.state IN ('due', 'claimed')"
-        " AND (e.created, e.id) < (o.created, o.id)) ORDER BY o.due, o.id LIMIT ? /*pg FOR UPDATE SKIP LOCKED*/"
+        f"SELECT o.id, o.due FROM outbox o WHERE o.state = 'due' AND o.due <= ?{served} {condition}"
+        f" AND {_FIRST_IN_CHAT} ORDER BY o.due, o.id LIMIT ? /*pg FOR UPDATE SKIP LOCKED*/"
     )
+
+
+def _among(chats: Iterable[Chat], accounts: Collection[str]) -> list[Chat]:
+    """Return the chats of these accounts, some of them twice: few lengths make few statements to prepare."""
+    found = [chat for chat in chats if not accounts or chat[0] in accounts]
+    return found + found[-1:] * ((1 << (len(found) - 1).bit_length()) - len(found)) if found else []
+
+
+def _places(chats: Sequence[Chat]) -> str:
+    return ", ".join(["(?, ?, ?)"] * len(chats))
+
+
+@transaction
+def list_owed(chats: Collection[Chat], now: datetime) -> Statements[set[Chat]]:
+    """Return those of the chats in which a message is due."""
+    found = _among(chats, ())
+    if not found:
+        return set()
+    rows = yield (
+        f"SELECT DISTINCT o.account, o.server, o.chat FROM outbox o WHERE o.state IN {OPEN_SEND} AND o.state = 'due'"
+        f" AND o.due <= ? AND {_IN_CHATS.format(_places(found))} AND {_FIRST_IN_CHAT}",
+        (micros(now), *chain.from_iterable(found)),
+    )
+    return {(account, server, chat) for account, server, chat in rows}
+
+
+def begin_send(delivery: Delivery, worker: str, until: datetime) -> Transaction[Delivery]:
+    """Record that the request of a claimed message leaves now; it takes until then at most. Return what is sent.
+
+    Only from here on can a crash leave unclear whether it arrived.
+    """
+    return keyed(f"send {delivery.number}", _begin_send(delivery, worker, until))
+
+
+@transaction
+def _begin_send(delivery: Delivery, worker: str, until: datetime) -> Statements[Delivery]:
+    begun = replace(delivery, state=advance(delivery.state, OutboxState.SENDING), attempts=delivery.attempts + 1)
+    # Repeated after a commit without an answer, it finds what it did by its deadline.
+    rows = yield (
+        "UPDATE outbox SET state = 'sending', attempts = ?, claim_until = ? WHERE id = ? AND worker = ?"
+        " AND ((attempts = ? AND state = 'claimed') OR (attempts = ? AND state = 'sending' AND claim_until = ?))"
+        " RETURNING id",
+        (
+            *(begun.attempts, micros(until), delivery.number, worker),
+            *(delivery.attempts, begun.attempts, micros(until)),
+        ),
+    )
+    _refuse_stale(delivery, rows)
+    return begun
+
+
+def _refuse_stale(delivery: Delivery, written: Sequence[Row]) -> None:
+    if not written:
+        raise StaleFence("delivery", delivery.number, delivery.attempts)
 
 
 @transaction
@@ -259,7 +340,7 @@ def make_due_now(platform: str, account: str | None, chat: str, now: datetime) -
     """Make everything that waits for a chat due now."""
     yield (
         "UPDATE outbox SET due = ? WHERE account = ? AND chat = ?"
-        " AND state IN ('due', 'claimed') AND state = 'due' AND +due > ?",
+        f" AND state IN {OPEN_SEND} AND state = 'due' AND +due > ?",
         (micros(now), account_text(platform, account), encode_id(chat), micros(now)),
     )
     yield _SEND
@@ -270,7 +351,7 @@ def end_pauses(platform: str, account: str | None, now: datetime) -> Statements[
     """Make what waits for an account due now, but not possible duplicates and what the platform asked to send later."""
     yield (
         "UPDATE outbox SET due = ? WHERE account = ? AND state = 'due' AND due > ?"
-        " AND may_be_duplicate = 0 AND rate_limited = 0",
+        " AND times_unclear = 0 AND rate_limited = 0",
         (micros(now), account_text(platform, account), micros(now)),
     )
     yield _SEND
@@ -280,7 +361,7 @@ def end_pauses(platform: str, account: str | None, now: datetime) -> Statements[
 def has_pending(outbound: Outbound) -> Statements[bool]:
     """Return whether anything is still to be sent to the chat of this message."""
     rows = yield (
-        "SELECT 1 FROM outbox WHERE account = ? AND server = ? AND chat = ? AND state IN ('due', 'claimed') LIMIT 1",
+        f"SELECT 1 FROM outbox WHERE account = ? AND server = ? AND chat = ? AND state IN {OPEN_SEND} LIMIT 1",
         chat_columns(outbound),
     )
     return bool(rows)
@@ -297,13 +378,13 @@ def settle_send(
     due: datetime | None = None,
     rate_limited: bool = False,
 ) -> Statements[OutboxState]:
-    """Record the outcome of a claimed send: delivered, due again, or dead. Return it.
+    """Record the outcome of a send that was begun, or give a claim back. Return it.
 
     If the chat has another id by now, a dead message becomes due there.
     """
     if state is OutboxState.DEAD and (yield from _is_moved(delivery)):
         state = OutboxState.DUE
-    yield from _settle(delivery, worker, state, receipt, error, due, marked=delivery.may_be_duplicate)
+    yield from _settle(delivery, worker, state, receipt, error, due, times_unclear=delivery.times_unclear)
     if rate_limited:
         yield "UPDATE outbox SET rate_limited = 1 WHERE id = ?", (delivery.number,)
     return state
@@ -316,18 +397,6 @@ def _is_moved(delivery: Delivery) -> Statements[bool]:
         (delivery.number, *chat_columns(delivery.outbound)),
     )
     return bool(rows)
-
-
-@transaction
-def extend_claim(delivery: Delivery, worker: str, until: datetime) -> Statements[None]:
-    """Extend a claim for a send that takes longer than usual."""
-    rows = yield (
-        "UPDATE outbox SET claim_until = ?"
-        " WHERE id = ? AND worker = ? AND attempts = ? AND state = 'claimed' RETURNING id",
-        (micros(until), delivery.number, worker, delivery.attempts),
-    )
-    if not rows:
-        raise StaleFence("delivery", delivery.number, delivery.attempts)
 
 
 @transaction
@@ -344,10 +413,12 @@ def resend_as(delivery: Delivery, plain: Outbound, worker: str, now: datetime, *
 
 
 @transaction
-def mark_unclear(delivery: Delivery, worker: str, due: datetime, *, safe: bool, error: str) -> Statements[OutboxState]:
+def mark_unclear(
+    delivery: Delivery, worker: str, due: datetime, *, safe: bool, error: str, crashed: bool = False
+) -> Statements[OutboxState]:
     """Nobody knows whether it arrived: `resolve_unclear` says what is done about it, not before it is due."""
-    state, marked = resolve_unclear(delivery, safe=safe)
-    yield from _settle(delivery, worker, state, None, error, due, marked=marked)
+    state, times = resolve_unclear(delivery, safe=safe, crashed=crashed)
+    yield from _settle(delivery, worker, state, None, error, due, times_unclear=times)
     return state
 
 
@@ -359,44 +430,63 @@ def _settle(
     error: str | None,
     due: datetime | None,
     *,
-    marked: bool,
+    times_unclear: int,
 ) -> Statements[None]:
-    advance(OutboxState.CLAIMED, state)
+    advance(delivery.state, state)
     rows = yield (
-        "UPDATE outbox SET state = ?, receipt = ?, error = ?, due = coalesce(?, due), may_be_duplicate = ?,"
+        "UPDATE outbox SET state = ?, receipt = ?, error = ?, due = coalesce(?, due), times_unclear = ?,"
         " claim_until = NULL, worker = NULL, rate_limited = 0"
-        " WHERE id = ? AND worker = ? AND attempts = ? AND state = 'claimed' RETURNING id",
+        " WHERE id = ? AND worker = ? AND attempts = ? AND state = ? RETURNING id",
         (
             state.value,
             receipt,
             error,
             due and micros(due),
-            int(marked),
+            times_unclear,
             delivery.number,
             worker,
             delivery.attempts,
+            delivery.state.value,
         ),
     )
-    if not rows:
-        raise StaleFence("delivery", delivery.number, delivery.attempts)
+    _refuse_stale(delivery, rows)
 
 
 @transaction
 def reclaim_sends(worker: str, now: datetime, *, safe: RepeatSafety, alone: bool = False) -> Statements[list[Delivery]]:
-    """Take claims from workers that are gone. Return the messages, which may have been sent."""
+    """Take messages from workers that are gone. Return those that may have been sent, unlike the claimed ones."""
+    is_lost = f"state IN {OPEN_SEND} AND state = ? AND (claim_until < ? OR (? = 1 AND worker <> ?))"
+    values = micros(now), int(alone), worker
+    waiting = yield (
+        "UPDATE outbox SET state = 'due', worker = NULL, claim_until = NULL WHERE id IN ("
+        f" SELECT id FROM outbox WHERE {is_lost} /*pg FOR UPDATE SKIP LOCKED*/) RETURNING id",
+        (OutboxState.CLAIMED.value, *values),
+    )
     rows: list[Row] = yield (
-        f"SELECT {_CLAIMED}, worker FROM outbox WHERE state IN ('due', 'claimed') AND state = 'claimed'"
-        " AND (claim_until < ? OR (? = 1 AND worker <> ?)) ORDER BY +id /*pg FOR UPDATE SKIP LOCKED*/",
-        (micros(now), int(alone), worker),
+        f"SELECT {_CLAIMED}, worker FROM outbox WHERE {is_lost} ORDER BY +id /*pg FOR UPDATE SKIP LOCKED*/",
+        (OutboxState.SENDING.value, *values),
     )
     owners = {row[0]: row[-1] for row in rows}
     lost = yield from _trusted([row[:-1] for row in rows])
     for delivery in lost:
         is_safe = safe.covers(delivery.outbound)
-        yield from mark_unclear(delivery, owners[delivery.number], now, safe=is_safe, error="its sender disappeared")
-    if lost:
+        owner = owners[delivery.number]
+        yield from mark_unclear(delivery, owner, now, safe=is_safe, error="its sender disappeared", crashed=True)
+    if lost or waiting:
         yield _SEND
     return lost
+
+
+@transaction
+def list_unreported(now: datetime) -> Statements[list[Delivery]]:
+    """Return the first sends that have stayed unclear since the last report of such sends."""
+    reported = "SELECT 1 FROM outbox n WHERE n.cause_kind = ? AND n.created >= o.due"
+    rows = yield (
+        f"SELECT {DELIVERY_COLUMNS} FROM outbox o WHERE state = 'unclear' AND due <= ?"
+        f" AND NOT EXISTS ({reported}) ORDER BY due, id LIMIT 32",
+        (micros(now), CauseKind.UNCLEAR.value),
+    )
+    return list(readable(delivery_of, rows))
 
 
 @transaction
@@ -414,12 +504,28 @@ def get_delivery(number: int) -> Statements[Delivery | None]:
 @transaction
 def settle_unclear(number: int, state: OutboxState, now: datetime) -> Statements[bool]:
     """Settle an unclear send after a person checked it: delivered, or to be sent again."""
-    advance(OutboxState.UNCLEAR, state)
-    rows = yield (
-        "UPDATE outbox SET state = ?, receipt = NULL, due = ?, chat = coalesce((SELECT m.new_chat FROM chat_moves m"
-        " WHERE m.account = outbox.account AND m.server = outbox.server AND m.chat = outbox.chat), chat)"
-        " WHERE id = ? AND state = 'unclear' RETURNING id",
-        (state.value, micros(now), number),
-    )
+    return bool((yield from settle_by_hand([number], OutboxState.UNCLEAR, state, now)))
+
+
+@transaction
+def settle_by_hand(
+    numbers: Sequence[int], before: OutboxState, state: OutboxState, now: datetime
+) -> Statements[list[int]]:
+    """Settle sends that are unclear or given up, as a person says. Return those that were in that state.
+
+    What may have arrived stays marked; crashes can make it unclear as often as before.
+    """
+    advance(before, state)
+    settled: list[int] = []
+    for number in numbers:
+        rows = yield (
+            "UPDATE outbox SET state = ?, receipt = NULL, due = ?,"
+            " times_unclear = CASE WHEN times_unclear > 0 OR state = 'unclear' THEN 1 ELSE 0 END,"
+            " chat = coalesce((SELECT m.new_chat FROM chat_moves m"
+            " WHERE m.account = outbox.account AND m.server = outbox.server AND m.chat = outbox.chat), chat)"
+            " WHERE id = ? AND state = ? RETURNING id",
+            (state.value, micros(now), number, before.value),
+        )
+        settled += [row[0] for row in rows]
     yield _SEND
-    return bool(rows)
+    return settled

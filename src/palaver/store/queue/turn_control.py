@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from palaver.db.transaction import TURNS, Lock, Notify, Statements, key_topic, transaction
@@ -12,7 +13,7 @@ from palaver.model.source import Source
 from palaver.model.split import ReplyPlace
 from palaver.model.tools import NOT_ANSWERED, Question, clean_result, parse_question
 from palaver.model.transcript import Entry, Role, Sender
-from palaver.model.turn import Inbound, Received, Turn, TurnState, last_spoken, outbound_to, question_id
+from palaver.model.turn import Inbound, Outbound, Received, Turn, TurnState, last_spoken, outbound_to, question_id
 from palaver.model.view import NOT_RUN, open_calls_of_turn
 from palaver.store.conversations.sessions import join, touch
 from palaver.store.conversations.transcript import find_call, load_shown
@@ -22,13 +23,7 @@ from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.queue.inbox import ASKED_IN_CHAT, OPEN_TURN, RUNNING, assign_to_turn, read_waiting, requeue_or_remove
 from palaver.store.queue.turns import append_to_turn, halt, list_messages, resume, settle, write_messages
-from palaver.store.records import (
-    chat_columns,
-    details_of,
-    instant,
-    json_text,
-    micros,
-)
+from palaver.store.records import REPLIES, chat_columns, details_of, instant, json_text, micros, outbound_in
 from palaver.store.results import Decision, Signals, Status, Words
 
 MAX_ANSWER_LENGTH = 8_000
@@ -110,7 +105,8 @@ def record_answers(
     known = yield from read_approvals(turn)
     # Waiting for an answer is no failed attempt, and what follows is a new message, not an edit of the question.
     yield (
-        "UPDATE turns SET approvals = ?, pending_call = NULL, attempt = 0, draft = NULL WHERE no = ?",
+        "UPDATE turns SET approvals = ?, pending_call = NULL, attempt = 0, draft = NULL, draft_unclear = 0"
+        " WHERE no = ?",
         (json_text({**known, **answers}), turn.number),
     )
     yield Notify(TURNS)
@@ -200,6 +196,21 @@ def abandon_parked(key: SessionKey, now: datetime, *, note: str, error: str, by:
 
 
 @transaction
+def end_with_results(key: SessionKey, results: Mapping[str, str], now: datetime) -> Statements[bool]:
+    """Add results to the open calls of a parked turn and end it: a message follows. Return False if it has none."""
+    yield Lock(key.text)
+    rows = yield f"SELECT no FROM turns WHERE key = ? AND {_PARKED} AND pending_call IS NULL", (key.text,)
+    if not rows:
+        return False
+    turn = yield from _resume_parked(rows[0][0], now)
+    calls = open_calls_of_turn((yield from load_shown(turn.session_number, turn=turn.number)), str(turn.number))
+    given = {call.id: results.get(call.id, NOT_RUN) for call in calls}
+    entries = [Entry(seq=0, role=Role.TOOL, at=now, text=text, answers=call) for call, text in given.items()]
+    yield from settle(turn, entries, [], now)
+    return True
+
+
+@transaction
 def withdraw_question(
     key: SessionKey, message: int, now: datetime, *, note: str, notice: str, place: ReplyPlace | None = None
 ) -> Statements[None]:
@@ -280,9 +291,35 @@ def _lock_key(turn: Turn) -> Statements[SessionKey]:
 
 
 @transaction
-def save_draft(turn: Turn, receipt: str) -> Statements[None]:
-    """Remember the message in which the answer grows, to continue it after a crash."""
-    yield "UPDATE turns SET draft = ? WHERE no = ? AND fence = ?", (receipt, turn.number, turn.fence)
+def begin_draft(turn: Turn, draft: Outbound) -> Statements[bool]:
+    """Record that the first request for the draft of an answer leaves now.
+
+    Return False if another message is owed to the chat first, or another worker has taken over the turn.
+    """
+    rows = yield (
+        "UPDATE turns SET draft_unclear = 1 WHERE no = ? AND fence = ? AND state = 'running' AND NOT EXISTS ("
+        f" SELECT 1 FROM outbox WHERE account = ? AND server = ? AND chat = ? AND state IN {outbox.OPEN_SEND})"
+        " RETURNING no",
+        (turn.number, turn.fence, *chat_columns(draft)),
+    )
+    return bool(rows)
+
+
+@transaction
+def save_draft(turn: Turn, receipt: str | None) -> Statements[None]:
+    """Remember the message in which the answer grows, to continue it after a crash; None if there is none.
+
+    If the answer is stored by now, it replaces the draft.
+    """
+    rows = yield (
+        "UPDATE turns SET draft = ?, draft_unclear = 0 WHERE no = ? AND fence = ? RETURNING ended",
+        (receipt, turn.number, turn.fence),
+    )
+    if rows and rows[0][0] is not None:
+        first = yield "SELECT id, body FROM outbox WHERE id = ? AND state = 'due'", (turn.number * REPLIES,)
+        for number, answer in ((row[0], outbound_in(row)) for row in first):
+            if answer.repeats_draft:
+                yield from outbox.rewrite(number, replace(answer, edits=receipt, repeats_draft=False))
 
 
 @transaction

@@ -19,9 +19,9 @@ from palaver.db.transaction import (
 )
 from palaver.model.addressing import ConversationRules, choose_batch
 from palaver.model.errors import StaleFence
-from palaver.model.key import SessionKey
+from palaver.model.key import SessionKey, chat_key
 from palaver.model.session import EndReason, Session
-from palaver.model.source import identity_of
+from palaver.model.source import Source, identity_of
 from palaver.model.split import ReplyRoutes
 from palaver.model.transcript import Entry, Role, Sender
 from palaver.model.turn import (
@@ -48,6 +48,7 @@ from palaver.store.queue.inbox import (
     OPEN_TURN,
     RUNNING,
     assign_to_turn,
+    read_waiting,
     read_waiting_if_idle,
     remove_ready_if_empty,
 )
@@ -59,6 +60,7 @@ from palaver.store.records import (
     USAGE_COLUMNS,
     Prepared,
     counted,
+    entries_of,
     entry_span,
     micros,
     placeholders,
@@ -269,6 +271,34 @@ def entry_of_message(received: Received) -> Entry:
         files=inbound.files,
         quote=inbound.quote,
     )
+
+
+_KEPT_OVERHEARD = 100
+
+
+@transaction
+def load_overheard(key: SessionKey, source: Source) -> Statements[list[Entry]]:
+    """Return what was overheard in the chat of a participant's conversation, oldest first, for a question from there.
+
+    At least the last hundred messages; where it begins changes only after each hundred, so that prompts stay the same.
+    """
+    chat = chat_key(key)
+    if chat is None or (source.chat_kind, source.chat) != (chat.kind, chat.chat or chat.alt_chat):
+        return []
+    waiting = yield from read_waiting(chat, held=False)  # before the entries that they become
+    session, entries = (yield from open_by_key(chat)), list[Entry]()
+    if session:
+        first, end = entry_span(session.number)
+        rows = yield (
+            "SELECT id, body FROM entries"
+            " WHERE id >= ((SELECT max(id) FROM entries WHERE id >= ? AND id < ?) / ? - 1) * ?"
+            " AND id >= ? AND id < ? AND observed = 1 AND hidden_by IS NULL ORDER BY id",
+            (first, end, _KEPT_OVERHEARD, _KEPT_OVERHEARD, first, end),
+        )
+        entries = entries_of(rows)
+    known = {entry.message_id for entry in entries} - {None}
+    new = (entry_of_message(each) for each in waiting if each.inbound.observed)
+    return [*entries, *(entry for entry in new if entry.message_id not in known)]
 
 
 def _write(

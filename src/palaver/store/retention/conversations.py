@@ -30,7 +30,7 @@ def expired(kind: RetentionClass, cutoff: datetime) -> Filter:
     return Filter(
         f"s.last_active < ? AND {_OF_KIND[kind].sql} AND NOT EXISTS ({_PINNED}) AND NOT EXISTS ({_NEWER_VERSION})"
         f" AND NOT EXISTS ({_OPEN_TURN}) AND NOT EXISTS ({_UNSENT}) AND NOT EXISTS ({_UNSENT_BY_TURN})"
-        f" AND NOT EXISTS ({_NEXT_RUN})",
+        f" AND NOT EXISTS ({_NEXT_RUN}) AND NOT EXISTS ({_PROCESS}) AND NOT EXISTS ({_WAITING})",
         (time, time),
     )
 
@@ -55,6 +55,8 @@ _UNSENT_BY_TURN = (
 """What a turn sent besides its replies, for example to another chat."""
 _NEXT_RUN = "SELECT 1 FROM schedules j WHERE j.no = s.schedule_no AND s.ended IS NULL AND j.next_due IS NOT NULL"
 """The next run of its job continues an open conversation."""
+_PROCESS = "SELECT 1 FROM processes p WHERE p.session_no = s.no AND p.ended IS NULL"
+_WAITING = "SELECT 1 FROM ready_queue q WHERE q.key = s.key AND s.ended IS NULL"
 
 
 @transaction

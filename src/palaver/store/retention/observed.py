@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from itertools import groupby
 
-from palaver.db.transaction import Lock, Row, Statements, transaction
+from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.errors import SessionBusy
 from palaver.store.conversations.deletion import remove_entries
 from palaver.store.conversations.sessions import check_not_busy
-from palaver.store.conversations.visibility import get
+from palaver.store.conversations.visibility import Filter, get, hold
 from palaver.store.queue.inbox import delete_content
 from palaver.store.records import SELECT_RECEIVED, SEQS, entry_of, micros, placeholders, readable, received_of
 from palaver.store.retention.boundary import Kept, first_since
@@ -29,14 +29,23 @@ _EXPIRED = "observed = 1 AND turn_no < ? AND EXISTS (SELECT 1 FROM turns t WHERE
 
 
 @transaction
-def measure(cutoff: datetime) -> Statements[tuple[int, int]]:
-    """Return how many entries would go, and their bytes."""
+def measure(cutoff: datetime, gone: Sequence[Filter] = ()) -> Statements[tuple[int, int]]:
+    """Return how many entries would go, and their bytes, without those of conversations that go before."""
     end = yield from first_since("turns", "no", "started", cutoff)
-    rows = yield f"SELECT count(*), coalesce(sum(length(body)), 0) FROM entries WHERE {_EXPIRED}", (end, micros(cutoff))
+    stays = Filter.all([Filter("1 = 1"), *(Filter(f"NOT ({each.sql})", each.values) for each in gone)])
+    held = (
+        f"SELECT s.no FROM sessions s WHERE {stays.sql} AND NOT EXISTS (SELECT 1 FROM turns r WHERE r.session_no = s.no"
+        " AND r.key = s.key AND r.state IN ('running', 'parked', 'interrupted'))"
+    )
+    rows = yield (
+        f"SELECT count(*), coalesce(sum(length(body)), 0) FROM entries WHERE {_EXPIRED} AND id / {SEQS} IN ({held})",
+        (end, micros(cutoff), *stays.values),
+    )
     items, size, last = rows[0][0], int(rows[0][1]), -1
+    sessions = {row[0] for row in (yield held, stays.values)}
     while page := (yield from _read_without_turn(last)):
         last = page[-1][0]
-        sizes = [len(row[1]) for row in page if _is_expired(row, cutoff)]
+        sizes = [len(row[1]) for row in page if row[0] // SEQS in sessions and _is_expired(row, cutoff)]
         items, size = items + len(sizes), size + sum(sizes)
     return items, size
 
@@ -80,10 +89,8 @@ def remove(places: Sequence[Place], cutoff: datetime) -> Statements[int]:
     removed = 0
     for number, group in groupby(sorted(places, key=lambda place: place[1]), key=lambda place: place[1] // SEQS):
         theirs = list(group)
-        session = yield from get(number)
-        yield Lock(session.key.text)
         try:
-            yield from check_not_busy(session)
+            yield from check_not_busy((yield from hold(number)))
         except SessionBusy:
             continue
         yield from remove_entries(number, [id_ % SEQS for _, id_ in theirs])

@@ -9,6 +9,7 @@ from palaver.model.retention import RetentionClass, RetentionLimit, RetentionRul
 from palaver.model.value import value
 from palaver.store.conversations import deletion
 from palaver.store.conversations.blob_store import BlobStore, StoredFile
+from palaver.store.conversations.visibility import Filter
 from palaver.store.retention import conversations, files, observed, settled
 from palaver.store.retention.boundary import find_cutoff
 
@@ -38,9 +39,12 @@ class Retention:
     async def preview(self, rules: RetentionRules, now: datetime) -> list[Expired]:
         """Return what `run` would delete now; it deletes nothing."""
         found: list[Expired] = []
+        gone: list[Filter] = []
         for kind, limit in _limited(rules):
             cutoff = await self._cutoff(kind, limit, now)
-            items, size = await self._measure(kind, cutoff) if cutoff else (0, 0)
+            items, size = await self._measure(kind, cutoff, gone) if cutoff else (0, 0)
+            if cutoff and items and kind in conversations.KEPT:
+                gone.append(conversations.expired(kind, cutoff))
             found.append(Expired(kind=kind, items=items, size=size, cutoff=cutoff))
         return found
 
@@ -73,12 +77,13 @@ class Retention:
     async def _list_files(self) -> Sequence[StoredFile]:
         return await self.blobs.list_files() if self.blobs else ()
 
-    async def _measure(self, kind: RetentionClass, cutoff: datetime) -> tuple[int, int]:
+    async def _measure(self, kind: RetentionClass, cutoff: datetime, gone: Sequence[Filter]) -> tuple[int, int]:
+        """Count what goes by this class, after the conversations that are gone by then."""
         match kind:
             case RetentionClass.OBSERVED:
-                return await self.database.read(observed.measure(cutoff))
+                return await self.database.read(observed.measure(cutoff, gone))
             case RetentionClass.SETTLED:
-                sums = [await self.database.read(settled.measure(source, cutoff)) for source in settled.SOURCES]
+                sums = [await self.database.read(settled.measure(source, cutoff, gone)) for source in settled.SOURCES]
                 return sum(items for items, _ in sums), sum(size for _, size in sums)
             case RetentionClass.ATTACHMENTS:
                 old = [file for file in await self._list_files() if file.at < cutoff]

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from palaver.db.transaction import Row, Statements, transaction
 from palaver.store.conversations.attachment_refs import drop_refs
+from palaver.store.conversations.deletion import contents_beside
+from palaver.store.conversations.visibility import Filter
 from palaver.store.meta import SET_META, read_meta
 from palaver.store.people.pairing import KEPT_REASONS
 from palaver.store.queue import outbox
@@ -51,9 +53,14 @@ _SETTLED = {
     " ELSE t.ended IS NOT NULL AND t.ended < ? END",
     "outbox": "o.state IN ('delivered', 'dead') AND o.created < ?",
 }
+_FROM = {"inbox": "inbox i LEFT JOIN turns t ON t.no = i.turn_no", "outbox": "outbox o"}
 _ROWS = {
-    "inbox": f"SELECT {INBOX_COLUMNS}, {_SETTLED['inbox']} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no",
-    "outbox": f"SELECT {DELIVERY_COLUMNS}, {_SETTLED['outbox']} FROM outbox o",
+    "inbox": f"SELECT {INBOX_COLUMNS}, {_SETTLED['inbox']} FROM {_FROM['inbox']}",
+    "outbox": f"SELECT {DELIVERY_COLUMNS}, {_SETTLED['outbox']} FROM {_FROM['outbox']}",
+}
+_BODY = {
+    "inbox": INBOX_COLUMNS.split(", ").index("i.body"),
+    "outbox": DELIVERY_COLUMNS.split(", ").index("body"),
 }
 
 
@@ -69,18 +76,39 @@ def _values(source: Source, cutoff: datetime) -> tuple[str | int, ...]:
 
 
 @transaction
-def measure(source: Source, cutoff: datetime) -> Statements[tuple[int, int]]:
-    """Return how many rows are still to be emptied, and their bytes."""
+def measure(source: Source, cutoff: datetime, gone: Sequence[Filter] = ()) -> Statements[tuple[int, int]]:
+    """Return how many rows are still to be emptied, and their bytes, without those of conversations that go before."""
     start, end = (yield from _position(source)), (yield from _end(source, cutoff))
-    if end - start <= 1:
-        return 0, 0
     low, high = (start, end) if source.sign > 0 else (-end, -start)
+    number, skipped = source.number, "SELECT k.number FROM retention_skipped k WHERE k.source = ?"
+    places = Filter(f"({number} > ? AND {number} < ? OR {number} IN ({skipped}))", (low, high, source.name))
+    if source is _REPLIES:
+        passed = Filter(f"{number} > 0 AND {number} <= ? AND {_turn_is_skipped(cutoff).sql}", (start,))
+        values = (*places.values, *passed.values, *_turn_is_skipped(cutoff).values)
+        places = Filter(f"({places.sql} OR {passed.sql})", values)
+    where = Filter.all(
+        [
+            places,
+            Filter(_SETTLED[source.table], _values(source, cutoff)),
+            Filter("length(body) > 0"),
+            *(contents_beside(source.table, number, each) for each in gone),
+        ]
+    )
     rows = yield (
-        f"SELECT count(*), coalesce(sum(length(body)), 0) FROM {source.table} {source.number[0]}"
-        f" WHERE {source.number} > ? AND {source.number} < ?",
-        (low, high),
+        f"SELECT count(*), coalesce(sum(length(body)), 0) FROM {_FROM[source.table]} WHERE {where.sql}",
+        where.values,
     )
     return rows[0][0], int(rows[0][1])
+
+
+def _turn_is_skipped(cutoff: datetime) -> Filter:
+    """Return the condition for replies of a turn that ended late: see `_empty_late_replies`."""
+    return Filter(
+        f"EXISTS (SELECT 1 FROM inbox i JOIN turns t ON t.no = i.turn_no WHERE i.turn_no = o.id / {REPLIES}"
+        " AND i.no IN (SELECT k.number FROM retention_skipped k WHERE k.source = ?)"
+        f" AND {_SETTLED['inbox']})",
+        (_INBOX.name, *_values(_INBOX, cutoff)),
+    )
 
 
 def _position(source: Source) -> Statements[int]:
@@ -127,7 +155,12 @@ def _empty_or_skip(source: Source, rows: Sequence[Row]) -> Statements[int]:
         "INSERT INTO retention_skipped (source, number) VALUES (?, ?) ON CONFLICT DO NOTHING",
         [(source.name, row[0]) for row in rows if not row[-1]],
     )
-    return len(settled)
+    return _count_contents(source, settled)
+
+
+def _count_contents(source: Source, rows: Sequence[Row]) -> int:
+    """Count the rows that had a content: that of others went with their conversation."""
+    return sum(bool(row[_BODY[source.table]]) for row in rows)
 
 
 @transaction
@@ -152,7 +185,7 @@ def empty_skipped(source: Source, cutoff: datetime, after: int) -> Statements[tu
         [(source.name, number) for number in sorted(done)],
     )
     replies = (yield from _empty_late_replies(settled, cutoff)) if source is _INBOX else 0
-    return numbers[-1], len(settled) + replies
+    return numbers[-1], _count_contents(source, settled) + replies
 
 
 def _empty_late_replies(messages: Sequence[Row], cutoff: datetime) -> Statements[int]:

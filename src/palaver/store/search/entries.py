@@ -6,7 +6,7 @@ from typing import NamedTuple
 from palaver.db.transaction import Row, Statements, Value, transaction
 from palaver.model.session import Principal, Session
 from palaver.model.transcript import Entry, UnreadableEntry
-from palaver.store.conversations.visibility import Filter, get_visible, select_sessions, visible_to
+from palaver.store.conversations.visibility import Filter, get_visible, list_titles, select_sessions, visible_to
 from palaver.store.records import SEQS, SESSION_COLUMNS, entries_of, placeholders, readable, session_of
 from palaver.store.search.index import Document, make_documents
 
@@ -134,12 +134,7 @@ def visible_titles(
 ) -> Statements[list[tuple[int, str]]]:
     """Return number and title of the sessions that the principal can see, newest first."""
     given = Filter.given({"s.platform = ?": platform, "s.last_active >= ?": since, "s.last_active < ?": until})
-    where = Filter.all([Filter("s.title IS NOT NULL"), visible_to(principal), *given])
-    rows = yield (
-        f"SELECT s.no, s.title FROM sessions s WHERE {where.sql} ORDER BY s.no DESC LIMIT ?",
-        (*where.values, limit),
-    )
-    return [(row[0], row[1]) for row in rows]
+    return (yield from list_titles(principal, *given, limit=limit))
 
 
 @transaction

@@ -16,6 +16,7 @@ from palaver.model.session import Principal, Session
 from palaver.model.tokenizer import Span, split_pages
 from palaver.model.transcript import Entry, Role
 from palaver.model.value import value
+from palaver.store.conversations.visibility import COMPARED_TITLES
 from palaver.store.records import micros
 from palaver.store.search.entries import (
     count_existing,
@@ -80,8 +81,6 @@ SCANNED_CANDIDATES = 1000
 """After so many candidates that the principal may not see, fewer are ranked together."""
 SPARE_CANDIDATES = 8
 MAX_CHUNK = 1000
-COMPARED_TITLES = 5000
-"""How many titles are compared with a query, newest first."""
 MAX_TITLES = 5
 """Titles come before what was said, but leave room for it."""
 ATTEMPTS = 4

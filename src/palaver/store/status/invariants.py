@@ -37,8 +37,8 @@ DEADLINES = (
     ),
     Invariant(
         "while a gateway runs, no send stays claimed for more than five minutes by a dead worker",
-        f"SELECT 'out:' || o.id FROM outbox o WHERE o.state = 'claimed' AND o.claim_until + {5 * _MINUTE_MICROS} < ?"
-        f" AND {_GATEWAY_RUNS}",
+        "SELECT 'out:' || o.id FROM outbox o WHERE o.state IN ('claimed', 'sending')"
+        f" AND o.claim_until + {5 * _MINUTE_MICROS} < ? AND {_GATEWAY_RUNS}",
         _RESTART,
     ),
     Invariant(
@@ -46,7 +46,7 @@ DEADLINES = (
         f"SELECT 'out:' || o.id FROM outbox o WHERE o.state = 'due' AND o.due + {10 * _MINUTE_MICROS} < ?"
         " AND EXISTS (SELECT 1 FROM accounts a WHERE a.platform || ':' || a.account = o.account AND a.lease_until > ?)"
         " AND NOT EXISTS (SELECT 1 FROM outbox e WHERE e.account = o.account AND e.chat = o.chat"
-        "  AND e.state IN ('due', 'claimed') AND (e.created, e.id) < (o.created, o.id))",
+        "  AND e.state IN ('due', 'claimed', 'sending') AND (e.created, e.id) < (o.created, o.id))",
         _RESTART,
     ),
     Invariant(

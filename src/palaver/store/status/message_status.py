@@ -291,7 +291,7 @@ def recent_entries(key: SessionKey, principal: Principal, limit: int) -> Stateme
     rows = yield (
         "SELECT id, body FROM entries e WHERE id >= ? AND id < ? AND hidden_by IS NULL AND observed = 0"
         " AND (role = 'user' OR (role = 'assistant' AND NOT EXISTS (SELECT 1 FROM outbox o"
-        "  WHERE o.id >= e.turn_no * ? AND o.id < (e.turn_no + 1) * ? AND o.state IN ('due', 'claimed'))))"
+        "  WHERE o.id >= e.turn_no * ? AND o.id < (e.turn_no + 1) * ? AND o.state IN ('due', 'claimed', 'sending'))))"
         " ORDER BY id DESC LIMIT ?",
         (*entry_span(session.number), REPLIES, REPLIES, limit),
     )

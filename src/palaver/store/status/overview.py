@@ -3,8 +3,9 @@
 from collections.abc import Collection
 from datetime import datetime
 
-from palaver.db.transaction import Row, Statements, transaction
+from palaver.db.transaction import Row, Statements, Value, transaction
 from palaver.model.session import Principal, Session
+from palaver.model.source import account_text, encode_id
 from palaver.model.tools import Question, parse_question
 from palaver.model.transcript import ToolCall
 from palaver.model.turn import InboxState, OutboxState, Turn, TurnState
@@ -18,6 +19,7 @@ from palaver.store.records import (
     SESSION_COLUMNS,
     TURN_COLUMNS,
     instant,
+    micros,
     placeholders,
     readable,
     session_of,
@@ -151,6 +153,35 @@ def list_outbound(
         )
     found = readable(delivery_trace, rows)
     return sorted(found, key=lambda each: (each.delivery.created, each.delivery.number), reverse=True)[:limit]
+
+
+@transaction
+def list_stuck(
+    state: OutboxState,
+    *,
+    platform: str = "",
+    account: str | None = None,
+    chat: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> Statements[list[DeliveryTrace]]:
+    """Return all sends in a state, of one account or chat and of one time, if one is named, the oldest first."""
+    conditions: dict[str, Value] = {"state = ?": state.value}
+    if platform:
+        named = f"{platform}:" if account is None else account_text(platform, account)
+        conditions[f"substr(account, 1, {len(named)}) = ?" if account is None else "account = ?"] = named
+    if chat is not None:
+        conditions["chat = ?"] = encode_id(chat)
+    if since:
+        conditions["created >= ?"] = micros(since)
+    if until:
+        conditions["created < ?"] = micros(until)
+    rows = yield (
+        f"SELECT {DELIVERY_COLUMNS}, cause_kind, worker, claim_until FROM outbox"
+        f" WHERE {' AND '.join(conditions)} ORDER BY created, abs(id)",
+        tuple(conditions.values()),
+    )
+    return list(readable(delivery_trace, rows))
 
 
 def _state_in(column: str, states: Collection[object]) -> str:

@@ -101,7 +101,8 @@ class NewJobSchema(Schema, frozen=True, kw_only=True):
     prompt: _Prompt = ""
     name: _Text = ""
     to: _Text = "origin"
-    repeat: Annotated[int, Meta(ge=1, le=REPEAT_LIMIT)] | None = None
+    repeat: Annotated[int, Meta(ge=-1, le=REPEAT_LIMIT)] | None = None
+    """How often it runs. 0, -1 or nothing is no limit."""
     attached: bool = False
     mirrors: bool = False
     model: _Text = ""

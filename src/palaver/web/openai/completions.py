@@ -19,7 +19,7 @@ class CompletionWriter:
     wants_usage: bool
 
     def whole(self, outcome: Outcome, reply: Reply) -> dict[str, Any]:
-        message: dict[str, Any] = {"role": "assistant", "content": outcome.content or None}
+        message: dict[str, Any] = {"role": "assistant", "content": outcome.content or None, "refusal": None}
         if outcome.calls:
             message["tool_calls"] = _calls(outcome)
         choice = {"index": 0, "message": message, "finish_reason": _finish_reason(outcome), "logprobs": None}

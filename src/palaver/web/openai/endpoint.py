@@ -13,7 +13,7 @@ from palaver.db.transaction import PEOPLE, Statements, transaction
 from palaver.engine.reply_waiter import PendingReply, disconnect
 from palaver.engine.retry import wait_any
 from palaver.model.attachment import Attachment
-from palaver.model.errors import BadArgument, PalaverError
+from palaver.model.errors import BadArgument, NotFound, PalaverError
 from palaver.model.session import Principal, Session
 from palaver.model.turn import Received
 from palaver.model.value import value
@@ -27,9 +27,9 @@ from palaver.web.openai.completions import CompletionWriter
 from palaver.web.openai.conversations import ConversationFinder, Destination
 from palaver.web.openai.items import parse_response_request, split_id
 from palaver.web.openai.outcome import StreamedText, outcome_of
-from palaver.web.openai.responses import ResponseWriter
+from palaver.web.openai.responses import ResponseWriter, input_items
 from palaver.web.openai.schema import MODEL, CompletionRequest, parse_request, read_chat
-from palaver.web.routes import WebRequest, action, page
+from palaver.web.routes import WebRequest, action, page, removal
 from palaver.web.services import Services
 from palaver.web.sse import EventStream
 
@@ -59,12 +59,9 @@ async def respond(request: WebRequest) -> Response:
 
 @page("/v1/responses/{id}", needs=Right.CHAT)
 async def get_response(request: WebRequest) -> Response:
-    service, (number, suffix) = MessageService(request), split_id(request.path["id"])
-    reply = await service.reply(number)
+    number, suffix = split_id(request.path["id"])
+    reply = await _readable_reply(request)
     turn = reply.turn
-    if turn is not None:
-        session = await request.read(lambda who: request.store.sessions.get_visible(turn.session, who))
-        await service.require_readable(session)
     writer = ResponseWriter(number=number, created=int(reply.received.received.timestamp()), suffix=suffix)
     if reply.received.state.is_open and not reply.is_parked:
         return JSONResponse(writer.unfinished("in_progress" if turn else "queued"), headers=_headers(reply))
@@ -73,6 +70,41 @@ async def get_response(request: WebRequest) -> Response:
     except HTTPException as error:
         body = writer.unfinished("failed", {"code": error_code(error) or "server_error", "message": error_text(error)})
     return JSONResponse(body, headers=_headers(reply))
+
+
+@removal("/v1/responses/{id}")
+async def delete_response(request: WebRequest) -> Response:
+    """Delete a response for good. It is part of a conversation, so it has to be the only one there."""
+    reply = await MessageService(request).reply(split_id(request.path["id"])[0])
+    if reply.turn is None:
+        raise NotFound("response", request.path["id"])
+    name = reply.turn.session
+    session = await request.read(lambda who: request.store.sessions.get_visible(name, who))
+    if session.counters.turns > 1:
+        text = f"The response is part of a conversation. Delete that instead, with DELETE /api/v1/sessions/{name}."
+        raise HTTPException(409, text)
+    await request.delete_session(name)
+    return JSONResponse({"id": request.path["id"], "object": "response", "deleted": True})
+
+
+@page("/v1/responses/{id}/input_items", needs=Right.CHAT)
+async def list_input_items(request: WebRequest) -> Response:
+    reply = await _readable_reply(request)
+    items = input_items(reply, split_id(request.path["id"])[1])
+    if request.http.query_params.get("order", "desc") == "desc":
+        items.reverse()
+    first, last = (items[0]["id"], items[-1]["id"]) if items else (None, None)
+    return JSONResponse({"object": "list", "data": items, "first_id": first, "last_id": last, "has_more": False})
+
+
+async def _readable_reply(request: WebRequest) -> Reply:
+    service = MessageService(request)
+    reply = await service.reply(split_id(request.path["id"])[0])
+    turn = reply.turn
+    if turn is not None:
+        session = await request.read(lambda who: request.store.sessions.get_visible(turn.session, who))
+        await service.require_readable(session)
+    return reply
 
 
 @page("/v1/models", needs=Right.CHAT)
@@ -108,7 +140,8 @@ async def _send(
     finder = ConversationFinder(
         service=service, chat=chat, asked=asked, session=session, user=body.user, previous=previous
     )
-    received = await (_submit_results(finder) if chat.results else _send_message(finder))
+    is_message = bool(chat.text.strip() or chat.files or not chat.results)
+    received = await (_send_message(finder) if is_message else _submit_results(finder))
     writer = writer_for(number=received.number, created=int(received.received.timestamp()))
     return _Answer(service=service, received=received, streams=bool(body.stream), writer=writer)
 
@@ -119,6 +152,8 @@ async def _send_message(finder: ConversationFinder) -> Received:
     check_not_empty(chat.text, chat.files)
     if found := await service.find_request(finder.asked):
         return found
+    if chat.results and await finder.turn_of_results() is None:
+        finder = finder.with_results_as_text()
     files = await service.store_files(chat.files)
     try:
         return await _send_to(finder, files, await finder.destination())
@@ -131,14 +166,16 @@ async def _send_to(finder: ConversationFinder, files: Sequence[Attachment], to: 
     # Once more: the same request can have made this conversation busy, so that it seemed to need another one.
     if found := await service.find_request(finder.asked):
         return found
-    await finder.abandon_calls(to.source)
+    await finder.end_calls(to.source)
+    text = await finder.text(to)
     return await service.send(
         to.source,
-        await finder.text(to),
+        text,
         files,
         chat.client_tools,
         chat.form,
         request=finder.asked,
+        instructions=await finder.instructions(to),
         continues=to.continues,
     )
 
@@ -155,6 +192,10 @@ async def _submit_results(finder: ConversationFinder) -> Received:
             return received
     if given is not None:
         return await finder.request.write(partial(_name_request, finder, given))
+    if not finder.is_named and (received := await finder.request.write(partial(_give_by_call, finder))):
+        return received
+    if finder.session is None and finder.previous is None:
+        return await _send_message(finder.with_results_as_text())
     call = next(iter(finder.chat.results))
     raise BadArgument(
         "Nothing is waiting for a result of the call", found=call, allowed="the last calls", fix="", example=""
@@ -166,10 +207,22 @@ def _give_results(
     finder: ConversationFinder, session: Session, principal: Principal
 ) -> Statements[tuple[Received | None, bool]]:
     """Return the message whose turn made the calls, and whether that turn was waiting for their results."""
-    store, now, results = finder.request.store, finder.request.now, finder.chat.results
     turn = yield from finder.calling_turn(session, principal)
-    if turn is None:
-        return None, False
+    return (None, False) if turn is None else (yield from _give_to_turn(finder, turn, principal))
+
+
+@transaction
+def _give_by_call(finder: ConversationFinder, principal: Principal) -> Statements[Received | None]:
+    """Give the results to the turn that waits for them, though the history names another conversation, or none."""
+    turn = yield from finder.waiting_turn(principal)
+    received, is_taken = (None, False) if turn is None else (yield from _give_to_turn(finder, turn, principal))
+    return received if is_taken else None
+
+
+def _give_to_turn(
+    finder: ConversationFinder, turn: int, principal: Principal
+) -> Statements[tuple[Received | None, bool]]:
+    store, now, results = finder.request.store, finder.request.now, finder.chat.results
     is_taken = yield from store.message_status.submit_tool_results(turn, results, now, principal)
     received = yield from store.message_status.last_message_of_turn(turn, principal)
     if received and is_taken:
@@ -282,4 +335,4 @@ def _headers(reply: Reply) -> dict[str, str]:
     return {"X-Palaver-Message": f"in:{reply.received.number}", **session}
 
 
-ROUTES = (complete, respond, get_response, list_models, get_model)
+ROUTES = (complete, respond, get_response, delete_response, list_input_items, list_models, get_model)

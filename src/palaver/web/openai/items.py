@@ -10,6 +10,8 @@ from palaver.model.errors import NotFound
 from palaver.model.text import one_line
 from palaver.web.openai.schema import (
     Audio,
+    Called,
+    CalledFunction,
     CompletionRequest,
     FilePart,
     Function,
@@ -45,6 +47,8 @@ class _Item(msgspec.Struct, frozen=True, kw_only=True):
     content: str | list[_ContentPart] | None = None
     call_id: str | None = None
     output: str | list[_ContentPart] | None = None
+    name: str = ""
+    arguments: str = ""
 
 
 class _Tool(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,6 +156,9 @@ def _message(item: _Item) -> Message:
     match item.type:
         case "message" if item.role:
             return Message(role=item.role, content=_content(item.content))
+        case "function_call" if item.call_id:
+            function = CalledFunction(name=item.name, arguments=item.arguments)
+            return Message(role="assistant", tool_calls=[Called(id=item.call_id, function=function)])
         case "function_call" | "item_reference":  # the transcript has what the agent said and called
             return Message(role="assistant")
         case "function_call_output":

@@ -122,6 +122,8 @@ class ResponseWriter:
             "model": MODEL,
             "output": output,
             "parallel_tool_calls": True,
+            "temperature": None,
+            "top_p": None,
             "store": True,
             "instructions": asked.get("instructions"),
             "previous_response_id": asked.get("previous_response_id"),
@@ -131,6 +133,32 @@ class ResponseWriter:
             "metadata": asked.get("metadata") or {},
             "usage": reply and _usage(reply),
         }
+
+
+def input_items(reply: Reply, suffix: str) -> list[dict[str, Any]]:
+    """Return what a client sent for a response, in order: its message, and the results of its tools."""
+    received = reply.received
+    message: dict[str, Any] = {
+        "id": f"msg_in_{received.number}{suffix}_input",
+        "type": "message",
+        "role": "user",
+        "status": "completed",
+        "content": [{"type": "input_text", "text": received.inbound.text}],
+    }
+    theirs = {tool.name for tool in received.inbound.client_tools}
+    calls = {call.id for entry in reply.entries for call in entry.calls if call.name in theirs}
+    results: list[dict[str, Any]] = [
+        {
+            "id": f"fc_in_{received.number}_{entry.answers}_output",
+            "type": "function_call_output",
+            "call_id": entry.answers,
+            "output": entry.text,
+            "status": "completed",
+        }
+        for entry in reply.entries
+        if entry.answers in calls
+    ]
+    return [message, *results]
 
 
 def _status(outcome: Outcome) -> str:
@@ -145,7 +173,7 @@ def _usage(reply: Reply) -> dict[str, Any]:
     used = reply.usage
     return {
         "input_tokens": used.input_tokens,
-        "input_tokens_details": {"cached_tokens": used.cached_tokens},
+        "input_tokens_details": {"cached_tokens": used.cached_tokens, "cache_write_tokens": 0},
         "output_tokens": used.output_tokens,
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": used.input_tokens + used.output_tokens,

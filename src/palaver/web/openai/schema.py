@@ -5,9 +5,9 @@ import binascii
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -66,10 +66,21 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     file: FilePart | None = None
 
 
+class CalledFunction(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    arguments: str = ""
+
+
+class Called(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    function: CalledFunction | None = None
+
+
 class Message(msgspec.Struct, frozen=True, kw_only=True):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[Part] | None = None
     tool_call_id: str | None = None
+    tool_calls: list[Called] | None = None
 
 
 class ToolChoice(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +112,8 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     stream_options: _StreamOptions | None = None
     tools: list[ToolParam] | None = None
     tool_choice: str | ToolChoice | None = None
+    functions: msgspec.Raw | None = None
+    function_call: msgspec.Raw | None = None
     response_format: ResponseFormat | None = None
     stop: str | list[str] | None = None
     n: int | None = None
@@ -114,10 +127,11 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 @value(kw_only=False)
 class ChatMessage:
-    """What one side said in its turn."""
+    """What one side said, or what the client's tools returned."""
 
     is_user: bool
     text: str
+    is_result: bool = False
 
 
 @value
@@ -129,6 +143,8 @@ class ChatInput:
     text: str = ""
     files: tuple[NewFile, ...] = ()
     results: Mapping[str, str] = field(default_factory=dict[str, str])
+    returned: str = ""
+    """The results, as words for a conversation that does not have the calls."""
     client_tools: tuple[ClientTool, ...] = ()
     form: AnswerForm = ANY_FORM
 
@@ -187,36 +203,41 @@ def read_chat(request: CompletionRequest) -> ChatInput:
             request.messages[-1].role if request.messages else "nobody",
             "user or tool",
         )
-    if results and from_user:
-        allowed = "either user messages or tool results after the assistant's message"
-        raise invalid("The last messages cannot be from", "user and tool", allowed)
     text = "\n\n".join(map(_text_of, from_user))
     check_length("The message", len(text))
     check_length("All instructions together", len(system))
     check_length("All tool results together", sum(map(len, results.values())))
     return ChatInput(
         system=system,
-        history=tuple(_merge_turns(history)),
+        history=tuple(_said(history)),
         text=text,
         files=tuple(file for message in from_user for file in _files_of(message)),
         results=results,
+        returned="\n\n".join(said.text for said in _said(messages)[len(_said(history)) :] if said.is_result),
         client_tools=(tools := _parse_tools(_chosen_tools(request))),
         form=_parse_form(request, tools),
     )
 
 
 def _check_options(request: CompletionRequest) -> None:
-    choice = "auto" if isinstance(request.tool_choice, ToolChoice) else str(request.tool_choice)
+    choice = request.tool_choice if isinstance(request.tool_choice, str) else "auto"
     choices, stops = "auto, none, required, or a function", _stops(request)
+    legacy = next((name for name in ("functions", "function_call") if getattr(request, name) is not None), "")
+    tools = (
+        '"tools": [{"type": "function", "function": {"name": "get_weather"}}], '
+        '"tool_choice": {"type": "function", "function": {"name": "get_weather"}}'
+    )
     wrong = (
+        ("The request cannot have", legacy, "tools and tool_choice", not legacy),
         ("n cannot be", str(request.n), "1", request.n in {None, 1}),
-        ("tool_choice cannot be", choice, choices, choice in {"None", "auto", "none", "required"}),
+        ("tool_choice cannot be", choice, choices, choice in {"auto", "none", "required"}),
         ("tool_choice cannot be", choice, "auto, since there are no tools", request.tools or choice != "required"),
         ("stop cannot be", str(stops), f"at most {_MAX_STOPS} strings", len(stops) <= _MAX_STOPS and all(stops)),
     )
     for problem, found, allowed, is_right in wrong:
         if not is_right:
-            raise invalid(problem, one_line(found, _MAX_QUOTED), allowed, allowed.partition(",")[0])
+            example = tools if legacy else allowed.partition(",")[0]
+            raise invalid(problem, one_line(found, _MAX_QUOTED), allowed, example)
 
 
 def _chosen_tools(request: CompletionRequest) -> Sequence[ToolParam]:
@@ -268,14 +289,26 @@ def _parse_tool(tool: ToolParam) -> ClientTool:
     return ClientTool(function.name, function.description or "", json.dumps(function.parameters or {"type": "object"}))
 
 
-def _merge_turns(messages: Sequence[Message]) -> list[ChatMessage]:
-    """Join consecutive messages of one side. Tool results are left out: the transcript has them."""
-    said = ((message.role == "user", _text_of(message)) for message in messages if message.role != "tool")
-    spoken = ((is_user, text) for is_user, text in said if text.strip())
+def merge_turns(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """Join consecutive messages of one side."""
+    runs = groupby(messages, key=attrgetter("is_user", "is_result"))
     return [
-        ChatMessage(is_user, "\n\n".join(text for _, text in run))
-        for is_user, run in groupby(spoken, key=itemgetter(0))
+        replace(run[0], text="\n\n".join(message.text for message in run)) for run in (list(run) for _, run in runs)
     ]
+
+
+def _said(messages: Sequence[Message]) -> list[ChatMessage]:
+    """Return what each side said in its turn, and what tools returned to the calls that the assistant made."""
+    called = {call.id: call.function for message in messages for call in message.tool_calls or () if call.function}
+    said: list[ChatMessage] = []
+    for message in messages:
+        text, is_result = _text_of(message).strip(), message.role == "tool"
+        if is_result:
+            call = called.get(message.tool_call_id or "")
+            text = f"{f'{call.name}({call.arguments})' if call else 'A tool'} returned: {text}"
+        if text:
+            said.append(ChatMessage(message.role == "user", text, is_result))
+    return merge_turns(said)
 
 
 def _text_of(message: Message) -> str:

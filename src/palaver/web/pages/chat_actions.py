@@ -13,6 +13,7 @@ from palaver.model.command import Invocation
 from palaver.model.errors import NotFound, SessionBusy
 from palaver.model.feedback import Rating
 from palaver.model.session import Principal, Session
+from palaver.store.conversations.visibility import hold
 from palaver.store.people.api_tokens import Right
 from palaver.web.chat_rooms import name_of_chat, path_of_chat, source_of_chat
 from palaver.web.message_service import MAX_TEXT_LENGTH
@@ -112,12 +113,12 @@ async def show_version(request: WebRequest) -> Response:
     @transaction
     def switch(principal: Principal) -> Statements[None]:
         there = yield from request.check_command(principal, id_, "resume")
-        versions = yield from store.chat_list.list_versions(there.session)
-        if wanted not in {version.id for version in versions} or there.session.ended is not None:
+        session = yield from hold(there.session.number)
+        versions = yield from store.chat_list.list_versions(session)
+        if wanted not in {version.id for version in versions} or session.ended is not None:
             raise NotFound("version", wanted)
-        key, by = there.session.key, principal.name
-        yield from store.sessions.check_not_busy(there.session)
-        yield from store.sessions.switch(key, there.session.origin, wanted, principal, now, by=by)
+        yield from store.sessions.check_not_busy(session)
+        yield from store.sessions.switch(session.key, session.origin, wanted, principal, now, by=principal.name)
 
     try:
         await request.write(switch)

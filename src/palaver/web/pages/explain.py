@@ -49,12 +49,13 @@ async def _explain_message(request: WebRequest, fields: dict[str, str]) -> Expla
         raise UnknownPlatform(platform, services.platforms)
     if kind != DM and not fields["chat"]:
         raise BadArgument(f"A {kind} needs a chat id.", found="", allowed="any text", fix="Enter one", example="-100")
+    known = services.platforms[platform]
     source = Source(
         platform=platform,
         chat_kind=kind,
-        chat_id=fields["chat"],
+        chat_id=known.canonical_chat(fields["chat"]) if kind == DM else fields["chat"],
         thread_id=fields["thread"],
-        user_id=fields["user"],
+        user_id=fields["user"] and known.canonical_user(fields["user"]),
         user_id_alt=fields["user_alt"],
         scope_id=fields["server"],
         account=fields["account"] or services.engine.first_account(platform),

@@ -17,7 +17,10 @@ _PAGE_SIZE = 50
 _MAX_NAME_LENGTH = 500
 _FILTERS = {
     "": ((), ()),
-    "open": ((InboxState.WAITING, InboxState.IN_TURN, InboxState.RELAY), (OutboxState.DUE, OutboxState.CLAIMED)),
+    "open": (
+        (InboxState.WAITING, InboxState.IN_TURN, InboxState.RELAY),
+        (OutboxState.DUE, OutboxState.CLAIMED, OutboxState.SENDING),
+    ),
     "problems": ((InboxState.FAILED, InboxState.REFUSED), (OutboxState.DEAD, OutboxState.UNCLEAR)),
 }
 _FILTER_CHOICES = [("", "everything"), ("open", "unsettled"), ("problems", "problems")]

@@ -87,7 +87,7 @@ async def save_account(request: WebRequest) -> Response:
     settings = require_settings(request)
     form = await read_stripped_form(request)
     draft = start_draft(request.path["platform"], form.get("account") or "main")
-    owner = check_owner(draft.guide, form.get("owner", ""))
+    owner = check_owner(draft, form.get("owner", ""))
     _take_answers(draft, form, settings)
     draft = await _tested(draft, settings)
     saved = await settings.change([Edit(draft.path, draft.fields)], draft.files)
