@@ -500,14 +500,13 @@ async def test_a_message_that_is_refused_late_is_reported_at_once(
         return await window.store.read(window.store.inbox.count_waiting()) == 2
 
     async with await client(window, "api:alice", max_retries=0) as ai, asyncio.TaskGroup() as group:
-        slow = group.create_task(ask(ai, [user("!slow 2 one")], user="me"))
+        group.create_task(_refused(ai, "!slow 2 one", "can no longer read", user="me"))
         await until(runs)
         more: list[dict[str, Any]] = [{}, {"stream": True}]
         for each in more:
             group.create_task(_refused(ai, user="me", **each))
         await until(both_wait)
         await window.store.transact(window.store.grants.add(block, SystemClock().now(), by="owner", force=True))
-    assert slow.result()[0] == "You said: one"
     async with await client(window) as owner:
         for number in (2, 3):
             stored = await owner.responses.retrieve(f"resp_in_{number}")
@@ -515,9 +514,11 @@ async def test_a_message_that_is_refused_late_is_reported_at_once(
             assert "a grant blocks this sender" in cast("Any", stored.error).message
 
 
-async def _refused(ai: openai.AsyncOpenAI, **more: Any) -> None:
-    with pytest.raises(openai.PermissionDeniedError, match="a grant blocks this sender") as refused:
-        await ask(ai, [user("two")], **more)
+async def _refused(
+    ai: openai.AsyncOpenAI, text: str = "two", reason: str = "a grant blocks this sender", **more: Any
+) -> None:
+    with pytest.raises(openai.PermissionDeniedError, match=reason) as refused:
+        await ask(ai, [user(text)], **more)
     assert refused.value.response.headers["x-should-retry"] == "false"
 
 

@@ -8,7 +8,7 @@ from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.errors import SessionBusy
 from palaver.store.conversations.deletion import remove_entries
 from palaver.store.conversations.sessions import check_not_busy
-from palaver.store.conversations.visibility import Filter, get, hold
+from palaver.store.conversations.visibility import Filter, hold
 from palaver.store.queue.inbox import delete_content
 from palaver.store.records import SELECT_RECEIVED, SEQS, entry_of, micros, placeholders, readable, received_of
 from palaver.store.retention.boundary import Kept, first_since

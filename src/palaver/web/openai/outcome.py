@@ -53,6 +53,8 @@ def outcome_of(reply: Reply, services: Services) -> Outcome:
         raise HTTPException(403, f"The message was refused: {reply.received.reason}.", headers=_NO_RETRY)
     if turn is None and reply.received.state is InboxState.FAILED:
         raise HTTPException(409, _PARAGRAPH.join(reply.notices), headers=_NO_RETRY)
+    if turn is None and reply.received.turn is not None:  # the sender lost access while it was answered
+        raise HTTPException(403, "You can no longer read the conversation of this message.", headers=_NO_RETRY)
     if turn is not None and turn.state is TurnState.FAILED:
         raise _failure(reply, turn, services)
     if turn is None or (reply.is_parked and not reply.pending_tool_calls):
