@@ -85,6 +85,7 @@ PURE = {
     "palaver",
     "re",
     "shlex",
+    "struct",
     "typing",
     "unicodedata",
     "urllib.parse",

@@ -1,7 +1,7 @@
 """Parse what people write to a DingTalk robot."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from palaver.protocols import DM, GROUP, Attachment, Inbound, Label, Labels, Quote, Source, parse_milliseconds
 from palaver.protocols.files import named_file
@@ -40,7 +40,7 @@ def parse(message: Json, account: str) -> Inbound:
 def _replied(message: Json) -> Json:
     """Return the message that this one replies to. It comes inside the content, if at all."""
     content: Any = message.get("text") if message["msgtype"] == "text" else message.get("content")
-    return (content.get("repliedMsg") or {}) if isinstance(content, Mapping) else {}
+    return cast("Json", content).get("repliedMsg") or {} if isinstance(content, Mapping) else {}
 
 
 def _quote(replied: Json, message: Json) -> Quote | None:
