@@ -102,7 +102,7 @@ async def _claim(store: Store) -> None:
 
 @transaction
 def _claimed() -> Statements[Row]:
-    rows = yield f"SELECT {DELIVERY_COLUMNS} FROM outbox WHERE state = 'claimed'", ()  # noqa: S608
+    rows = yield f"SELECT {DELIVERY_COLUMNS} FROM outbox WHERE state = 'sending'", ()  # noqa: S608
     return rows[0]
 
 

@@ -38,7 +38,7 @@ async def test_the_api_makes_runs_and_changes_jobs(window: Opened) -> None:
         assert "You said: What is new?" in written.read_text()
 
         for wrong, status in (
-            ({"when": "tomorrow", "prompt": "x"}, 400),
+            ({"when": "someday", "prompt": "x"}, 400),
             ({"when": "1h", "prompt": "x", "repeat": 10**30}, 400),
             ({"when": "1h", "prompt": "x", "to": "nowhere"}, 400),
             ({"when": "1h", "prompt": "x", "workdir": "here"}, 400),
