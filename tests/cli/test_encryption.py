@@ -224,4 +224,6 @@ def test_without_the_extra_it_says_what_to_install(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "cryptography", None)
     assert main(["encryption", "key"]) == 2
-    assert "pip install 'palaver[encryption]'" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "Encryption needs cryptography, which is not installed." in said
+    assert "'sqlcipher3" in said
