@@ -245,7 +245,7 @@ async def test_a_refused_send_fails_at_the_gateway(tmp_path: Path) -> None:
     async with connector(tmp_path) as there, gateway(tmp_path, await there.adapter("acme")) as here:
         alice = there.world.person("alice")
         chat = there.world.dm(alice)
-        there.world.injector.script.append(SendFault.REFUSED)
+        there.world.injector.script.extend([SendFault.REFUSED, SendFault.REFUSED])
         await chat.say(alice, "hi")
         await until(lambda: _dead(here))
 

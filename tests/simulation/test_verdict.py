@@ -43,8 +43,8 @@ def test_without_knowing_redeliveries_again(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_without_the_mark_of_duplicates(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forget(_delivery: Delivery, *, safe: bool) -> tuple[OutboxState, bool]:
-        return OutboxState.DUE, safe and False
+    def forget(_delivery: Delivery, **_: bool) -> tuple[OutboxState, int]:
+        return OutboxState.DUE, 0
 
     monkeypatch.setattr(outbox, "resolve_unclear", forget)
     assert any("marked" in problem for problem in complaints(first=3))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from palaver.engine.texts import MAY_BE_DUPLICATE, not_compacted_alone
 from palaver.model.transcript import Role
-from palaver.model.turn import BusyMode, Delivery, Inbound, InboxState, OutboxState, Received
+from palaver.model.turn import REPEATS_AFTER_CRASH, BusyMode, Delivery, Inbound, InboxState, OutboxState, Received
 from palaver.store.conversations.history import ABANDONED
 from palaver.store.records import DELIVERY_COLUMNS, INBOX_COLUMNS, delivery_of, entries_of, received_of
 from palaver.testkit.chat import Chat
@@ -229,7 +229,7 @@ class Books:
                 yield f"delivery {delivery.number} is {delivery.state} without a reason"
             marked = [message for message in shown if MAY_BE_DUPLICATE in message.text]
             times = len(shown) + bool(edited)
-            if times > 2 or times - len(marked) > 1:
+            if times > 1 + REPEATS_AFTER_CRASH or times - len(marked) > 1:
                 yield f"delivery {delivery.number} was shown {times} times, {len(marked)} marked"
 
     def _edited(self, delivery: Delivery) -> bool:

@@ -95,7 +95,7 @@ def check_acknowledged(said: list[Row], found: dict[str, list[Row]]) -> None:
             case "settled", turn:
                 assert states[turn] == "done"
             case "claimed", send:
-                assert sends[send] in {"claimed", "delivered"}
+                assert sends[send] in {"sending", "delivered"}
             case "delivered", send:
                 assert sends[send] == "delivered"
             case _:

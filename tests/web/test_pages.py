@@ -344,10 +344,10 @@ async def test_usage_is_drawn_and_said(window: Opened, client: httpx.AsyncClient
 
 
 async def test_a_key_and_a_reset_are_explained(window: Opened, client: httpx.AsyncClient) -> None:
-    page = (await client.get("/explain?platform=telegram&kind=group&chat=-100&user=7")).text
+    page = (await client.get("/explain?platform=telegram&kind=group&chat=-100&user=99")).text
     assert "scope.group" in page
     assert "strangers in groups get no answer" in page
-    assert "agent:main:telegram:group:-100:user:7" in page
+    assert "agent:main:telegram:group:-100:user:99" in page
     assert "Unknown platform" in (await client.get("/explain?platform=nope")).text
     assert "needs a chat id" in (await client.get("/explain?platform=telegram&kind=group")).text
     query = {

@@ -168,7 +168,7 @@ async def test_a_model_is_connected_in_the_browser_with_the_keyboard_alone(
     assert file.content().startswith(BEFORE)
     assert KEY not in await tab.content()
     await tab.goto(shared.url)
-    await expect(tab.locator("#model .figure")).to_have_text("small")
+    await expect(tab.locator("#model .figure")).to_have_text("openai:small")
     await expect(tab.locator("#first-run")).to_have_text("")
 
 

@@ -31,6 +31,7 @@ from palaver.store.people import grants
 from palaver.store.people.api_tokens import Credential
 from palaver.store.people.grants import Change, ChangeKind, GrantTable
 from palaver.store.people.key_rights import end_lost_keys, ended_text
+from palaver.store.store import Store
 
 EXAMPLES = {
     "list": "palaver grants list",
@@ -97,8 +98,13 @@ def add_grant(
     if describe_grantee(grant) == EVERYBODY and not block and grant.role >= AccessRole.ADMIN:
         confirm(f"Give access to {describe_grant(grant)}?", f"palaver grants add {who} --role {role}", yes=yes)
     now, by = shared_options.now(), OPERATOR.name
-    added = end_lost_keys(grants.add(grant, now, by=by, force=force), load().options().grants, now, by=by)
-    number, ended = ask(store, lambda opened: opened.transact(added), make=True)
+    configured = load().options().grants
+
+    async def add(opened: Store) -> tuple[int, list[Credential]]:
+        added = grants.add(grant, now, by=by, force=force)
+        return await opened.transact(end_lost_keys(added, configured, now, by=by))
+
+    number, ended = ask(store, add, make=True)
     done = f"Grant {number}: {describe_grant(grant)}.{ended_text(ended)}"
     print_result({"number": number, **grant.to_json(), "ended": _keys(ended)}, done, as_json=json)
 
@@ -112,8 +118,13 @@ def remove_grant(
     json: Json = False,
 ) -> None:
     now, by = shared_options.now(), OPERATOR.name
-    removed = end_lost_keys(grants.remove(number, now, by=by, force=force), load().options().grants, now, by=by)
-    grant, ended = ask(store, lambda opened: opened.transact(removed))
+    configured = load().options().grants
+
+    async def remove(opened: Store) -> tuple[Grant | None, list[Credential]]:
+        removed = grants.remove(number, now, by=by, force=force)
+        return await opened.transact(end_lost_keys(removed, configured, now, by=by))
+
+    grant, ended = ask(store, remove)
     if grant is None:
         raise BadArgument(
             "There is no grant number",

@@ -17,8 +17,10 @@ from palaver.model.source import readable_identity
 from palaver.model.text import counted, escape_invisible
 from palaver.platforms.plugins import known_platforms
 from palaver.store.people import pairing
+from palaver.store.people.api_tokens import Credential
 from palaver.store.people.grants import Stranger
 from palaver.store.people.key_rights import end_lost_keys
+from palaver.store.store import Store
 
 EXAMPLES = {
     "list": "palaver pair list",
@@ -85,9 +87,13 @@ def deny_stranger(
     json: Json = False,
 ) -> None:
     now, name = shared_options.now(), parse_code_or_identity(who, known_platforms())
-    denied = pairing.deny(name, now, by=OPERATOR.name, blocks=block)
-    change = end_lost_keys(denied, load().options().grants, now, by=OPERATOR.name)
-    stranger, _ = ask(store, lambda opened: opened.transact(change))
+    configured = load().options().grants
+
+    async def deny(opened: Store) -> tuple[Stranger | None, list[Credential]]:
+        denied = pairing.deny(name, now, by=OPERATOR.name, blocks=block)
+        return await opened.transact(end_lost_keys(denied, configured, now, by=OPERATOR.name))
+
+    stranger, _ = ask(store, deny)
     if stranger is None:
         raise _nobody(who)
     done = f"{'Blocked' if block else 'Denied'} {_called(stranger)}."
