@@ -107,9 +107,9 @@ def _shown_run(agent: ModelAgent) -> tuple[AgentRun, ToolProgress, Draft]:
 
     async def write(_entry: Entry) -> None: ...
 
-    async def store_receipt(_receipt: str) -> None: ...
+    async def store_receipt(_receipt: str | None) -> None: ...
 
-    async def may_begin() -> bool:
+    async def begin() -> bool:
         return True
 
     draft = Draft(
@@ -117,8 +117,9 @@ def _shown_run(agent: ModelAgent) -> tuple[AgentRun, ToolProgress, Draft]:
         Outbound(platform="fake", account="bot", chat_id="7", text="…"),
         SendBudget(),
         store_receipt=store_receipt,
-        may_begin=may_begin,
+        begin=begin,
         receipt=None,
+        is_unclear=False,
         idempotency_key="draft",
         timeout=10.0,
         is_group=False,

@@ -212,6 +212,9 @@ class Door:
 
     async def scrub(self) -> None: ...
 
+    damage = ""
+    """Its disk fails, but damages nothing."""
+
     async def close(self) -> None: ...
 
     async def _ask(self, work: Transaction[T], *, reads: bool) -> T:
