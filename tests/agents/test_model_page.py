@@ -26,14 +26,14 @@ ENVIRON = {"PALAVER_CONFIG": "own.yaml", "OPENAI_API_KEY": "sk-of-the-page", "AN
 def test_what_the_page_shows_makes_an_agent(example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("key", "told"):
-        Path(name).write_text(f"the {name}\n")
+        Path(name).write_text(f"the-{name}\n")
     Path("own.yaml").write_text(example.replace("~/.secrets/anthropic", "key").replace("~/palaver/agent.md", "told"))
     choice = load(Path(), ENVIRON).agent
     assert isinstance(choice, ModelAgentConfig)
     wanted = ModelOptions.of(choice.facts())
     assert isinstance(make_model_agent(wanted), FallbackAgent if choice.fallback else ModelAgent)
-    assert wanted.key == ("the key" if choice.key_file else "sk-of-the-page" if choice.key else None)
-    assert wanted.instructions.endswith("the told") is (choice.instructions_file is not None)
+    assert wanted.key == ("the-key" if choice.key_file else "sk-of-the-page" if choice.key else None)
+    assert wanted.instructions.endswith("the-told") is (choice.instructions_file is not None)
 
 
 @pytest.mark.parametrize("example", [each for each in EXAMPLES if "{input: " in each])

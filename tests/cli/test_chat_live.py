@@ -205,6 +205,8 @@ def test_resume_shows_what_was_said_and_export_saves_a_file(place: Place) -> Non
         here.shows("You said: tulips")
         here.types("/new\r")
         here.shows("Started a new conversation.")
+        here.types("/sessions\r")
+        here.shows("tulips")
         here.types("/resume 2\r")
         here.shows("The conversation so far:")
         here.shows("> tulips")

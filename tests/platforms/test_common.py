@@ -103,7 +103,7 @@ def test_a_platform_says_how_long_to_wait() -> None:
         assert busy.after == 7
     assert isinstance(answer_error("Pigeon", 401, sending=True), PlatformRefused), "not a refusal of one message"
     assert parse_retry_after("9" * 30) == 3600
-    assert [parse_retry_after(header) for header in ("", "-1", "Tue, 1 Jan 2030 00:00:00 GMT", "٣")] == [None] * 4
+    assert [parse_retry_after(header) for header in ("", "-1", "soon", "٣")] == [None] * 4
 
 
 async def test_a_callback_is_read_only_if_it_is_authentic_and_an_object() -> None:

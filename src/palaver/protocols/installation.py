@@ -90,7 +90,6 @@ class MissingPackages(BadArgument):
         self.user = who_needs.rpartition(" ")[0]
         self.extra = extra
         self.needs = needs_of(distribution_name, extra)
-        missing = missing.partition(".")[0]
         self.packages = _missing_packages(self.needs) or (
             [missing] if missing else [_name_of(each) for each in self.needs]
         )
