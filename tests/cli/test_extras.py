@@ -124,7 +124,7 @@ def converse(folder: Path, extras: frozenset[str], palaver: Distribution) -> str
         timeout=PATIENCE,
         check=False,
     )
-    answered = chat.stdout == "You said: hi\n"
+    answered = chat.stdout.startswith("Hello! I am Palaver's guide")
     link = "/login#" if "web" in extras else "pip install 'palaver[web]'"
     is_well = not chat.returncode and answered and link in chat.stderr
     return "" if is_well else f"{sorted(extras)}: {chat.stdout}{chat.stderr}"
@@ -160,9 +160,9 @@ _MODELS = {f"{each}:x": each for each in ("anthropic", "google", "openai")}
 
 
 def made_models(extras: frozenset[str]) -> dict[str, str]:
-    """What is said of each model with these extras: that it is made, or which extra is missing."""
+    """What is said of each model with these extras: that it is made, or what its extra would install."""
     ours = extras.intersection(_MODELS.values())
-    said = {model: "made" if extra in ours else f"palaver[{extra}]" for model, extra in _MODELS.items()}
+    said = {model: "made" if extra in ours else f"pydantic-ai-slim[{extra}]" for model, extra in _MODELS.items()}
     return said if ours else {}
 
 
