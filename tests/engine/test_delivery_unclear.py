@@ -204,10 +204,14 @@ async def test_an_answer_that_waits_for_its_chat_is_due_and_is_not_marked_after_
             await chat.say(alice, word)
         await chat.hears("You said: one")
         await until(lambda: _is_done(here, turns=2))
-        assert await states(here) == ["delivered", "due"]
+        await until(lambda: _has_states(here, "delivered", "due"))
     async with running(store_url, world, worker="w2") as here:
         assert (await chat.hears("You said: two")).text == "You said: two"
         await here.settled()
+
+
+async def _has_states(here: Bench, *wanted: str) -> bool:
+    return await states(here) == [*wanted]
 
 
 async def _is_done(here: Bench, *, turns: int) -> bool:
