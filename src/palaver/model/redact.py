@@ -314,7 +314,7 @@ _own: list[str] = []
 
 
 def know_secrets(holder: object, secrets: Iterable[str]) -> None:
-    """Redact these whatever they look like, besides those known before, until the holder forgets all of them."""
+    """Redact these exactly, in addition to those known before, until the holder forgets them."""
     forms = {
         form
         for secret in map(str.strip, secrets)

@@ -58,7 +58,7 @@ def _cancel_handoff(announced: Outbound, routes: ReplyRoutes, now: datetime) -> 
 def settle_failed(
     delivery: Delivery, settle: Transaction[OutboxState], reporting: Reporting, now: datetime, *, is_gone: bool = False
 ) -> Statements[OutboxState]:
-    """Settle a send and do what follows from its state. That a chat `is_gone` is told as such."""
+    """Settle a send and do what follows from its state. A chat that `is_gone` is reported as gone."""
     state = yield from settle
     yield from _follow_up(delivery, state, reporting, now, is_gone=is_gone)
     return state

@@ -169,7 +169,7 @@ _REFUSALS_LISTED = timedelta(days=7)
 
 
 async def _refused_sends(store: Store, now: datetime) -> HealthCheck:
-    """List what platforms did not take, for a week. What went to a chat that is gone is told with that chat."""
+    """List what platforms did not take, for a week. A send to a chat that is gone is listed with that chat."""
     refused = await store.read(
         _rows(
             "SELECT 'out:' || o.id FROM outbox o WHERE o.state = 'dead' AND o.created > ? AND NOT EXISTS ("
