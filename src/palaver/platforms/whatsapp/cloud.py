@@ -134,11 +134,13 @@ class CloudAdapter:
             log.warning("skipped messages of another number", extra={"action": "whatsapp.other_number"})
             return
         for raw in change.messages:
-            if renumbered := parse_or_skip(self.platform.name, lambda raw=raw: parse_new_number(raw)):
+            found = parse_or_skip(
+                self.platform.name, lambda raw=raw: (parse_new_number(raw), parse_message(raw, change, self._us))
+            )
+            renumbered, message = found or (None, None)
+            if renumbered is not None:
                 await receiver.link_alias(*renumbered)
-                continue
-            message = parse_or_skip(self.platform.name, lambda raw=raw: parse_message(raw, change, self._us))
-            if message is not None:
+            elif message is not None:
                 await self._receive(message, receiver)
         for raw in change.statuses:
             failed = parse_or_skip(self.platform.name, lambda raw=raw: parse_failure(raw))
