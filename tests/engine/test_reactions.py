@@ -112,6 +112,7 @@ async def test_reactions_at_once_to_messages_of_one_number_in_two_chats_are_two(
             await group.say(alice, "!approve feed the cat")
         questions = [await group.hears("feed the cat") for group in groups]
         assert questions[0].id == questions[1].id
+        await here.settled()  # a reaction counts once its question's receipt is stored
         at, thumb = world.clock.now(), Reaction(emoji="👍")
         for group, question in zip(groups, questions, strict=True):
             source = Source(platform="fake", account="bot", chat_id=group.id, chat_kind=GROUP, user_id=alice.id)

@@ -142,7 +142,8 @@ async def test_a_key_without_access_says_why_and_works_once_access_is_given(wind
 
 async def test_a_key_reads_only_the_chats_that_its_person_has_access_to_now(window: Opened) -> None:
     store, world = window.store, World(window.store, now=SystemClock().now())
-    await give(store, SEVEN)
+    for person in (SEVEN, ELSE):
+        await give(store, person)
     session = await meet(world, "7", "8")
     alone = await spoken(world, "mine", dm("7"))
     async with program(window, "telegram:7") as seven:
