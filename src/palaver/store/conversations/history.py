@@ -19,7 +19,7 @@ from palaver.store.conversations.sessions import (
     route,
     routed_session,
 )
-from palaver.store.conversations.transcript import unhide
+from palaver.store.conversations.transcript import redo_compaction, unhide
 from palaver.store.conversations.undo_log import Operation
 from palaver.store.conversations.visibility import get, lock_session, select_sessions, visible_to
 from palaver.store.queue.inbox import fail, list_waiting
@@ -198,7 +198,10 @@ def _show(operation: Operation, session: Session) -> Statements[Undone]:
     entries = yield from unhide(operation, session.number)
     if operation.kind is OperationKind.REVISION:
         yield from undo_revision(operation.number, operation.details, session, entries)
-    return Undone(kind=operation.kind, session=session.id, entries=entries)
+    summaries = 0
+    for compaction in reversed(operation.details.get("compactions", ())):
+        summaries += yield from redo_compaction(compaction, session.number)
+    return Undone(kind=operation.kind, session=session.id, entries=entries, summaries=summaries)
 
 
 def _return_to_left(
