@@ -476,9 +476,12 @@ class Model:
         left = self.talks.get(operation.before or "")
         if goes_home:
             self._refuse_busy(moved)
+        begun = self._empty_since(left, moved, key)
+        left = self.talks[begun[-1].before or ""] if begun else left
         if left and left.key != key:
             self._refuse_busy(left)
-        operation.stands = False
+        for each in (operation, *begun):
+            each.stands = False
         current = self.open_at(key)
         if current is not None:
             current.reason = EndReason.SWITCHED if left else EndReason.RESET
@@ -488,6 +491,18 @@ class Model:
             return moved.id
         self._go_on(left, key)
         return left.id
+
+    def _empty_since(self, left: Talk | None, moved: Talk, key: SessionKey) -> list[Operation]:
+        """The resets that began sessions in which nothing was said, from the one that was left back."""
+        begun: list[Operation] = []
+        resets = [each for each in self.operations if each.stands and each.kind is OperationKind.RESET]
+        while left and not left.lines:
+            reset = next((each for each in resets if each.key == key and each.session == left.id), None)
+            if reset is None or reset.before not in self.talks or reset.before == moved.id:
+                break
+            begun.append(reset)
+            left = self.talks[reset.before]
+        return begun
 
     def _send_home(self, moved: Talk, operation: Operation) -> None:
         home = operation.home
