@@ -238,7 +238,7 @@ class Intake:
         return await store.transact(store.revisions.accept_revision(message, key, now, ignore, refused=reason))
 
     def _busy_notices(self, message: Inbound, parsed: ParsedMessage, role: AccessRole | None) -> BusyNotices | None:
-        """Return what to answer if a turn is open. Urgent commands wait for none, other commands for no approval."""
+        """Return what to do if a turn is parked. Commands wait for no approval."""
         options, routes = self._ctx.options, self._ctx.replies.routes
         if message.cause is not Cause.HUMAN or message.observed or parsed.is_urgent:
             return None
@@ -258,7 +258,6 @@ class Intake:
             )
         return BusyNotices(
             place=place if options.acknowledges else None,
-            running=texts.COMMAND_QUEUED if is_command else texts.BUSY_NOTICES[options.busy_mode(message)],
             parked=None if is_command else options.for_reader(texts.ASKED_FIRST, role),
             answer=answer,
             withdraw=withdraw,

@@ -264,6 +264,23 @@ def read_signals(turn: Turn) -> Statements[Signals]:
 
 
 @transaction
+def acknowledge_wait(turn: Turn, message: int, notice: Outbound, now: datetime) -> Statements[None]:
+    """Send the notice if the turn still runs and the message still waits for it: once for each turn.
+
+    Who was told that the turn waits for an approval knows.
+    """
+    yield from _lock_key(turn)
+    waits = yield (
+        "SELECT 1 FROM turns t JOIN inbox i ON i.no = ? AND i.state = 'waiting'"
+        " WHERE t.no = ? AND t.fence = ? AND t.state = 'running' AND NOT EXISTS (SELECT 1 FROM outbox o"
+        "  WHERE o.cause_kind = 'parked' AND o.cause_id = CAST(t.no AS TEXT)) /*pg FOR UPDATE OF t*/",
+        (message, turn.number, turn.fence),
+    )
+    if waits:
+        yield from outbox.enqueue(notice, SendCause(CauseKind.BUSY, turn.number), now)
+
+
+@transaction
 def take_waiting(turn: Turn, numbers: Collection[int], now: datetime) -> Statements[list[Received]]:
     """Add those messages that still wait to the running turn; return all that it answers now.
 

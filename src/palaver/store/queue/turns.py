@@ -188,7 +188,8 @@ def _begin(
     prepared = [prepare(entry, turn.number) for entry in entries]
     yield from append(turn.session_number, first_seq, prepared, turn.number)
     yield from outbox.enqueue_parts(notices, SendCause(CauseKind.WELCOME, opened.session.id), now)
-    return Begun(turn=turn, opened=opened, messages=tuple(messages), has_notes=bool(rows[0][1]))
+    has_notes = bool(rows[0][1])
+    return Begun(turn=turn, opened=opened, messages=tuple(messages), has_notes=has_notes, more_wait=bool(more_wait))
 
 
 @transaction
