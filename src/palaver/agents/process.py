@@ -83,7 +83,7 @@ async def end_group(process: asyncio.subprocess.Process) -> None:
 class Process:
     """A process in its own session and group: nothing it starts outlives it, and our signals do not reach it."""
 
-    def __init__(self, process: asyncio.subprocess.Process, limit: int = MAX_LINE_BYTES) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, limit: int) -> None:
         self._process, self._limit = process, limit
         self._tasks = [asyncio.create_task(self._log_stderr()), asyncio.create_task(self._clean_up_after_exit())]
 
@@ -106,7 +106,7 @@ class Process:
         folder: Path | None,
         *,
         stderr: int | TextIO = asyncio.subprocess.PIPE,
-        limit: int = MAX_LINE_BYTES,
+        limit: int | None = None,
     ) -> "Process":
         """Start it, and read lines of at most `limit` bytes. Raises OSError and ValueError."""
         process = await asyncio.create_subprocess_exec(
@@ -114,13 +114,13 @@ class Process:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=stderr,
-            limit=limit,
+            limit=limit or MAX_LINE_BYTES,
             env=environ,
             cwd=folder or home_folder(),
             start_new_session=True,
             preexec_fn=_end_with_gateway,
         )
-        return cls(process, limit)
+        return cls(process, limit or MAX_LINE_BYTES)
 
     def write(self, line: bytes) -> None:
         """Write without waiting: a program that reads nothing can still have something to say.
