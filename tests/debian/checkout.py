@@ -147,8 +147,8 @@ class Checkout:
         variables = {name: text for name, text in os.environ.items() if name.upper().startswith(_PASSED_ON)}
         variables |= {"HOME": home, "USER": user, "PATH": f"/usr/local/bin:{os.defpath}", "LANG": "C.UTF-8"}
         settings = [f"{name}={text}" for name, text in variables.items()]
-        inside = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-euc", script, "sh", *settings]
-        return [*inside, f"--chdir={_FOLDERS[user]}"]
+        inside = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-euc", script, "sh"]
+        return [*inside, f"--chdir={_FOLDERS[user]}", *settings]
 
 
 def _processor_time() -> float:
