@@ -59,9 +59,10 @@ def _try_checkout(wanted: argparse.Namespace) -> None:
             tell=_measured,
         )
         place.prepare()
-        place.run_first()
-        place.run_with_server()
-        for user in ("somebody", "root"):  # root installs programs, which stay
+        if wanted.only != "test":
+            place.run_first()
+            place.run_with_server()
+        for user in ("somebody", "root") if wanted.only != "run" else ():  # root installs programs, which stay
             place.test(user, wanted.tests if wanted.tests is not None else checkout.SUBSET)
     _print("\n| step | seconds | of processors | result |\n|---|---|---|---|")
     for step in place.steps:
@@ -75,6 +76,7 @@ def _main() -> int:
     parser.add_argument("--cache", type=Path, default=Path("/var/tmp/palaver-debian"), help="keeps a fresh Debian")  # noqa: S108
     parser.add_argument("--bind", action="append", default=[], help="a path of this machine that the checkout sees")
     parser.add_argument("--tests", nargs="*", help="what make test runs; without a name all, without the option a part")
+    parser.add_argument("--only", choices=("run", "test"), help="try only this of a checkout")
     wanted = parser.parse_args()
     programs = _PROGRAMS if wanted.what == "checkout" else _PROGRAMS | _SERVICE_PROGRAMS
     missing = [package for program, package in programs.items() if not shutil.which(program)]

@@ -29,7 +29,7 @@ SUBSET = (
 """Tests with and without programs and rights, for a busy machine."""
 _USER, _USER_ID = "somebody", 1000
 _FOLDERS = {"root": "/root/palaver", _USER: f"/home/{_USER}/palaver"}
-_PASSED_ON = ("PIP_", "UV_", "NPM_CONFIG_", "SSL_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+_PASSED_ON = ("PIP_", "UV_", "NPM_CONFIG_", "NODE_EXTRA_", "SSL_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 _OLLAMA_PORT = 11434
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 _MOUNT = """

@@ -141,7 +141,7 @@ async def _tested(draft: AccountDraft, settings: Settings) -> AccountDraft:
     if not answer.ok:
         words = without_secrets(answer.words, draft).rstrip(".")
         raise BadArgument(
-            f"{draft.platform} says: {words}. Nothing was saved.",
+            f"{draft.adapter.platform.title} says: {words}. Nothing was saved.",
             found="",
             allowed="an account that the platform accepts",
             example="a new token",

@@ -50,7 +50,15 @@ function show(choices, usual, says) {
   if (!name.value) name.value = usual;
   choice.value = choices.some(([value]) => value === name.value) ? name.value : ANOTHER;
   name.hidden = choice.value !== ANOTHER;
-  help(choices.length === 1 ? "It offers one model." : `${choices.length} models to choose from.`);
+  explain();
+}
+
+// Say more of the chosen model than fits into the list.
+function explain() {
+  const label = choice.selectedOptions[0]?.textContent ?? "", count = choice.options.length - 1;
+  if (provider.value === "local" && !name.hidden) help("A GGUF file on this machine, or OWNER/REPOSITORY of the hub.");
+  else if (provider.value === "local") help(`${label}. Size and licence are shown before anything is downloaded.`);
+  else help(count === 1 ? "It offers one model." : `${count} models to choose from.`);
 }
 
 // The zone of this browser is the likely one.
@@ -67,6 +75,7 @@ if (form) {
   choice.addEventListener("change", () => {
     name.hidden = choice.value !== ANOTHER;
     name.value = name.hidden ? choice.value : "";
+    explain();
     if (!name.hidden) name.focus();
   });
   form.addEventListener("change", () => { fit(); list(); });
