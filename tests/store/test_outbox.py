@@ -190,7 +190,9 @@ async def test_a_reconnect_hurries_no_possible_duplicate_and_nothing_that_the_pl
     sent = {each.outbound.chat_id: each for each in await begin(world)}
     settle = partial(outbox.settle_send, worker="w1", state=OutboxState.DUE, due=later)
     await world.store.transact(settle(sent["paused"]))
-    await world.store.transact(outbox.mark_unclear(sent["unclear"], "w1", later, safe=False, error="cut off", crashed=True))
+    await world.store.transact(
+        outbox.mark_unclear(sent["unclear"], "w1", later, safe=False, error="cut off", crashed=True)
+    )
     await world.store.transact(settle(sent["put off"], rate_limited=True))
     elsewhere = replace(to_chat("elsewhere"), account="c")
     await world.store.transact(outbox.enqueue(elsewhere, cause("elsewhere"), later))

@@ -80,7 +80,9 @@ def test_bare_addresses_and_names_that_were_configured_are_ours() -> None:
     assert all(HERE.accepts_host(host) for host in ("127.0.0.1:8787", "localhost", "[::1]:1", "192.168.0.7"))
     assert not HERE.accepts_host("palaver.example.org")
     assert AWAY.accepts_host("palaver.example.org")
-    assert not any(AWAY.accepts_host(host) for host in ("evil.palaver.example.org", "evilpalaver.example.org", "example.org"))
+    assert not any(
+        AWAY.accepts_host(host) for host in ("evil.palaver.example.org", "evilpalaver.example.org", "example.org")
+    )
     assert AWAY.is_own_origin("https://palaver.example.org", "127.0.0.1:8787")
     for origin in ("https://evil.example", "https://palaver.example.org:1", "https://palaver.example.org.evil.example"):
         assert not AWAY.is_own_origin(origin, "127.0.0.1:8787")
