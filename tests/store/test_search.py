@@ -1,6 +1,7 @@
 """Search: everything a principal may see is found, in every script, on both engines; nothing else is."""
 
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -267,6 +268,18 @@ async def test_nobody_finds_what_is_not_theirs(world: World) -> None:
     assert await texts(world.store, "secret", Principal()) == []
     (hit,) = await world.store.search.find("secret", theirs, neighbours=5)
     assert [entry.text for entry in (*hit.before, *hit.after)] == ["hello"]
+
+
+async def test_a_branch_that_somebody_made_alone_is_not_shown_to_those_whose_words_it_copied(world: World) -> None:
+    ann, private = topic("7"), dm("7")
+    shared = (await world.exchange("a canary", source=ann)).turn.session
+    await world.exchange("and a finch", source=topic("8"))
+    me = Principal.speaking(private)
+    branch = branches.branch(key_of(private), private, me, world.now, by="me", from_session=shared)
+    await world.store.transact(branch)
+    await world.exchange("my secret", source=private)
+    assert await texts(world.store, "secret", me) == ["my secret"]
+    assert await texts(world.store, "secret", replace(me, among=shared)) == []
 
 
 async def test_many_sessions_of_one_person(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
