@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 
 from palaver.db import postgres
-from palaver.db.transaction import Lock, Notify, Row, Statements, Transaction, transaction
+from palaver.db.transaction import Lock, Notify, Row, Statements, Transaction, keyed, transaction
 from palaver.model.errors import PalaverError, StoreUnavailable
 from palaver.model.turn import Inbound
 from palaver.store.conversations import sessions, titles
@@ -66,9 +66,9 @@ class Outcome(StrEnum):
     FAILED = "failed"
 
 
-def accept(text: str) -> Transaction[int | None]:
+def accept(text: str, user: str = "7") -> Transaction[int | None]:
     """A message without an id: the store cannot tell a second one from the first."""
-    return inbox.accept(Inbound(source=dm(), text=text, at=NOON), key_of(dm()), NOON)
+    return inbox.accept(Inbound(source=dm(user), text=text, at=NOON), key_of(dm(user)), NOON)
 
 
 async def outcome_of(store: Store, step: Transaction[object]) -> Outcome:
@@ -251,18 +251,21 @@ def notify(topic: str) -> Statements[None]:
     yield Notify(topic)
 
 
-async def until_heard(store: Store) -> None:
-    """Say something until it comes back: then the listener listens, and has heard everything before it."""
-    with store.listen("echo") as echo:
+async def until_heard(store: Store, by: Store) -> None:
+    """Say something until the other store hears it: then that listens, and has heard everything before it."""
+    with by.listen("echo") as echo:
         while not echo.is_set():
             await store.transact(notify("echo"))
             await asyncio.sleep(0.01)
 
 
-async def test_everybody_is_woken_after_a_reconnect(proxy: Proxy) -> None:
-    async with await open_store(proxy.url) as store:
+async def test_everybody_is_woken_after_a_reconnect(proxy: Proxy, url: str) -> None:
+    async with await open_store(proxy.url) as store, await open_store(url) as other:
         with store.listen("one") as one, store.listen("two") as two:
-            await until_heard(store)
+            await until_heard(other, store)
+            one.clear()
+            two.clear()
+            await until_heard(other, store)
             assert not one.is_set()
             assert not two.is_set()
             proxy.cut()
@@ -276,14 +279,68 @@ async def test_a_rolled_back_work_wakes_nobody(url: str) -> None:
         yield from accept("never")
         raise PalaverError
 
-    async with await open_store(url) as store:
-        await until_heard(store)
-        with store.listen(turns.INBOX) as event:
+    async with await open_store(url) as store, await open_store(url) as other:
+        await until_heard(store, other)
+        with store.listen(turns.INBOX) as here, other.listen(turns.INBOX) as there:
             with pytest.raises(PalaverError):
                 await store.transact(fail())
-            await until_heard(store)
-            assert not event.is_set()
+            await until_heard(store, other)
+            assert not here.is_set()
+            assert not there.is_set()
         assert await store.read(bodies()) == []
+
+
+# Commits that wait
+
+
+async def test_a_commit_that_waits_for_a_standby_fails_no_other(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does a timeout end the wait: the commit would stay, without the standby, and count as done."""
+    quick = "SET LOCAL lock_timeout = '20ms'; SET LOCAL statement_timeout = '50ms';"
+    monkeypatch.setattr(postgres, "BEGIN_BATCH", f"BEGIN; {quick}")
+    observer = await DRIVER.connect(url)
+    await observer.execute("SET synchronous_commit = off")
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND datname = current_database()"
+    async with await open_store(url) as one, await open_store(url) as other:
+        await asyncio.gather(until_heard(one, other), until_heard(other, one))
+        await observer.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+        await observer.execute("SELECT pg_reload_conf()")
+        try:
+            commits = [
+                asyncio.create_task(store.transact(keyed(name, accept(name, user=name))))
+                for store, name in ((one, "ann"), (other, "bob"))
+            ]
+
+            async def all_wait() -> bool:
+                return await observer.fetchval(waiting) == 2 or any(commit.done() for commit in commits)
+
+            await until(all_wait)
+            await observer.execute("SELECT pg_sleep(0.2)")
+            assert not any(commit.done() for commit in commits)
+        finally:
+            await observer.execute("ALTER SYSTEM RESET synchronous_standby_names")
+            await observer.execute("SELECT pg_reload_conf()")
+            await observer.close()
+        await asyncio.wait_for(asyncio.gather(*commits), PATIENCE)
+        assert len(await one.read(bodies())) == 2
+
+
+async def test_a_commit_that_gets_no_lock_is_tried_again(url: str) -> None:
+    observer = await DRIVER.connect(url)
+    await observer.execute(
+        """
+        CREATE SEQUENCE tries;
+        CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            IF nextval('tries') = 1 THEN RAISE EXCEPTION USING ERRCODE = 'lock_not_available'; END IF;
+            RETURN NULL;
+        END $$;
+        CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON inbox DEFERRABLE INITIALLY DEFERRED
+            FOR EACH ROW EXECUTE FUNCTION refuse();
+        """
+    )
+    await observer.close()
+    async with await open_store(url) as store:
+        await store.transact(keyed("a", accept("there")))
+        assert await store.read(bodies()) == [("there",)]
 
 
 # Cancellation and conflicts
@@ -394,9 +451,9 @@ async def test_work_that_always_gives_way_says_so(url: str, monkeypatch: pytest.
 
 
 async def test_a_wake_up_with_any_words_arrives(url: str) -> None:
-    async with await open_store(url) as store:
-        await until_heard(store)
-        with store.listen("it's '; --") as event:
+    async with await open_store(url) as store, await open_store(url) as other:
+        await until_heard(store, other)
+        with other.listen("it's '; --") as event:
             await store.transact(notify("it's '; --"))
             await asyncio.wait_for(event.wait(), PATIENCE)
 

@@ -36,9 +36,17 @@ T = TypeVar("T")
 Connection = Any
 _asyncpg: Any = asyncpg
 
+Announce = Callable[[Iterable[str]], None]
+
 CHANNEL = "palaver"
 _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
 _WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;"
+_COMMIT = "SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0; COMMIT;"
+"""A commit can wait for a standby. A timeout there would end the wait, but not undo the commit."""
+_NOTIFY = f"SELECT pg_notify('{CHANNEL}', topic) FROM unnest($1::text[]) AS topic"
+_COALESCE_SECONDS = 0.005
+"""Within so long, what other gateways are woken for is sent together."""
+_PING_SECONDS = 5.0
 _MAX_CONNECTIONS = 10
 _MAX_ATTEMPTS = 8
 _FIRST_PAUSE_SECONDS = 0.05
@@ -122,6 +130,9 @@ class PostgresDatabase(Notifier):
         """The schema version that nobody can migrate while we use it."""
         self._held = asyncio.Event()
         self._newer: NewerSchema | None = None
+        self._unsent = set[str]()
+        """Topics for which other gateways have to be woken."""
+        self._has_unsent = asyncio.Event()
         self._batcher = Batcher(lambda members: self._run_with_retries(lambda: self._attempt_batch(members)))
         self._positions: dict[Text, int] = {}
 
@@ -180,13 +191,14 @@ class PostgresDatabase(Notifier):
             with suppress(
                 *ROLLED_BACK, *LOST, asyncpg.PostgresError, StoreUnavailable
             ):  # it is gone, or too far behind
-                run = partial(_in_transaction, work=work, begin=_READ)
+                run = partial(_in_transaction, work=work, begin=_READ, announce=self._announce)
                 return await _on_connection(self._replica, run, timeout=_REPLICA_TIMEOUT_SECONDS)
         return await self.read(work)
 
     async def migrate(self, step: Transaction[T]) -> T:
         """Run a step of a migration, which can take long on a large store."""
-        return await self._without_time_limits(partial(_in_transaction, work=step, begin=_WRITE))
+        run = partial(_in_transaction, work=step, begin=_WRITE, announce=self._announce)
+        return await self._without_time_limits(run)
 
     @asynccontextmanager
     async def keep_free(self) -> AsyncGenerator[None]:
@@ -229,6 +241,9 @@ class PostgresDatabase(Notifier):
         try:
             async with asyncio.timeout(_CLOSE_TIMEOUT_SECONDS):
                 await self._idle.wait()
+                if self._unsent and self._pool:
+                    with suppress(*LOST, asyncpg.PostgresError):
+                        await _on_connection(self._pool, self._send_unsent)
                 for pool in filter(None, (self._pool, self._replica)):
                     await pool.close()
         except TimeoutError:
@@ -286,12 +301,13 @@ class PostgresDatabase(Notifier):
 
     async def _attempt(self, work: Transaction[T], *, read_only: bool) -> T:
         begin = self._begin(_READ if read_only else _WRITE)
-        return await _on_connection(self._pool, partial(_in_transaction, work=work, begin=begin))
+        run = partial(_in_transaction, work=work, begin=begin, announce=self._announce)
+        return await _on_connection(self._pool, run)
 
     async def _attempt_batch(self, members: Members) -> None:
         async def run(connection: Connection) -> None:
             topics: set[str] = set()
-            async with _transaction(connection, self._begin(BEGIN_BATCH), topics):
+            async with _transaction(connection, self._begin(BEGIN_BATCH), topics, self._announce):
                 topics.update(await run_batch(connection, members, self._positions))
 
         await _on_connection(self._pool, run)
@@ -299,6 +315,27 @@ class PostgresDatabase(Notifier):
     def _begin(self, begin: str) -> str:
         """Behind a pooler the limit on silence is that of the transaction. The other one is the server's there."""
         return f"{begin} SET LOCAL {_SILENCE} = '{SESSION_TIMEOUTS[_SILENCE]}';" if self._servers.is_pooled else begin
+
+    def _announce(self, topics: Iterable[str]) -> None:
+        """Wake our own listeners at once, and those of other gateways in a moment."""
+        for topic in topics:
+            self.wake(topic)
+            self._unsent.add(topic)
+            self._has_unsent.set()
+
+    async def _send_unsent(self, connection: Connection) -> None:
+        """Notify in a transaction of its own.
+
+        PostgreSQL has one lock for all that notify, and holds it until the commit is on disk and on its standbys: with
+        what was written, every commit would wait for every other one.
+        """
+        self._has_unsent.clear()
+        topics, self._unsent = self._unsent, set()
+        try:
+            await connection.execute(_NOTIFY, sorted(topics), timeout=_PING_SECONDS)
+        except BaseException:
+            self._unsent |= topics
+            raise
 
     async def _listen(self) -> None:
         """Keep one connection listening. After a reconnect everyone is woken, so nothing is missed."""
@@ -311,25 +348,27 @@ class PostgresDatabase(Notifier):
     async def _listen_until_lost(self) -> None:
         settings = {} if self._held_version is None else {"application_name": connection_name(self._held_version)}
         connection: Connection = await _asyncpg.connect(self._servers.direct, timeout=10, server_settings=settings)
-        cut = asyncio.Event()
 
         def on_cut(_: Connection) -> None:
-            cut.set()
+            self._has_unsent.set()
 
-        def on_notify(_: Connection, _pid: int, _channel: str, topic: str) -> None:
-            self.wake(topic)
+        def on_notify(_: Connection, process: int, _channel: str, topic: str) -> None:
+            if process != connection.get_server_pid():
+                self.wake(topic)
 
         connection.add_termination_listener(on_cut)
         try:
             if self._held_version is not None:
                 await self._hold(connection, self._held_version)
             await connection.add_listener(CHANNEL, on_notify)
+            # Nothing that matters is written here: a wake-up can be lost, so everybody also looks from time to time.
+            await connection.execute("SET synchronous_commit = off")
             self.wake_all()
-            while not cut.is_set():
-                try:
-                    await asyncio.wait_for(cut.wait(), timeout=5)
-                except TimeoutError:
-                    await connection.execute("SELECT 1", timeout=5)
+            while not connection.is_closed():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._has_unsent.wait(), timeout=_PING_SECONDS)
+                await self._send_unsent(connection)
+                await asyncio.sleep(_COALESCE_SECONDS)
         finally:
             self._held.clear()
             connection.terminate()
@@ -365,19 +404,24 @@ async def _on_connection(
             await pool.release(connection)
 
 
-async def _in_transaction(connection: Connection, *, work: Transaction[T], begin: str) -> T:
+async def _in_transaction(connection: Connection, *, work: Transaction[T], begin: str, announce: Announce) -> T:
     topics: set[str] = set()
-    async with _transaction(connection, begin, topics):
+    async with _transaction(connection, begin, topics, announce):
         return await _drive(connection, iter(work), topics)
 
 
 @asynccontextmanager
-async def _transaction(connection: Connection, begin: str, topics: set[str]) -> AsyncGenerator[None]:
-    """Commit at the end and notify the topics that were collected until then; roll back after an error."""
+async def _transaction(
+    connection: Connection, begin: str, topics: set[str], announce: Announce
+) -> AsyncGenerator[None]:
+    """Commit at the end and announce the topics that were collected until then; roll back after an error."""
     try:
         await connection.execute(begin)
         yield
-        await _commit(connection, topics)
+        try:
+            await _commit(connection, "COMMIT;" if begin.startswith(_READ) else _COMMIT)
+        finally:  # it may have happened even if it failed
+            announce(topics)
     except BaseException:
         # The first error is the reason, even if the connection breaks during the rollback.
         with suppress(*LOST):
@@ -385,14 +429,9 @@ async def _transaction(connection: Connection, begin: str, topics: set[str]) -> 
         raise
 
 
-async def _commit(connection: Connection, topics: Iterable[str]) -> None:
-    """Commit and notify. A commit without an answer may have happened, so it is never repeated."""
+async def _commit(connection: Connection, commit: str) -> None:
+    """Commit. A commit without an answer may have happened, so it is never repeated."""
     try:
-        await connection.execute("".join(map(_notify, topics)) + "COMMIT;")
+        await connection.execute(commit)
     except LOST as error:
         raise StoreUnavailable("PostgreSQL was lost during a commit, which may or may not have happened") from error
-
-
-def _notify(topic: str) -> str:
-    quoted = topic.replace("'", "''")
-    return f"NOTIFY {CHANNEL}, '{quoted}'; "
