@@ -1,19 +1,23 @@
 """A server that restarts, a network that breaks: what returned is there once, what is not known is said to be."""
 
 import asyncio
+import os
 import shutil
+import socket
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
 
-from palaver.db import postgres
+from palaver.db import postgres, postgres_pool
 from palaver.db.transaction import Lock, Notify, Row, Statements, Transaction, keyed, transaction
+from palaver.engine.retry import retry_until_stored
 from palaver.model.errors import PalaverError, StoreUnavailable
 from palaver.model.turn import Inbound
 from palaver.store.conversations import sessions, titles
@@ -154,6 +158,86 @@ async def test_an_outage_that_does_not_end_is_said_and_nothing_was_written(
         await store.transact(accept("after"))
     async with await open_store(url) as store:
         assert sorted(await store.read(bodies())) == [("after",), ("before",)]
+
+
+# Other servers
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_ANSWER_SECONDS", "_REPLICA_TIMEOUT_SECONDS", "_PATIENCE_SECONDS"):
+        monkeypatch.setattr(postgres, name, 1.0)
+    monkeypatch.setattr(postgres, "_PING_SECONDS", 0.05)
+    monkeypatch.setattr(postgres_pool, "_HEAD_START_SECONDS", 0.1)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_standby_is_an_outage_until_it_is_promoted(server: Server, url: str) -> None:
+    async with await open_store(url) as store:
+        await store.transact(accept("before"))
+        await asyncio.to_thread(server.demote)
+        with pytest.raises(StoreUnavailable, match="is a standby"):
+            await store.transact(accept("during"))
+        await asyncio.to_thread(server.promote)
+        await store.transact(accept("after"))
+        assert sorted(await store.read(bodies())) == [("after",), ("before",)]
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_host_that_is_frozen_is_left_for_another(proxy: Proxy, server: Server, url: str) -> None:
+    """What waits for its answer goes on, and new connections do not wait for it."""
+    folder = f"host={server.socket.parent}"
+    frozen_first = url.replace(folder, f"host={proxy.folder},{server.socket.parent}")
+    async with await open_store(frozen_first, exclusive=True) as store, await open_store(url) as other:
+        await store.transact(accept("before"))
+        await until_heard(other, store)
+        assert proxy.connections
+        proxy.thawed.clear()
+        async with asyncio.timeout(PATIENCE):
+            assert await store.read(bodies()) == [("before",)]
+            await retry_until_stored(store, accept("after"))
+        proxy.thawed.set()
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_replica_that_is_frozen_is_left_alone_for_a_while(proxy: Proxy, url: str) -> None:
+    async with await open_store(f"{url}&replica={proxy.folder}") as store:
+        await store.transact(accept("there"))
+        assert await store.browse(bodies()) == [("there",)]
+        proxy.thawed.clear()
+        async with asyncio.timeout(PATIENCE):
+            assert await store.browse(bodies()) == [("there",)]
+        tried = proxy.connections
+        assert await store.browse(bodies()) == [("there",)]
+        assert proxy.connections == tried
+        proxy.thawed.set()
+
+
+async def test_an_outage_that_is_known_is_known_to_be_over(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres, "_AWAY_SECONDS", 0.0)
+    async with await open_store(proxy.url) as store:
+        assert not store.is_away
+        proxy.cut()
+        async with asyncio.timeout(PATIENCE):
+            while not store.is_away:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            proxy.mend()
+            while store.is_away:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+
+@transaction
+def settings_here() -> Statements[Row]:
+    asked = "SELECT current_setting('synchronous_commit'), current_setting('application_name')"
+    return tuple((yield asked, ())[0])
+
+
+async def test_a_commit_is_durable_even_if_the_server_would_not_wait(url: str) -> None:
+    observer = await DRIVER.connect(url)
+    await observer.execute(f"ALTER DATABASE {urlsplit(url).path[1:]} SET synchronous_commit = off")
+    await observer.close()
+    async with await open_store(url) as store:
+        assert await store.read(settings_here()) == ("on", f"palaver, pid {os.getpid()} on {socket.gethostname()}"[:63])
 
 
 # A cut at one exact point

@@ -18,8 +18,15 @@ ROLLED_BACK = (
     asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.LockNotAvailableError,
 )
+
+
+class StandbyAnswered(Exception):
+    """The server takes no writes now: it is a standby, or was made one."""
+
+
 # The connection is gone or the server is not ready.
 LOST = (
+    StandbyAnswered,
     OSError,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,
