@@ -55,6 +55,7 @@ from palaver.store.queue.inbox import (
 from palaver.store.queue.welcome import welcome
 from palaver.store.records import (
     INBOX_COLUMNS,
+    REPLIES,
     SEQS,
     TURN_COLUMNS,
     USAGE_COLUMNS,
@@ -63,6 +64,7 @@ from palaver.store.records import (
     entries_of,
     entry_span,
     micros,
+    outbound_of,
     placeholders,
     prepare,
     readable,
@@ -376,9 +378,33 @@ def settle(
         (state.value, micros(now), error, int(answered), *used, turn.number),
         (quota, failure, retry_at and micros(retry_at), stopped_by),
         end(turn.session_number, ends, now) if ends else None,
-        outbox.enqueue_replies(turn.number, replies, now),
+        _enqueue(turn.number, replies, now),
     )
     return keyed(turn.key.text, work)
+
+
+def _enqueue(turn: int, replies: Sequence[Outbound], now: datetime) -> Transaction[None]:
+    enqueue = outbox.enqueue_replies(turn, replies, now)
+    return _enqueue_over_draft(turn, enqueue) if replies and replies[0].repeats_draft else enqueue
+
+
+@transaction
+def _enqueue_over_draft(turn: int, enqueue: Transaction[None]) -> Statements[None]:
+    yield from enqueue
+    yield from replace_draft(turn)
+
+
+@transaction
+def replace_draft(turn: int) -> Statements[None]:
+    """Let the answer of a turn replace its draft, once both the answer and the receipt of the draft are stored."""
+    rows = yield (
+        "SELECT o.id, o.body, t.draft FROM turns t JOIN outbox o ON o.id = t.no * ?"
+        " WHERE t.no = ? AND t.draft_unclear = 0 AND o.state = 'due'",
+        (REPLIES, turn),
+    )
+    for number, body, receipt in rows:
+        if (answer := outbound_of(body)).repeats_draft:
+            yield from outbox.rewrite(number, replace(answer, edits=receipt, repeats_draft=False))
 
 
 @transaction
