@@ -172,6 +172,26 @@ async def test_an_overheard_album_belongs_to_the_chat_too(store_url: str, tmp_pa
         assert [text.partition("\n")[0] for text in overheard(agent.requests[-1])] == ["part 0", "part 1"]
 
 
+async def test_an_overheard_album_belongs_to_its_own_chat_where_the_conversation_is_of_another(
+    store_url: str, tmp_path: Path
+) -> None:
+    world, shelf = FakePlatform(), BlobStore(tmp_path / "files")
+    options: dict[str, Any] = {"shelf": shelf, "burst_window": timedelta(milliseconds=100), "attention": OBSERVING}
+    async with running(store_url, world, adapters=[adapter(world)], **options) as here:
+        alice = world.person("alice")
+        home, away = world.group("home", alice), world.group("away", alice)
+        await home.say(alice, "/new Plans")
+        await home.hears("Plans")
+        await away.say(alice, "/attach Plans --yes")
+        await away.hears("now continues")
+        await away.say(alice, "overheard away", files=(PICTURE,), album="a")
+        await here.settled()
+        rows = await here.rows(
+            "SELECT s.key FROM entries e JOIN sessions s ON s.no = e.id / 16777216 WHERE e.observed = 1"
+        )
+        assert [tuple(row) for row in rows] == [(f"agent:main:fake:group:{away.id}:account:bot",)]
+
+
 @pytest.mark.parametrize("named", [0, 1])
 async def test_someone_who_names_the_agent_with_one_picture_of_an_album_shows_it_all_of_them(
     store_url: str, tmp_path: Path, named: int

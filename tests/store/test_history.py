@@ -172,6 +172,10 @@ async def test_someone_who_took_part_before_or_since_can_go_back_and_nobody_else
         undone = await world.store.transact(history.back(key, world.now, principal=Principal.speaking(who)))
         assert undone
         assert undone.session == left.id
+    await end(world, left.id, EndReason.EXPIRED)
+    with pytest.raises(NotFound):
+        await world.store.transact(history.back(key, world.now, principal=Principal.speaking(cy)))
+    assert await world.store.transact(history.back(key, world.now, principal=Principal.speaking(ann)))
 
 
 # What was hidden

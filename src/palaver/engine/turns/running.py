@@ -158,6 +158,7 @@ class RunningTurn:
     """Tells the first person whose message waits that the turn goes on."""
     gives_way: bool = True
     """A newer message can take its place, where that is the busy mode."""
+    signals: "TurnSignals | None" = None
 
     @property
     def source(self) -> Source:
