@@ -10,7 +10,7 @@ from palaver.model.label import Label
 from palaver.model.session import Session
 from palaver.model.text import counted, one_line
 from palaver.model.transcript import Entry, Role, ToolCall
-from palaver.store.archive.render import entry_flags, moment_text, speaker, without_control_characters
+from palaver.store.archive.render import entry_flags, file_lines, moment_text, speaker, without_control_characters
 from palaver.store.results import Preview
 from palaver.store.search.search import Hit
 
@@ -53,6 +53,7 @@ def entry_fields(entry: Entry) -> dict[str, object]:
     rare: dict[str, object] = {
         "sender": sender and {"id": sender.id, "name": sender.name and sender.name.stored()},
         "calls": [call._asdict() for call in entry.calls],
+        "files": [{"name": file.name.plain(), **pick(file, "media_type size id")} for file in entry.files],
         "blob": base64.b64encode(entry.blob).decode(),
         **pick(entry, "turn message_id answers reasoning tokens observed covers hidden_by"),
     }
@@ -128,6 +129,8 @@ def _print_entry(entry: Entry, zone: tzinfo | None) -> None:
     print_text((speaker(entry), style), (f" · {moment_text(entry.at, zone)} · {entry.seq}{special}", "dim"))
     if entry.text:
         print_text((without_control_characters(entry.text), body))
+    for name in file_lines(entry):
+        print_text((f"file {without_control_characters(name)}", "dim"))
     for call in entry.calls:
         print_text((_call(call), "dim"))
 
