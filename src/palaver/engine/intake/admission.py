@@ -151,7 +151,10 @@ class Rules:
             return "no account of this gateway is there"
         if not platform.for_people or not (source.chat or source.participant):
             return "pairing is only for chats with people"
-        return "" if self.options.pairing.find(source) else PAIRING_OFF
+        section, pairs = self.options.pairing.locate(source)
+        if pairs and platform.anybody_writes and section[:1] != ("platforms",):
+            return f"{PAIRING_OFF} unless platforms.{platform.name}.pairing is true"
+        return "" if pairs else PAIRING_OFF
 
     def speaker(self, source: Source, role: AccessRole | None) -> Speaker:
         scope = self.options.scopes.find(source)
