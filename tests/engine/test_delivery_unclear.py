@@ -272,7 +272,8 @@ async def test_an_answer_is_marked_after_a_draft_of_which_nobody_knows_whether_i
     assert [message.text for message in chat.shown] == [f"answer to: hello\n{texts.MAY_BE_DUPLICATE}"]
 
 
-async def test_an_answer_is_stored_while_its_draft_is_on_its_way_and_replaces_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("alone", [True, False])
+async def test_an_answer_is_stored_while_its_draft_is_on_its_way_and_replaces_it(tmp_path: Path, alone: bool) -> None:
     world, agent, go = FakePlatform(), Slow(first_word="well"), asyncio.Event()
 
     class Late(FakeAdapter):
@@ -283,12 +284,15 @@ async def test_an_answer_is_stored_while_its_draft_is_on_its_way_and_replaces_it
     alice = world.person("alice")
     chat = world.dm(alice)
     adapters = [Late(world, limits=Limits(draft_interval=0.0))]
-    async with running(tmp_path / "p.db", world, agent=agent, adapters=adapters) as here:
+    async with running(tmp_path / "p.db", world, agent=agent, adapters=adapters, alone=alone) as here:
         await chat.say(alice, "hello")
         await until(lambda: _is_draft_on_its_way(here))
         agent.go.set()
         await until(lambda: _is_done(here, turns=1))
         assert await states(here) == ["due"]
+        # Another gateway does not send it meanwhile.
+        ((waits,),) = await here.rows("SELECT due > created FROM outbox")
+        assert bool(waits) is not alone
         go.set()
         await here.settled()
     assert [(message.text, message.earlier) for message in chat.shown] == [("answer to: hello", ("well",))]

@@ -9,14 +9,14 @@ from palaver.db.transaction import Statements, key_topic, transaction
 from palaver.model.errors import StaleFence
 from palaver.model.session import Principal
 from palaver.model.split import ReplyPlace, ReplyRoutes
-from palaver.model.turn import Inbound, InboxState, Turn, TurnState
+from palaver.model.turn import Inbound, InboxState, Outbound, Turn, TurnState
 from palaver.store.opening import open_store
 from palaver.store.queue import commands, inbox, outbox, turn_control, turns
 from palaver.store.results import Begun, BusyNotices, Decision
 from palaver.store.status import overview
 from palaver.store.store import Store
 from tests.store.conftest import DRIVER, fresh_store
-from tests.store.world import LEASE, OPERATOR, World, dm, key_of
+from tests.store.world import LEASE, OPERATOR, World, answer, begin_sends, dm, key_of
 
 KEY = key_of(dm())
 
@@ -124,6 +124,21 @@ async def test_the_message_in_which_an_answer_grows_is_known_after_a_crash(world
     await world.store.transact(turn_control.save_draft(turn, "late"))
     session = await world.store.transact(turns.reclaim("w3", world.now, LEASE, alone=True))
     assert [each.draft for each in session] == ["p99"]
+
+
+@pytest.mark.parametrize("is_begun", [True, False])
+async def test_an_answer_is_marked_only_if_the_request_of_its_draft_can_have_left(world: World, is_begun: bool) -> None:
+    turn = await begin(world)
+    answered = Outbound(platform="telegram", chat_id="7", text="yes", repeats_draft=True)
+    if is_begun:
+        assert await world.store.transact(turn_control.begin_draft(turn, answered))
+    later = world.now + timedelta(seconds=30)
+    await world.store.transact(turns.settle(turn, [answer()], [answered], world.now, replies_due=later))
+    assert not await world.store.transact(turn_control.begin_draft(turn, answered)), "the turn is over"
+    assert not await world.store.transact(begin_sends("w1", world.now))
+    await world.store.transact(turn_control.end_draft(turn, world.now))
+    (sent,) = await world.store.transact(begin_sends("w1", world.now))
+    assert sent.may_be_duplicate is is_begun
 
 
 async def test_looking_at_the_status_changes_nothing(world: World) -> None:

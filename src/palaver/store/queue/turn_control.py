@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from palaver.db.transaction import TURNS, Lock, Notify, Statements, key_topic, transaction
+from palaver.db.transaction import OUTBOX, TURNS, Lock, Notify, Statements, key_topic, transaction
 from palaver.model.errors import NotAllowed, StoreError
 from palaver.model.key import SessionKey
 from palaver.model.session import Principal
@@ -23,7 +23,7 @@ from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.queue.inbox import ASKED_IN_CHAT, OPEN_TURN, RUNNING, assign_to_turn, read_waiting, requeue_or_remove
 from palaver.store.queue.turns import append_to_turn, halt, list_messages, resume, settle, write_messages
-from palaver.store.records import REPLIES, chat_columns, details_of, instant, json_text, micros, outbound_in
+from palaver.store.records import REPLIES, chat_columns, details_of, instant, json_text, micros, outbound_in, reply_span
 from palaver.store.results import Decision, Signals, Status, Words
 
 MAX_ANSWER_LENGTH = 8_000
@@ -320,6 +320,19 @@ def save_draft(turn: Turn, receipt: str | None) -> Statements[None]:
         for number, answer in ((row[0], outbound_in(row)) for row in first):
             if answer.repeats_draft:
                 yield from outbox.rewrite(number, replace(answer, edits=receipt, repeats_draft=False))
+
+
+@transaction
+def end_draft(turn: Turn, now: datetime) -> Statements[None]:
+    """Make the answer of a turn due that waited for the request of its draft."""
+    span = reply_span(turn.number)
+    rows = yield (
+        f"UPDATE outbox SET due = ? WHERE id >= ? AND id < ? AND state IN {outbox.OPEN_SEND} AND state = 'due'"
+        " AND attempts = 0 AND due > ? RETURNING id",
+        (micros(now), *span, micros(now)),
+    )
+    if rows:
+        yield Notify(OUTBOX)
 
 
 @transaction

@@ -54,6 +54,7 @@ from palaver.store.queue.inbox import (
 )
 from palaver.store.queue.welcome import welcome
 from palaver.store.records import (
+    REPLIES,
     INBOX_COLUMNS,
     SEQS,
     TURN_COLUMNS,
@@ -358,11 +359,13 @@ def settle(
     retry_at: datetime | None = None,
     stopped_by: str | None = None,
     ends: EndReason | None = None,
+    replies_due: datetime | None = None,
 ) -> Transaction[int]:
     """End a turn: write its last entries and usage, and enqueue its replies. It counts as a turn if it was answered.
 
     With `ends` its session ends too, and the next message starts fresh. `quota` names the one that the turn was over,
-    `failure` the kind of its agent's failure, `retry_at` when the provider takes requests again.
+    `failure` the kind of its agent's failure, `retry_at` when the provider takes requests again. Replies that wait for
+    the request of a draft are due later, at `replies_due`, unless `end_draft` says sooner that it has ended.
     """
     state, spent = advance(turn.state, TurnState.FAILED if error else TurnState.DONE), usage or NO_USAGE
     answered = not error and any(entry.role is Role.ASSISTANT and not entry.calls for entry in entries)
@@ -376,7 +379,8 @@ def settle(
         (state.value, micros(now), error, int(answered), *used, turn.number),
         (quota, failure, retry_at and micros(retry_at), stopped_by),
         end(turn.session_number, ends, now) if ends else None,
-        outbox.enqueue_replies(turn.number, replies, now),
+        outbox.enqueue_replies(turn.number, replies, now, replies_due),
+        replies[0] if replies and replies[0].repeats_draft else None,
     )
     return keyed(turn.key.text, work)
 
@@ -391,6 +395,7 @@ def _settle(
     why: tuple[Value, ...],
     end_session: Transaction[object] | None,
     enqueue: Transaction[None],
+    repeats_draft: Outbound | None,
 ) -> Statements[int]:
     first_seq = yield from _write(turn, entries, spent, settles=True, answered=answered)
     yield _END, outcome
@@ -402,6 +407,9 @@ def _settle(
     if end_session:
         yield from end_session
     yield from enqueue
+    # The request of a draft leaves only while its turn runs, and not before that is recorded.
+    if repeats_draft and not (yield "SELECT 1 FROM turns WHERE no = ? AND draft_unclear = 1", (turn.number,)):
+        yield from outbox.rewrite(turn.number * REPLIES, replace(repeats_draft, repeats_draft=False))
     yield _NOTIFY_INBOX
     return first_seq
 
