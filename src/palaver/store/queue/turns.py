@@ -54,8 +54,8 @@ from palaver.store.queue.inbox import (
 )
 from palaver.store.queue.welcome import welcome
 from palaver.store.records import (
-    REPLIES,
     INBOX_COLUMNS,
+    REPLIES,
     SEQS,
     TURN_COLUMNS,
     USAGE_COLUMNS,
