@@ -207,7 +207,7 @@ async def test_search_tells_when_there_is_more(store_url: str) -> None:
     async with talking(store_url) as alice:
         for number in range(6):
             await alice.say(f"again {number}")
-        assert (await alice.ask("/search again")).startswith("The newest 10 results:")
+        assert (await alice.ask("/search again")).startswith("The first 10 results:")
 
 
 async def test_nobody_finds_what_others_have_said(store_url: str) -> None:

@@ -830,6 +830,19 @@ async def shared_archive(world: World, key: SessionKey, user: str, text: str = "
     return await export(world.store)
 
 
+async def test_who_has_left_is_no_participant_of_what_is_imported(world: World, other: Store) -> None:
+    """Their words were copied into a branch that others made."""
+    ann, ben = (replace(group(user), thread_id="5") for user in ("7", "8"))
+    for source in (ann, ben):
+        await world.exchange("hello", source=source)
+    branch = await world.store.transact(branches.branch(key_of(ann), ann, OPERATOR, world.now, by="ann"))
+    await bring(other, await export(world.store))
+    await other.read(sessions.get_visible(branch.id, Principal.speaking(ann)))
+    for store in (world.store, other):
+        with pytest.raises(NotFound):
+            await store.read(sessions.get_visible(branch.id, Principal.speaking(ben)))
+
+
 async def test_no_route_and_no_way_back_leads_into_the_conversation_of_another(world: World, other: Store) -> None:
     begun = await world.exchange("mine", source=BOB)
     await world.store.transact(sessions.reset(key_of(BOB), BOB, world.now, by="me"))
