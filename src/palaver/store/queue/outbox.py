@@ -54,22 +54,24 @@ def place_values(outbound: Outbound) -> tuple[Value, ...]:
     return account, server, account, server, chat, chat
 
 
-def _row(outbound: Outbound, now: datetime) -> tuple[Value, ...]:
+def _row(outbound: Outbound, now: datetime, due: datetime | None = None) -> tuple[Value, ...]:
     moment, place = micros(now), place_values(outbound)
-    return *place, moment, moment, moment, *place, *body_values(outbound_body(outbound))
+    return *place, micros(due or now), moment, moment, *place, *body_values(outbound_body(outbound))
 
 
 def _files(outbound: Outbound) -> tuple[str, ...]:
     return file_digests([outbound.file] if outbound.file else [])
 
 
-def enqueue_replies(turn: int, replies: Sequence[Outbound], now: datetime) -> Transaction[None]:
-    """Enqueue the replies of a turn. The same turn and ordinal cannot be written twice."""
+def enqueue_replies(
+    turn: int, replies: Sequence[Outbound], now: datetime, due: datetime | None = None
+) -> Transaction[None]:
+    """Enqueue the replies of a turn, due now or later. The same turn and ordinal cannot be written twice."""
     if len(replies) > REPLIES:  # More would get the numbers of the next turn.
         allowed = f"at most {REPLIES}"
         raise BadArgument("too many replies", found=str(len(replies)), allowed=allowed, example="the first of them")
     rows: list[tuple[Value, ...]] = [
-        (turn * REPLIES + ordinal, *_row(reply, now)) for ordinal, reply in enumerate(replies)
+        (turn * REPLIES + ordinal, *_row(reply, now, due)) for ordinal, reply in enumerate(replies)
     ]
     filed = {turn * REPLIES + each: _files(reply) for each, reply in enumerate(replies) if reply.file}
     return _enqueue_rows(rows, filed)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from palaver.db.transaction import TURNS, Lock, Notify, Statements, key_topic, transaction
+from palaver.db.transaction import OUTBOX, TURNS, Lock, Notify, Statements, key_topic, transaction
 from palaver.model.errors import NotAllowed, StoreError
 from palaver.model.key import SessionKey
 from palaver.model.session import Principal
@@ -22,7 +22,7 @@ from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.queue.inbox import ASKED_IN_CHAT, OPEN_TURN, RUNNING, assign_to_turn, read_waiting, requeue_or_remove
 from palaver.store.queue.turns import append_to_turn, halt, list_messages, replace_draft, resume, settle, write_messages
-from palaver.store.records import chat_columns, details_of, instant, json_text, micros
+from palaver.store.records import chat_columns, details_of, instant, json_text, micros, reply_span
 from palaver.store.results import Decision, Signals, Status, Words
 
 MAX_ANSWER_LENGTH = 8_000
@@ -334,6 +334,19 @@ def save_draft(turn: Turn, receipt: str | None) -> Statements[None]:
         (receipt, turn.number, turn.fence),
     )
     yield from replace_draft(turn.number)
+
+
+@transaction
+def end_draft(turn: Turn, now: datetime) -> Statements[None]:
+    """Make the answer of a turn due that waited for the request of its draft."""
+    span = reply_span(turn.number)
+    rows = yield (
+        f"UPDATE outbox SET due = ? WHERE id >= ? AND id < ? AND state IN {outbox.OPEN_SEND} AND state = 'due'"
+        " AND attempts = 0 AND due > ? RETURNING id",
+        (micros(now), *span, micros(now)),
+    )
+    if rows:
+        yield Notify(OUTBOX)
 
 
 @transaction

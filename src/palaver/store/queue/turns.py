@@ -361,11 +361,13 @@ def settle(
     retry_at: datetime | None = None,
     stopped_by: str | None = None,
     ends: EndReason | None = None,
+    replies_due: datetime | None = None,
 ) -> Transaction[int]:
     """End a turn: write its last entries and usage, and enqueue its replies. It counts as a turn if it was answered.
 
     With `ends` its session ends too, and the next message starts fresh. `quota` names the one that the turn was over,
-    `failure` the kind of its agent's failure, `retry_at` when the provider takes requests again.
+    `failure` the kind of its agent's failure, `retry_at` when the provider takes requests again. Replies that wait for
+    the request of a draft are due later, at `replies_due`, unless `end_draft` says sooner that it has ended.
     """
     state, spent = advance(turn.state, TurnState.FAILED if error else TurnState.DONE), usage or NO_USAGE
     answered = not error and any(entry.role is Role.ASSISTANT and not entry.calls for entry in entries)
@@ -379,13 +381,13 @@ def settle(
         (state.value, micros(now), error, int(answered), *used, turn.number),
         (quota, failure, retry_at and micros(retry_at), stopped_by),
         end(turn.session_number, ends, now) if ends else None,
-        _enqueue(turn.number, replies, now),
+        _enqueue(turn.number, replies, now, replies_due),
     )
     return keyed(turn.key.text, work)
 
 
-def _enqueue(turn: int, replies: Sequence[Outbound], now: datetime) -> Transaction[None]:
-    enqueue = outbox.enqueue_replies(turn, replies, now)
+def _enqueue(turn: int, replies: Sequence[Outbound], now: datetime, due: datetime | None) -> Transaction[None]:
+    enqueue = outbox.enqueue_replies(turn, replies, now, due)
     return _enqueue_over_draft(turn, enqueue) if replies and replies[0].repeats_draft else enqueue
 
 
