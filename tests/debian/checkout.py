@@ -31,6 +31,7 @@ _USER, _USER_ID = "somebody", 1000
 _FOLDERS = {"root": "/root/palaver", _USER: f"/home/{_USER}/palaver"}
 _PASSED_ON = ("PIP_", "UV_", "NPM_CONFIG_", "NODE_EXTRA_", "SSL_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 _OLLAMA_PORT = 11434
+_MAX_SHOWN = 6000
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 _MOUNT = """
 for folder in /dev /dev/pts /dev/shm /etc/resolv.conf /etc/hosts {binds}; do
@@ -132,7 +133,7 @@ class Checkout:
             stderr=subprocess.STDOUT,
         )  # fmt: skip
         if done.returncode:
-            raise SystemExit(f"{name}: {' '.join(command)} ended with {done.returncode}\n{done.stdout}")
+            raise SystemExit(f"{name}: {' '.join(command)} ended with {done.returncode}\n{done.stdout[-_MAX_SHOWN:]}")
         wall, processor = time.monotonic() - start, _processor_time() - before
         self.steps.append(Measured(name=name, result=_last(done.stdout), wall=wall, processor=processor))
         self.tell(self.steps[-1])
