@@ -51,7 +51,7 @@ signal: $(VENV)/.dev ## the Signal adapter on a real signal-cli; SIGNAL_CLI=/pat
 soak: $(VENV)/.dev ## an hour of whole gateways with all trouble at once; ARGS="--minutes 5 sqlite" for less
 	@$(BIN)/python -m tests.soak $(ARGS)
 
-debian: $(VENV)/.dev ## install, upgrade, lose and restore a service on a fresh Debian; as root
+debian: $(VENV)/.dev ## the life of a service on a fresh Debian, or ARGS=checkout: make run and make test there; as root
 	@$(BIN)/python -m tests.debian $(ARGS)
 
 demo: $(VENV)/.dev ## a conversation with the small local model over two platforms, printed
