@@ -1,7 +1,8 @@
 # Everything runs in .venv, which is made on first use from Python 3.11 or newer and constraints.txt.
+# It is looked for once, and only where it is needed: `make run` needs it the first time.
 ifndef PYTHON
-PYTHON := $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
-  $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
+PYTHON = $(eval PYTHON := $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
+  $$p -IS -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done))$(PYTHON)
 endif
 VENV ?= .venv
 BIN := $(VENV)/bin

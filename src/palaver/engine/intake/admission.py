@@ -201,11 +201,12 @@ class OutputLost(Exception):
 
 
 class Overheard(Exception):
-    """What begins was only overheard, so it belongs to the whole chat."""
+    """What begins was only overheard, so each message belongs to the whole chat that it came from."""
 
-    def __init__(self, messages: Sequence[Received], key: SessionKey) -> None:
-        super().__init__(f"overheard: {[each.number for each in messages]}")
-        self.messages, self.key = messages, key
+    def __init__(self, messages: Sequence[tuple[Received, SessionKey]]) -> None:
+        super().__init__(f"overheard: {[received.number for received, _ in messages]}")
+        self.messages = messages
+        """Each with the key of its chat."""
 
 
 class CurrentRights:

@@ -85,7 +85,7 @@ class TurnRunner:
             except AccessLost as lost:
                 return await self.commands.refuse(lost)
             except Overheard as overheard:
-                await self.ctx.store.transact(inbox.move_messages(overheard.messages, overheard.key))
+                await self.ctx.store.transact(inbox.move_messages(overheard.messages))
                 return None
             except OutputLost as lost:
                 await self.ctx.store.transact(process_notices.hide_outputs(lost.notices))
@@ -203,7 +203,8 @@ class TurnRunner:
     @contextmanager
     def _registered(self, turn: Turn, messages: Sequence[Received], signals: TurnSignals) -> Generator[RunningTurn]:
         """Extend the turn's lease and handle its signals meanwhile. Leave it alone if another worker took it over."""
-        running = RunningTurn(turn=turn, messages=messages, stop=asyncio.get_running_loop().create_future())
+        stop = asyncio.get_running_loop().create_future()
+        running = RunningTurn(turn=turn, messages=messages, stop=stop, signals=signals)
         self._running[turn.number] = running
         if self._is_draining:  # it began while the others were interrupted
             running.end(StopReason.DRAIN)
@@ -456,6 +457,8 @@ class TurnRunner:
         for running in mine:
             if running.turn.number in held:
                 running.held_until = now + lease
+                if running.signals and not self.ctx.alone:  # a notification of another gateway can be lost
+                    running.signals.notify()
             else:
                 running.end(StopReason.LOST)
 
@@ -494,8 +497,11 @@ def _begin_with_rights(
     begun = yield from begin
     if not isinstance(begun, Begun):
         return begun
-    if (chat := chat_key(begun.turn.key)) and all(each.inbound.observed for each in begun.messages):
-        raise Overheard(begun.messages, chat)
+    # Its chat can be attached to a conversation of another chat.
+    chats = [(each, chat_key(each.place or begun.turn.key)) for each in begun.messages if each.inbound.observed]
+    overheard = [(each, chat) for each, chat in chats if chat]
+    if overheard and len(overheard) == len(begun.messages):
+        raise Overheard(overheard)
     current = yield from rights.check(begun.messages)
     if notices := (yield from rights.find_outputs(current)):
         raise OutputLost(notices)

@@ -264,8 +264,9 @@ def move_message(received: Received, place: SessionKey) -> Statements[None]:
 
 
 @transaction
-def move_messages(messages: Sequence[Received], place: SessionKey) -> Statements[None]:
-    for received in messages:
+def move_messages(messages: Sequence[tuple[Received, SessionKey]]) -> Statements[None]:
+    """Move waiting messages, each to the conversation of its place."""
+    for received, place in messages:
         yield from move_message(received, place)
 
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from palaver.db.transaction import TURNS, Lock, Notify, Statements, key_topic, transaction
@@ -22,8 +21,8 @@ from palaver.store.people.people import meet_sender, principal_for
 from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.queue.inbox import ASKED_IN_CHAT, OPEN_TURN, RUNNING, assign_to_turn, read_waiting, requeue_or_remove
-from palaver.store.queue.turns import append_to_turn, halt, list_messages, resume, settle, write_messages
-from palaver.store.records import REPLIES, chat_columns, details_of, instant, json_text, micros, outbound_in
+from palaver.store.queue.turns import append_to_turn, halt, list_messages, replace_draft, resume, settle, write_messages
+from palaver.store.records import chat_columns, details_of, instant, json_text, micros
 from palaver.store.results import Decision, Signals, Status, Words
 
 MAX_ANSWER_LENGTH = 8_000
@@ -258,6 +257,8 @@ def read_approvals(turn: Turn) -> Statements[Mapping[str, bool]]:
 @transaction
 def read_signals(turn: Turn) -> Statements[Signals]:
     rows = yield "SELECT stopped_by, key FROM turns WHERE no = ?", (turn.number,)
+    if not rows:  # deleted
+        return Signals(key=turn.key, stop=True, waiting=())
     key = SessionKey.parse(rows[0][1])
     line = yield from read_waiting(key, held=False)
     return Signals(key=key, stop=rows[0][0] is not None, waiting=tuple(line))
@@ -311,15 +312,11 @@ def save_draft(turn: Turn, receipt: str | None) -> Statements[None]:
 
     If the answer is stored by now, it replaces the draft.
     """
-    rows = yield (
-        "UPDATE turns SET draft = ?, draft_unclear = 0 WHERE no = ? AND fence = ? RETURNING ended",
+    yield (
+        "UPDATE turns SET draft = ?, draft_unclear = 0 WHERE no = ? AND fence = ?",
         (receipt, turn.number, turn.fence),
     )
-    if rows and rows[0][0] is not None:
-        first = yield "SELECT id, body FROM outbox WHERE id = ? AND state = 'due'", (turn.number * REPLIES,)
-        for number, answer in ((row[0], outbound_in(row)) for row in first):
-            if answer.repeats_draft:
-                yield from outbox.rewrite(number, replace(answer, edits=receipt, repeats_draft=False))
+    yield from replace_draft(turn.number)
 
 
 @transaction

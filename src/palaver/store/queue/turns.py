@@ -55,6 +55,7 @@ from palaver.store.queue.inbox import (
 from palaver.store.queue.welcome import welcome
 from palaver.store.records import (
     INBOX_COLUMNS,
+    REPLIES,
     SEQS,
     TURN_COLUMNS,
     USAGE_COLUMNS,
@@ -63,6 +64,7 @@ from palaver.store.records import (
     entries_of,
     entry_span,
     micros,
+    outbound_of,
     placeholders,
     prepare,
     readable,
@@ -376,9 +378,33 @@ def settle(
         (state.value, micros(now), error, int(answered), *used, turn.number),
         (quota, failure, retry_at and micros(retry_at), stopped_by),
         end(turn.session_number, ends, now) if ends else None,
-        outbox.enqueue_replies(turn.number, replies, now),
+        _enqueue(turn.number, replies, now),
     )
     return keyed(turn.key.text, work)
+
+
+def _enqueue(turn: int, replies: Sequence[Outbound], now: datetime) -> Transaction[None]:
+    enqueue = outbox.enqueue_replies(turn, replies, now)
+    return _enqueue_over_draft(turn, enqueue) if replies and replies[0].repeats_draft else enqueue
+
+
+@transaction
+def _enqueue_over_draft(turn: int, enqueue: Transaction[None]) -> Statements[None]:
+    yield from enqueue
+    yield from replace_draft(turn)
+
+
+@transaction
+def replace_draft(turn: int) -> Statements[None]:
+    """Let the answer of a turn replace its draft, once both the answer and the receipt of the draft are stored."""
+    rows = yield (
+        "SELECT o.id, o.body, t.draft FROM turns t JOIN outbox o ON o.id = t.no * ?"
+        " WHERE t.no = ? AND t.draft_unclear = 0 AND o.state = 'due'",
+        (REPLIES, turn),
+    )
+    for number, body, receipt in rows:
+        if (answer := outbound_of(body)).repeats_draft:
+            yield from outbox.rewrite(number, replace(answer, edits=receipt, repeats_draft=False))
 
 
 @transaction
@@ -512,25 +538,30 @@ def reclaim(
     limit: int = 100,
     besides: Collection[SessionKey] = (),
     paused: Collection[int] = (),
+    known: Collection[int] | None = None,
 ) -> Statements[list[Turn]]:
     """Take over interrupted turns, and running ones whose worker is gone; not those of the keys in `besides`.
+
+    With `known`, the turns that the worker knows to be its own, also take its others: their begin was not answered.
 
     Paused turns are only taken over once a message waits behind them or somebody stops them.
 
     A worker is gone if its lease ran out or, for the only gateway, if it is any other. Such a turn counts as cut off
     at the end of its lease at the latest.
     """
+    lost = "" if known is None else f" OR (worker = ? AND no NOT IN ({placeholders((0, *known))}))"
     rows: list[Row] = yield (
         f"{_CLAIM}, halted = CASE WHEN state = 'running' THEN CASE WHEN lease_until < ? THEN lease_until ELSE ? END"
         " ELSE halted END WHERE no IN ("
         f" SELECT no FROM turns WHERE state IN {OPEN_TURN} AND (state = 'interrupted' OR (state = 'running'"
-        f"  AND (lease_until < ? OR (? = 1 AND worker <> ?)) AND key NOT IN ({', '.join('?' * (1 + len(besides)))})))"
+        f"  AND (lease_until < ? OR (? = 1 AND worker <> ?){lost}) AND key NOT IN ({placeholders(('', *besides))})))"
         f"{_IS_AWAITED.format(placeholders(paused)) if paused else ''}"
         "  ORDER BY +no LIMIT ? /*pg FOR UPDATE SKIP LOCKED*/) RETURNING no",
         (
             *(worker, micros(now + lease)),
             *(micros(now),) * 3,
             *(int(alone), worker),
+            *(() if known is None else (worker, 0, *known)),
             *("", *(key.text for key in besides)),
             *paused,
             limit,
