@@ -777,6 +777,7 @@ def claimed(archive: bytes, **fields: object) -> bytes:
 
 
 _A, _B = "telegram:7", "telegram:8"
+_THREAD, _PERSON = replace(ALICE, thread_id="1"), SessionKey("main", person="of nobody")
 _MINE, _GROUP = key_of(ALICE), derive_key(group("7"), Scope(group=GroupScope.SHARED))
 
 
@@ -786,14 +787,16 @@ _MINE, _GROUP = key_of(ALICE), derive_key(group("7"), Scope(group=GroupScope.SHA
         (_MINE, ALICE, [_A], [_A]),
         (_MINE, ALICE, ["irc:7"], []),
         (_MINE, BOB, [_B], []),
-        (_MINE._replace(kind=JOB), ALICE, [_B], []),
+        (_MINE, ALICE, [_A, "irc:9"], [_A, "irc:9"]),
+        (_MINE, ALICE, [_A, _B], [_A]),
+        (_MINE._replace(kind=JOB, user="7"), ALICE, [_A], []),
         (key_of(group("7")), group("7"), [_A], [_A]),
         (key_of(group("7")), group("8"), [_B], []),
         (_GROUP, group("7"), [_A, _B], [_A, _B]),
         (_GROUP._replace(chat="7"), group("7", chat="7"), [_A, _B], [_A, _B]),
         (SessionKey("main", person="of 7 and 9"), ALICE, [_A, "irc:9"], [_A, "irc:9"]),
         (SessionKey("main", person="of 7 and 9"), ALICE, [_A, _B], [_A]),
-        (SessionKey("main", person="of nobody"), ALICE, [_A], [_A]),
+        (_PERSON, ALICE, [_A], [_A]),
         (SessionKey("main", "web", chat="alice/plans"), dm("mallory", "web"), ["web:mallory"], []),
         (key_of(dm("room")), replace(dm("room"), user_id="8"), [_B], [_B]),
         (key_of(dm("alice/plans")), replace(dm("alice/plans"), user_id="8"), [_B], []),
@@ -841,23 +844,29 @@ def _people_in(session: str) -> Statements[list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("origin", "routes", "is_open"),
+    ("origin", "routes", "is_open", "left_out"),
     [
-        (ALICE, {}, True),
-        (BOB, {}, False),
-        (BOB, {KEY.text: ALICE}, True),
-        (BOB, {KEY.text: BOB}, False),
-        (replace(ALICE, thread_id="1"), {}, False),
+        (ALICE, {}, True, False),
+        (BOB, {}, False, False),
+        (BOB, {KEY.text: ALICE}, True, False),
+        (BOB, {KEY.text: BOB}, False, True),
+        (_THREAD, {}, False, False),
+        (ALICE, {key_of(_THREAD).text: _THREAD}, True, False),
+        (ALICE, {key_of(BOB).text: BOB}, True, True),
+        (ALICE, {_PERSON.text: ALICE}, True, False),
+        (ALICE, {_PERSON.text: BOB}, True, True),
+        (ALICE, {_PERSON.text: replace(ALICE, profile="work")}, True, True),
+        (ALICE, {_PERSON.text: group("7")}, True, True),
     ],
 )
 async def test_a_session_is_open_only_where_its_answers_have_a_chat(
-    world: World, other: Store, origin: Source, routes: dict[str, Source], is_open: bool
+    world: World, other: Store, *, origin: Source, routes: dict[str, Source], is_open: bool, left_out: bool
 ) -> None:
     await world.exchange("hello", source=ALICE)
     listed = [{"key": key, "address": address.to_json()} for key, address in routes.items()]
     archive = claimed(await export(world.store), origin=origin.to_json(), routes=listed)
     (imported,) = await bring(other, archive)
-    assert any("left out" in note for note in imported.notes) == (bool(routes) and not is_open)
+    assert any("left out" in note for note in imported.notes) is left_out
     assert (await other.read(sessions.open_by_key(KEY)) is not None) is is_open
 
 
