@@ -22,7 +22,16 @@ from palaver.store.people.people import meet_sender, principal_for
 from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.queue.inbox import ASKED_IN_CHAT, OPEN_TURN, RUNNING, assign_to_turn, read_waiting, requeue_or_remove
-from palaver.store.queue.turns import append_to_turn, halt, list_messages, resume, settle, write_messages
+from palaver.store.queue.turns import (
+    HELD,
+    append_to_turn,
+    fence_of,
+    halt,
+    list_messages,
+    resume,
+    settle,
+    write_messages,
+)
 from palaver.store.records import REPLIES, chat_columns, details_of, instant, json_text, micros, outbound_in
 from palaver.store.results import Decision, Signals, Status, Words
 
@@ -299,10 +308,10 @@ def begin_draft(turn: Turn, draft: Outbound) -> Statements[bool]:
     Return False if another message is owed to the chat first, or another worker has taken over the turn.
     """
     rows = yield (
-        "UPDATE turns SET draft_unclear = 1 WHERE no = ? AND fence = ? AND state = 'running' AND NOT EXISTS ("
+        f"UPDATE turns SET draft_unclear = 1 WHERE {HELD} AND state = 'running' AND NOT EXISTS ("
         f" SELECT 1 FROM outbox WHERE account = ? AND server = ? AND chat = ? AND state IN {outbox.OPEN_SEND})"
         " RETURNING no",
-        (turn.number, turn.fence, *chat_columns(draft)),
+        (*fence_of(turn), *chat_columns(draft)),
     )
     return bool(rows)
 
@@ -314,8 +323,8 @@ def save_draft(turn: Turn, receipt: str | None) -> Statements[None]:
     If the answer is stored by now, it replaces the draft.
     """
     rows = yield (
-        "UPDATE turns SET draft = ?, draft_unclear = 0 WHERE no = ? AND fence = ? RETURNING ended",
-        (receipt, turn.number, turn.fence),
+        f"UPDATE turns SET draft = ?, draft_unclear = 0 WHERE {HELD} RETURNING ended",
+        (receipt, *fence_of(turn)),
     )
     if rows and rows[0][0] is not None:
         first = yield "SELECT id, body FROM outbox WHERE id = ? AND state = 'due'", (turn.number * REPLIES,)
