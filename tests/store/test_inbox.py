@@ -15,7 +15,6 @@ from palaver.model.turn import Cause, Inbound, InboxState, OutboxState, Received
 from palaver.store import accounts
 from palaver.store.queue import commands, inbox, outbox, turn_control, turns
 from palaver.store.queue.cause import CauseKind, SendCause
-from palaver.store.results import BusyNotices
 from palaver.store.status import message_status
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
