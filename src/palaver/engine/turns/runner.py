@@ -253,9 +253,9 @@ class TurnRunner:
         await self.completion.complete(running, outcome)
 
     def _settles_at_once(self, running: RunningTurn, outcome: Outcome | StopReason | None) -> bool:
-        """Return whether the answer is stored while its draft is still being sent, so that a crash forgets none.
+        """Return whether to store the answer while its draft is still being sent, so that a crash loses neither.
 
-        It replaces the draft afterwards, for which whoever sends it has to know that the draft is on its way.
+        Only a worker that is alone can: it knows of the draft, and sends the answer that replaces it afterwards.
         """
         places = [to.place.address for to in running.destinations]
         is_answer = isinstance(outcome, Final) and bool(outcome.text.strip())

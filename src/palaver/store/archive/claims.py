@@ -1,7 +1,7 @@
 """Check what an archived session claims about people against what is known here.
 
-Whoever wrote an archive could name anybody as participant of any conversation, lead anybody's next message into it, and
-send its answers anywhere. So a session is open here, and can be gone back to, only where all its people are people of
+An archive can name anybody as participant of any conversation, lead anybody's next message into it, and send its
+answers anywhere. So a session is open here, and can be gone back to, only where all its people are people of
 that conversation. Any other is imported as ended, in a conversation of its own.
 """
 

@@ -77,7 +77,6 @@ async def install_packages(request: WebRequest) -> Response:
         load_factory(platform)
     except MissingPackages as missing:
         await settings.start_install(missing, lambda: request.services.hub.hint("platforms"))
-        return answer_action(request, "", back, moved=True)
     return answer_action(request, "", back, moved=True)
 
 
