@@ -1,7 +1,8 @@
 # Everything runs in .venv, which is made on first use from Python 3.11 or newer and constraints.txt.
+# It is looked for once, and only where it is needed: `make run` needs it the first time.
 ifndef PYTHON
-PYTHON := $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
-  $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
+PYTHON = $(eval PYTHON := $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
+  $$p -IS -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done))$(PYTHON)
 endif
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -19,7 +20,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1) + 1)
 SCRATCH ?= $(shell df -k /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 8000000 {print "/dev/shm"}')
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check site crash signal soak debian demo bench sbom audit floors fmt clean
+.PHONY: help run test check site crash signal soak debian demo mutants bench sbom audit floors fmt clean
 
 help: ## show what can be done
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
@@ -55,6 +56,9 @@ debian: $(VENV)/.dev ## install, upgrade, lose and restore a service on a fresh 
 
 demo: $(VENV)/.dev ## a conversation with the small local model over two platforms, printed
 	@$(BIN)/python -m tests.demonstration
+
+mutants: $(VENV)/.dev ## take filters and checks away, one at a time: does a test notice? ARGS="--minutes 20"
+	@$(if $(SCRATCH),TMPDIR=$(SCRATCH)) $(BIN)/python -m tests.mutants $(ARGS)
 
 bench: $(VENV)/.dev $(VENV)/.node ## measure, side by side with the bare operation
 	@$(BIN)/python -m bench

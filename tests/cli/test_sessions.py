@@ -306,7 +306,7 @@ def test_search(filled: Palaver, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found[0]["snippet"][start:end] == "train"
     assert len(found[0]["before"]) == len(found[0]["after"]) == 1
     assert as_json(filled("search", "Mars", "--json")) == {"hits": []}
-    assert as_json(filled("search", "train", "--session", ROOM, "--role", "user", "--best", "--json"))["hits"]
+    assert as_json(filled("search", "train", "--session", ROOM, "--role", "user", "--order", "best", "--json"))["hits"]
     assert as_json(filled("search", "train", "--since", "4h", "--json"))["hits"][0]["session"] == HOLIDAY
     assert as_json(filled("search", "direct", "--json")) == {"hits": []}
     assert as_json(filled("search", "direct", "--role", "tool", "--role", "note", "--json"))["hits"]

@@ -310,6 +310,11 @@ def test_lengths_of_time(text: str, expected: timedelta, place: Place) -> None:
     assert place.load(user=f"limits: {{burst_window: {text}}}").limits.burst_window == expected
 
 
+@pytest.mark.parametrize("text", ["0", "0s", "forever"])
+def test_no_window_in_which_a_turn_is_resumed(text: str, place: Place) -> None:
+    assert place.load(user=f"limits: {{fresh_for: {text}}}").options().fresh_for is None
+
+
 @pytest.mark.parametrize("text", ["idle_minutes: 5256000", "idle_minutes: 1", "at_hour: 0", "at_hour: 23"])
 def test_what_the_domain_allows_is_allowed(text: str, place: Place) -> None:
     assert place.load(user=f"reset: {{{text}}}").options().resets.default

@@ -112,6 +112,9 @@ async def _besiege(
         missed = set(siege.steps) - set(siege.reached)
         complaints = [*verdict.complaints, *town.errors]
     tell(f"{line(verdict)} given_up={verdict.given_up} seconds={time.monotonic() - began:.0f}")
+    if is_paced:
+        told = " ".join(f"{delay:.1f}" for delay in sorted(verdict.killed_leaving.values()))
+        tell(f"killed so many milliseconds after the commit, before the request left: {told or '-'}")
     if isinstance(square, Forgetful):
         ends = [len(end) for end in verdict.cut_off]
         tell(f"cut_off={sum(ends)}, at most {max(ends, default=0)} on one of {len(square.connections)} connections")

@@ -28,6 +28,8 @@ T = TypeVar("T")
 
 ASKED, ENDED = "asked", "ended"
 """What an agent writes down about a turn."""
+_LEAVING = ("begin_send", "begin_draft")
+"""What is written down with its number, its gateway and its time: from its commit on a request can have left."""
 _WORKS = (
     *("count_start", "acquire", "reclaim", "reclaim_sends", "extend_leases", "save_position"),
     *("accept", "begin", "append_to_turn", "settle", "claim", "begin_send", "settle_send"),
@@ -103,19 +105,31 @@ def _with_key_of(work: Transaction[T], around: Transaction[T]) -> Transaction[T]
     return keyed(work.key, around) if isinstance(work, KeyedTransaction) else around
 
 
+@transaction
+def _noted(piece: Transaction[T], note: Callable[[], None]) -> Statements[T]:
+    """Write down that a transaction is about to be committed."""
+    result = yield from piece
+    note()
+    return result
+
+
 class _Group:
     """One group of a store's work, each piece under its name."""
 
-    def __init__(self, group: object, fuse: Fuse) -> None:
+    def __init__(self, group: object, fuse: Fuse, note: Callable[[str], None] = lambda _: None) -> None:
         self._group = group
         self._fuse = fuse
+        self._note = note
 
     def __getattr__(self, name: str) -> Callable[..., Transaction[Any]]:
         describe: Callable[..., Transaction[Any]] = getattr(self._group, name)
 
-        def describe_fused(*args: object, **kwargs: object) -> Transaction[Any]:
+        def describe_fused(*args: Any, **kwargs: object) -> Transaction[Any]:
             work = describe(*args, **kwargs)
-            return _with_key_of(work, _fused(name, work, self._fuse))
+            fused = _fused(name, work, self._fuse)
+            if name in _LEAVING:
+                fused = _noted(fused, lambda: self._note(f"{name} {args[0].number}"))
+            return _with_key_of(work, fused)
 
         return describe_fused
 
@@ -132,11 +146,11 @@ def _fuse_start(fuse: Fuse) -> Callable[[ProcessDirectory, Launch], Awaitable[No
 
 
 class FusedStore(Store):
-    def __init__(self, store: Store, fuse: Fuse) -> None:
+    def __init__(self, store: Store, fuse: Fuse, note: Callable[[str], None] = lambda _: None) -> None:
         super().__init__(store.database, store.search)
         self._fuse = fuse
-        for group in ("inbox", "turns", "outbox", "accounts"):
-            setattr(self, group, _Group(getattr(store, group), fuse))
+        for group in ("inbox", "turns", "turn_control", "outbox", "accounts"):
+            setattr(self, group, _Group(getattr(store, group), fuse, note))
         # In a process of its own.
         works = (
             *((commands, ["run_command"]), (scheduler, ["fire"])),

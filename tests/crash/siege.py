@@ -46,6 +46,7 @@ class Town:
     """Where the key of an encrypted store is."""
     is_paced: bool = False
     """Chats get one message a second, and see answers grow."""
+    _gateways: list[Gateway] = field(default_factory=list[Gateway])
     _spoken: "count[int]" = field(default_factory=lambda: count(1))
     _lives: "count[int]" = field(default_factory=lambda: count(1))
 
@@ -80,17 +81,21 @@ class Town:
             is_paced=self.is_paced,
             **changed,  # pyright: ignore[reportArgumentType]
         )
-        return await self.places[place].start(order)
+        gateway = await self.places[place].start(order)
+        self._gateways.append(gateway)
+        return gateway
 
     @property
     def log(self) -> list[str]:
-        path = self.folder / "log"
-        return path.read_text().splitlines() if path.exists() else []
+        return self._read("log")
 
     @property
     def agents(self) -> list[str]:
         """What agents wrote down: which turns they were asked for, and which they ended."""
-        path = self.folder / "agents"
+        return self._read("agents")
+
+    def _read(self, name: str) -> list[str]:
+        path = self.folder / name
         return path.read_text().splitlines() if path.exists() else []
 
     @property
@@ -115,7 +120,14 @@ class Town:
             connections = self.square.connections if isinstance(self.square, Forgetful) else ()
             requests = self.square.requests if isinstance(self.square, FakeSquare) else None
             verdict = await judge(
-                await self.square.look(), store, connections, requests=requests, agents=self.agents, told=self.is_paced
+                await self.square.look(),
+                store,
+                connections,
+                requests=requests,
+                leaving=self._read("leaving"),
+                killed={each.order.worker: each.killed for each in self._gateways if each.killed},
+                agents=self.agents,
+                told=self.is_paced,
             )
             more = await self.background.judge(store) if self.background else []
             return replace(verdict, broken=[*verdict.broken, *more])

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Protocol
+from math import inf
+from typing import NamedTuple, Protocol
 
 from palaver.db.transaction import Row, Statements, transaction
 from palaver.engine.texts import MAY_BE_DUPLICATE
@@ -18,11 +19,22 @@ from palaver.store.store import Store
 from palaver.testkit.updates import Message
 from tests.crash.fuse import ENDED
 
-__all__ = ["GIVEN_UP", "Room", "Verdict", "judge", "line", "quiet", "token"]
+__all__ = ["GIVEN_UP", "LEAVING_MS", "Arrived", "Room", "Verdict", "judge", "line", "quiet", "token"]
 
+LEAVING_MS = 10.0
+"""The request leaves so soon after the commit that says so: a kill meanwhile looks like one while it is on its way."""
 _TOKEN = re.compile(r"\bc\d+-\d+\b")
 GIVEN_UP = "interrupted and not resumed"
 _ENDS = frozenset({"delivered", "unclear"})
+
+
+class Arrived(NamedTuple):
+    """A request to send that arrived at the platform."""
+
+    key: str
+    is_marked: bool
+    """Whether its text was marked as a possible duplicate."""
+    at: float = inf
 
 
 class Room(Protocol):
@@ -63,7 +75,9 @@ class Verdict:
     marked: int = 0
     """Sends that were shown with the mark."""
     marked_falsely: Sequence[str] = ()
-    """Those of them of which no earlier request had arrived."""
+    """Those of them of which no earlier request had arrived, although there was time for one."""
+    killed_leaving: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Those whose gateway was killed within `LEAVING_MS` of recording that the request leaves, each after how many."""
     never_requested: Sequence[str] = ()
     """Sends that were given up or left to a person although no request for them ever arrived."""
     computed_again: Sequence[str] = ()
@@ -101,6 +115,7 @@ def line(*verdicts: Verdict) -> str:
         "leaked": sum(len(each.leaked) for each in verdicts),
         "marked": sum(each.marked for each in verdicts),
         "marked_falsely": sum(len(each.marked_falsely) for each in verdicts),
+        "killed_leaving": sum(len(each.killed_leaving) for each in verdicts),
         "never_requested": sum(len(each.never_requested) for each in verdicts),
         "computed_again": sum(len(each.computed_again) for each in verdicts),
     }
@@ -287,23 +302,40 @@ def _cut_off(connections: Sequence[Sequence[str]], stored: AbstractSet[str]) -> 
     return [end for each in ends if (end := [word for word in each if word not in due])]
 
 
-def _marked_falsely(requests: Sequence[tuple[str, bool]]) -> list[str]:
-    """Return the keys of sends whose first request that arrived was marked already.
+def _first_marked(requests: Sequence[Arrived]) -> list[Arrived]:
+    """Return the first request that arrived for each send of which that one was marked already.
 
     A draft is a request of the answer that should have replaced it.
     """
-    drafted, first = set[int](), dict[str, bool]()
-    for key, is_marked in requests:
-        kind, name, _ = key.split(":")
+    drafted, first = set[int](), dict[str, Arrived]()
+    for request in requests:
+        kind, name, _ = request.key.split(":")
         if kind == "draft":
             drafted.add(int(name.partition("-")[0]) * REPLIES)
         else:
-            first.setdefault(key, is_marked and int(name) not in drafted)
-    return [key for key, is_marked in first.items() if is_marked]
+            first.setdefault(request.key, request._replace(is_marked=request.is_marked and int(name) not in drafted))
+    return [request for request in first.values() if request.is_marked]
 
 
-def _never_requested(rows: Sequence[Row], requests: Sequence[tuple[str, bool]]) -> list[str]:
-    arrived = {key for key, _ in requests}
+def _delays(marked: Sequence[Arrived], leaving: Sequence[str], killed: Mapping[str, float]) -> dict[str, float]:
+    """Return how long gateways lived, in milliseconds, after they recorded that a request leaves which never arrived.
+
+    The longest of them for each send; infinitely long if a gateway was not killed.
+    """
+    begun, drafts = defaultdict[int, list[tuple[float, float]]](list), defaultdict[int, list[tuple[float, float]]](list)
+    for what, number, worker, at in (written.split() for written in leaving):
+        life = float(at), 1000 * (killed.get(worker, inf) - float(at))
+        (drafts[int(number) * REPLIES] if what == "begin_draft" else begun[int(number)]).append(life)
+    delays = dict[str, float]()
+    for request in marked:
+        number = int(request.key.split(":")[1])
+        own = [life for at, life in begun[number] if at < request.at][:-1]  # The last one is of this request.
+        delays[request.key] = max([*own, *(life for at, life in drafts[number] if at < request.at)], default=inf)
+    return delays
+
+
+def _never_requested(rows: Sequence[Row], requests: Sequence[Arrived]) -> list[str]:
+    arrived = {request.key for request in requests}
     ended = (each for each in map(delivery_of, rows) if each.state in {OutboxState.UNCLEAR, OutboxState.DEAD})
     return [f"out:{each.number}" for each in ended if each.idempotency_key not in arrived]
 
@@ -324,19 +356,23 @@ async def judge(
     store: Store,
     connections: Sequence[Sequence[str]] = (),
     *,
-    requests: Sequence[tuple[str, bool]] | None = None,
+    requests: Sequence[Arrived] | None = None,
+    leaving: Sequence[str] = (),
+    killed: Mapping[str, float] | None = None,
     agents: Sequence[str] = (),
     told: bool = False,
 ) -> Verdict:
     """Say what became of everything.
 
-    `requests` are the keys of the requests to send that arrived, each with whether it was marked; None if nobody
-    counted. `agents` is what agents wrote down. With `told` there is an owner, who gets notices.
+    `requests` are the requests to send that arrived; None if nobody counted. `leaving` is what gateways wrote down
+    before each commit that lets a request leave, and `killed` when each was killed. `agents` is what agents wrote down.
+    With `told` there is an owner, who gets notices.
     """
     rows = await store.read(_rows())
     stories = _stories(chats, rows)
     cut_off = _cut_off(connections, {each.said.id for each in stories if each.inbox})
     missed = set(chain.from_iterable(cut_off))
+    delays = _delays(_first_marked(requests or ()), leaving, killed or {})
     twice = {story.word for story in stories if story.is_shown_twice}
     return Verdict(
         messages=len(stories),
@@ -351,7 +387,8 @@ async def judge(
         cut_off=cut_off,
         unfinished=await store.read(_unfinished()),
         marked=sum(MAY_BE_DUPLICATE in message.text for chat in chats for message in _shown(chat)),
-        marked_falsely=_marked_falsely(requests or ()),
+        marked_falsely=[key for key, delay in delays.items() if delay > LEAVING_MS],
+        killed_leaving={key: delay for key, delay in delays.items() if delay <= LEAVING_MS},
         never_requested=[] if requests is None else _never_requested(rows["sends"], requests),
         computed_again=_computed_again(agents),
         untold=await store.read(_untold()) if told else [],

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from palaver.db.postgres_servers import parse_servers
+from palaver.db.postgres_servers import hosts_of, parse_servers
 from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import BadArgument
 from palaver.store.opening import open_store
@@ -33,7 +33,36 @@ def test_options_name_other_servers_of_the_same_database() -> None:
     assert parse_servers("postgresql://me@pooler/talk?direct=/run/pg").direct == "postgresql://me@/talk?host=/run/pg"
 
 
-@pytest.mark.parametrize("server", ["", ":5432", "db:port"])
+def test_each_option_names_several_servers_of_any_kind() -> None:
+    url = "postgresql://me@a,b:1/talk?target_session_attrs=primary&sslmode=require"
+    found = parse_servers(f"{url}&direct=[::1]:5433,d&replica=[::1],e:2")
+    same = "postgresql://me@/talk?sslmode=require"
+    assert hosts_of(found.direct) == [
+        f"postgresql://me@/talk?target_session_attrs=primary&sslmode=require&host={host}"
+        for host in ("[::1]:5433", "d")
+    ]
+    assert hosts_of(found.replica or "") == [
+        f"{same}&target_session_attrs={kind}&host={host}" for kind in ("standby", "any") for host in ("[::1]", "e:2")
+    ]
+    only = parse_servers("postgresql://me@a/talk?direct=[::1]:5433")
+    assert only.direct == "postgresql://me@[::1]:5433/talk"
+    one = parse_servers("postgresql://me@a/talk?target_session_attrs=primary&replica=b")
+    assert one.replica == "postgresql://me@b/talk"  # it is no primary
+
+
+def test_of_several_servers_the_one_is_wanted_that_can_be_written() -> None:
+    assert hosts_of("postgresql://a,b:1/talk") == [
+        "postgresql://a/talk?target_session_attrs=read-write",
+        "postgresql://b:1/talk?target_session_attrs=read-write",
+    ]
+    assert hosts_of("postgresql://me@/talk?host=/x,/y&port=1,2") == [
+        "postgresql://me@/talk?host=/x&port=1&target_session_attrs=read-write",
+        "postgresql://me@/talk?host=/y&port=2&target_session_attrs=read-write",
+    ]
+    assert hosts_of("postgresql:///talk") == ["postgresql:///talk"]
+
+
+@pytest.mark.parametrize("server", ["", ":5432", "db:port", "db,", "[::1:5433"])
 def test_an_option_without_a_server_is_refused(server: str) -> None:
     with pytest.raises(BadArgument, match="direct"):
         parse_servers(f"postgresql://db/talk?direct={server}")

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from palaver.agents.echo import EchoAgent
+from palaver.db.postgres import PostgresDatabase
 from palaver.engine import retry
 from palaver.engine.accounts import ReconnectBackoff
 from palaver.engine.options import Agents
 from palaver.model.errors import NotServed, StaleFence, StoreError
+from palaver.model.source import Source
 from palaver.protocols.adapter import PlatformBusy, PlatformDown, PlatformRefused, Receiver
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.platform import FakePlatform
@@ -321,3 +323,31 @@ async def test_an_account_that_is_refused_says_what_to_do_and_is_tried_again_whe
     told = [record for record in caplog.records if getattr(record, "action", "") == "account.rejected"]
     assert "make a new token" in told[0].getMessage()
     assert SECRET not in (health.last_error or "") + caplog.text
+
+
+async def test_a_lost_wake_up_is_made_good_by_looking_again(
+    postgres_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gateway can be killed after its commit and before it wakes the others."""
+
+    async def lose(database: PostgresDatabase, connection: object) -> None: ...
+
+    monkeypatch.setattr(PostgresDatabase, "_send_unsent", lose)
+    url, world, slow = await fresh_store(postgres_server), FakePlatform(), Slow()
+    alice = world.person("alice")
+    chat = world.dm(alice)
+    here = running(url, world, alone=False, lease=SHORT, poll=SHORT, concurrent_turns=0)
+    there = running(url, worker="w2", alone=False, lease=SHORT, poll=SHORT, agent=slow, adapters=[])
+    async with here as first, there as second:
+        await chat.say(alice, "hello")
+        await until(lambda: bool(slow.requests))
+        await chat.say(alice, "/stop")
+        await until(lambda: not slow.at_once)
+        old, new = (Source(platform="fake", chat_id=name, user_id=name) for name in ("old", "new"))
+        assert await second.engine.place_of(old) != await second.engine.place_of(new)
+        await first.engine.receiver("fake", None).link_alias("old", "new")
+
+        async def is_followed() -> bool:
+            return await second.engine.place_of(old) == await second.engine.place_of(new)
+
+        await until(is_followed)

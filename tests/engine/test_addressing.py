@@ -15,6 +15,7 @@ from palaver.model.transcript import Role
 from palaver.model.turn import Inbound
 from palaver.protocols.agent import Request
 from palaver.store.conversations.blob_store import BlobStore
+from palaver.store.queue.welcome import FIRST_CONTACT_NOTE
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.platform import BOT, FakePlatform
 from palaver.testkit.updates import File
@@ -123,10 +124,12 @@ async def test_what_is_overheard_belongs_to_the_chat_and_not_to_who_said_it(stor
         await group.say(alice, "first question", mentions=(BOT,))
         await group.hears("first question")
         assert overheard(agent.requests[-1]) == ["the xylophone is sold", "to whom"]
+        assert noted(agent.requests[-1]).count(FIRST_CONTACT_NOTE) == 1
         await group.say(bob, "to the zoo")
         await group.say(bob, "question of bob", mentions=(BOT,))
         await group.hears("question of bob")
         assert overheard(agent.requests[-1]) == (heard := ["the xylophone is sold", "to whom", "to the zoo"])
+        assert noted(agent.requests[-1]).count(FIRST_CONTACT_NOTE) == 1
         before = agent.requests[0].messages
         await group.say(alice, "second question", mentions=(BOT,))
         await group.hears("second question")
@@ -268,6 +271,19 @@ async def test_an_album_of_a_stranger_is_not_refused_but_passed_over(store_url: 
         await world.group("friends", alice).say(alice, "xylophone", files=(PICTURE,), album="a")
         await here.settled()
         assert await inbox(here) == 0
+
+
+async def test_nobody_is_introduced_by_what_they_say_to_others(tmp_path: Path) -> None:
+    """In a thread all share the conversation in which talk is overheard."""
+    world, agent = FakePlatform(), Slow()
+    agent.go.set()
+    async with running(tmp_path / "p.db", world, agent=agent, adapters=[adapter(world)], attention=OBSERVING):
+        alice, bob = world.person("alice"), world.person("bob")
+        group = world.group("friends", alice, bob)
+        await group.say(bob, "anybody here", thread="5")
+        await group.say(alice, "first question", thread="5", mentions=(BOT,))
+        await group.hears("first question")
+        assert noted(agent.requests[-1]).count(FIRST_CONTACT_NOTE) == 1
 
 
 async def test_what_strangers_say_to_others_is_not_kept(store_url: str) -> None:

@@ -74,7 +74,8 @@ async def test_one_whose_clock_is_wrong_serves_nothing_until_it_is_right(
         for ahead, side in ((timedelta(minutes=10), "ahead of"), (timedelta(minutes=-10), "behind")):
             clock.ahead = ahead
             await until(lambda: not serves(here))
-            assert here.engine.clock_problem == f"this machine's clock is 600 seconds {side} the database's"
+            problem = f"this machine's clock is 600 seconds {side} the database server's"
+            assert here.engine.clock_problem == f"{problem}: compare both, and set the wrong one"
             async with running(url, worker="w2", alone=False, lease=LEASE, world=world) as other:
                 await until(lambda: serves(other))
                 await chat.say(alice, side)
@@ -111,6 +112,7 @@ def test_nobody_is_forgotten_in_the_middle_of_a_turn_from_a_machine_whose_clock_
             states = await here.rows("SELECT state FROM turns")
         assert [state for (state,) in states] == ["done"]
         assert await asyncio.to_thread(main, ["doctor", "--no-test", "--store", url]) == 1
-        assert "this machine's clock is 3600 seconds ahead of the database's" in capsys.readouterr().out
+        said = capsys.readouterr().out
+        assert "this machine's clock is 3600 seconds ahead of the database server's: compare both" in said
 
     asyncio.run(forget())

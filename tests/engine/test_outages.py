@@ -49,6 +49,24 @@ async def test_what_was_written_though_nobody_heard_so_is_not_taken_for_lost(
     assert "took over" not in caplog.text
 
 
+@pytest.mark.parametrize("statement", ["INSERT INTO turns", "UPDATE outbox SET state = 'claimed'"])
+async def test_what_was_claimed_though_nobody_heard_so_does_not_wait_for_its_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str
+) -> None:
+    rarely = timedelta(hours=10)
+    async with running(tmp_path / "p.db", lease=rarely, send_limit=rarely) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "one")
+        await chat.hears("You said: one")
+        await here.settled()
+        happened = trouble(monkeypatch, here.store, "transact", statement, OUTAGE, done=True)
+        await chat.say(alice, "two")
+        await chat.hears("You said: two")
+        assert happened()
+        assert [message.text for message in chat.shown] == ["You said: one", "You said: two"]
+
+
 async def test_a_turn_that_was_parked_though_nobody_heard_so_is_not_taken_for_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

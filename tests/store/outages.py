@@ -1,6 +1,7 @@
 """A PostgreSQL server that can be restarted, and a network before it that can be cut."""
 
 import asyncio
+import os
 import subprocess
 import tempfile
 import warnings
@@ -35,11 +36,22 @@ class Server:
     def socket(self) -> Path:
         return self._server.get_postmaster_info().socket_path
 
-    def restart(self, mode: str) -> None:
+    def restart(self, mode: str, *, standby: bool = False) -> None:
         """Immediate is what a crash of the machine does to it; fast says goodbye to its clients."""
         self._is_restarted = True
         self._control("stop", "-m", mode)
+        if standby:
+            signal, owner = Path(self._folder, "standby.signal"), Path(self._folder).stat()
+            signal.touch()
+            os.chown(signal, owner.st_uid, owner.st_gid)
         self._control("start", "-l", f"{self._folder}/log", "-o", f'-h "" -k {self.socket.parent}')
+
+    def demote(self) -> None:
+        """Make it a standby that waits for a primary."""
+        self.restart("fast", standby=True)
+
+    def promote(self) -> None:
+        self._control("promote")
 
     def _control(self, *words: str) -> None:
         command = (str(self._server.bin_path / "pg_ctl"), "-w", "-D", self._folder, *words)
@@ -92,6 +104,7 @@ class Link:
     async def _up(self, reader: asyncio.StreamReader) -> None:
         with suppress(ConnectionError):
             while data := await reader.read(1 << 16):
+                await self._proxy.thawed.wait()
                 fault = self._proxy.fault_in(data)
                 if fault is Cut.UNHEARD:
                     return
@@ -116,6 +129,7 @@ class Proxy:
 
     def __init__(self, server: Server, url: str, folder: Path) -> None:
         self._target = server.socket
+        self.folder = folder
         self._path = folder / server.socket.name
         self.url = url.replace(f"host={server.socket.parent}", f"host={folder}")
         self._links: set[Link] = set()
@@ -123,6 +137,10 @@ class Proxy:
         self._fault: tuple[bytes, Cut] | None = None
         self._passing = 0
         self.faults = 0
+        self.connections = 0
+        self.thawed = asyncio.Event()
+        """Set unless it takes connections and passes nothing on."""
+        self.thawed.set()
         assert self.url != url
 
     @asynccontextmanager
@@ -163,6 +181,7 @@ class Proxy:
         return fault
 
     async def _serve(self, from_client: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
+        self.connections += 1
         if self._is_cut:
             client.transport.abort()
             return

@@ -799,28 +799,48 @@ async def test_nobody_is_planted_in_the_conversation_of_another(world: World, ot
     assert await other.read(violations()) == []
 
 
-async def test_nobody_is_planted_in_a_group_that_is_known_here(world: World, other: Store) -> None:
+@pytest.mark.parametrize("is_deleted", [False, True])
+async def test_nobody_is_planted_in_a_group_that_is_known_here(world: World, other: Store, is_deleted: bool) -> None:
     room = Scope(group=GroupScope.SHARED)
     key = derive_key(group("7"), room)
     here = World(other)
     archive = await shared_archive(world, key, "9")
     await shared_archive(here, key, "8")
+    if is_deleted:
+        theirs = await other.read(sessions.open_by_key(key))
+        assert theirs
+        await other.transact(deletion.delete(theirs.id, OPERATOR, here.now))
     (imported,) = await bring(other, archive)
     assert any("imported as ended and apart" in note for note in imported.notes)
+    assert outcomes_of(await bring(other, archive)) == [ImportOutcome.UNCHANGED]
+    await shared_archive(here, key, "8", "again")
     current = await other.read(sessions.open_by_key(key))
     assert current
     with pytest.raises(NotFound):
         await other.read(sessions.get_visible(current.id, Principal(identities=frozenset({"telegram:9"}))))
 
 
-async def shared_archive(world: World, key: SessionKey, user: str) -> bytes:
+async def shared_archive(world: World, key: SessionKey, user: str, text: str = "hello") -> bytes:
     """What is exported of a group in which one person spoke."""
-    spoken = Source(**{**group(user).to_json(), "message_id": f"m{user}"})
-    await world.store.transact(inbox.accept(Inbound(source=spoken, text="hello", at=world.now), key, world.now))
+    spoken = Source(**{**group(user).to_json(), "message_id": f"{text}{user}"})
+    await world.store.transact(inbox.accept(Inbound(source=spoken, text=text, at=world.now), key, world.now))
     begun = await world.store.transact(turns.begin(key, "w1", world.now, LEASE, NEVER))
     assert isinstance(begun, Begun)
     await world.store.transact(turns.settle(begun.turn, [answer("yes")], [], world.now))
     return await export(world.store)
+
+
+async def test_who_has_left_is_no_participant_of_what_is_imported(world: World, other: Store) -> None:
+    """Their words were copied into a branch that others made."""
+    ann, ben = (replace(group(user), thread_id="5") for user in ("7", "8"))
+    for source in (ann, ben):
+        await world.exchange("hello", source=source)
+    branch = await world.store.transact(branches.branch(key_of(ann), ann, OPERATOR, world.now, by="ann"))
+    await bring(other, await export(world.store))
+    await other.read(sessions.get_visible(branch.id, Principal.speaking(ann)))
+    for store in (world.store, other):
+        with pytest.raises(NotFound):
+            await store.read(sessions.get_visible(branch.id, Principal.speaking(ben)))
 
 
 async def test_no_route_and_no_way_back_leads_into_the_conversation_of_another(world: World, other: Store) -> None:

@@ -1,6 +1,7 @@
 """Attached places in the store: exact under any order of steps, also of several workers at once."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -72,6 +73,9 @@ async def test_only_what_goes_on_elsewhere_and_is_seen_can_be_attached_to(world:
     other = await world.store.transact(sessions.reset(key_of(DESK), DESK, world.now, by="me"))
     with pytest.raises(BadArgument, match="/resume"):
         await world.store.transact(attach_phone(world, session))
+    elsewhere = (await world.exchange("in another profile", source=replace(DESK, profile="work"))).turn.session
+    with pytest.raises(BadArgument, match="another chat"):
+        await world.store.transact(attach_phone(world, elsewhere))
     await world.store.transact(attach_phone(world, other.id))
     assert await healthy(world)
 

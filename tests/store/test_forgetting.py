@@ -233,7 +233,7 @@ def _found(store: Store, number: int) -> Statements[str]:
     )
     session = yield from sessions.get_visible(rows[0][0], OPERATOR)
     yield from store.mentions.record_mentions(number, [session])
-    return ""
+    return f"1. {SECRET} in the room"
 
 
 async def test_forgotten_is_a_stranger_unless_access_is_kept(store: Store) -> None:

@@ -1,19 +1,23 @@
 """A server that restarts, a network that breaks: what returned is there once, what is not known is said to be."""
 
 import asyncio
+import os
 import shutil
+import socket
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
 
-from palaver.db import postgres
-from palaver.db.transaction import Lock, Notify, Row, Statements, Transaction, transaction
+from palaver.db import postgres, postgres_pool
+from palaver.db.transaction import Lock, Notify, Row, Statements, Transaction, keyed, transaction
+from palaver.engine.retry import retry_until_stored
 from palaver.model.errors import PalaverError, StoreUnavailable
 from palaver.model.turn import Inbound
 from palaver.store.conversations import sessions, titles
@@ -66,9 +70,9 @@ class Outcome(StrEnum):
     FAILED = "failed"
 
 
-def accept(text: str) -> Transaction[int | None]:
+def accept(text: str, user: str = "7") -> Transaction[int | None]:
     """A message without an id: the store cannot tell a second one from the first."""
-    return inbox.accept(Inbound(source=dm(), text=text, at=NOON), key_of(dm()), NOON)
+    return inbox.accept(Inbound(source=dm(user), text=text, at=NOON), key_of(dm(user)), NOON)
 
 
 async def outcome_of(store: Store, step: Transaction[object]) -> Outcome:
@@ -154,6 +158,86 @@ async def test_an_outage_that_does_not_end_is_said_and_nothing_was_written(
         await store.transact(accept("after"))
     async with await open_store(url) as store:
         assert sorted(await store.read(bodies())) == [("after",), ("before",)]
+
+
+# Other servers
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_ANSWER_SECONDS", "_REPLICA_TIMEOUT_SECONDS", "_PATIENCE_SECONDS"):
+        monkeypatch.setattr(postgres, name, 1.0)
+    monkeypatch.setattr(postgres, "_PING_SECONDS", 0.05)
+    monkeypatch.setattr(postgres_pool, "_HEAD_START_SECONDS", 0.1)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_standby_is_an_outage_until_it_is_promoted(server: Server, url: str) -> None:
+    async with await open_store(url) as store:
+        await store.transact(accept("before"))
+        await asyncio.to_thread(server.demote)
+        with pytest.raises(StoreUnavailable, match="is a standby"):
+            await store.transact(accept("during"))
+        await asyncio.to_thread(server.promote)
+        await store.transact(accept("after"))
+        assert sorted(await store.read(bodies())) == [("after",), ("before",)]
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_host_that_is_frozen_is_left_for_another(proxy: Proxy, server: Server, url: str) -> None:
+    """What waits for its answer goes on, and new connections do not wait for it."""
+    folder = f"host={server.socket.parent}"
+    frozen_first = url.replace(folder, f"host={proxy.folder},{server.socket.parent}")
+    async with await open_store(frozen_first, exclusive=True) as store, await open_store(url) as other:
+        await store.transact(accept("before"))
+        await until_heard(other, store)
+        assert proxy.connections
+        proxy.thawed.clear()
+        async with asyncio.timeout(PATIENCE):
+            assert await store.read(bodies()) == [("before",)]
+            await retry_until_stored(store, accept("after"))
+        proxy.thawed.set()
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_replica_that_is_frozen_is_left_alone_for_a_while(proxy: Proxy, url: str) -> None:
+    async with await open_store(f"{url}&replica={proxy.folder}") as store:
+        await store.transact(accept("there"))
+        assert await store.browse(bodies()) == [("there",)]
+        proxy.thawed.clear()
+        async with asyncio.timeout(PATIENCE):
+            assert await store.browse(bodies()) == [("there",)]
+        tried = proxy.connections
+        assert await store.browse(bodies()) == [("there",)]
+        assert proxy.connections == tried
+        proxy.thawed.set()
+
+
+async def test_an_outage_that_is_known_is_known_to_be_over(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres, "_AWAY_SECONDS", 0.0)
+    async with await open_store(proxy.url) as store:
+        assert not store.is_away
+        proxy.cut()
+        async with asyncio.timeout(PATIENCE):
+            while not store.is_away:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            proxy.mend()
+            while store.is_away:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+
+@transaction
+def settings_here() -> Statements[Row]:
+    asked = "SELECT current_setting('synchronous_commit'), current_setting('application_name')"
+    return tuple((yield asked, ())[0])
+
+
+async def test_a_commit_is_durable_even_if_the_server_would_not_wait(url: str) -> None:
+    observer = await DRIVER.connect(url)
+    await observer.execute(f"ALTER DATABASE {urlsplit(url).path[1:]} SET synchronous_commit = off")
+    await observer.close()
+    async with await open_store(url) as store:
+        assert await store.read(settings_here()) == ("on", f"palaver, pid {os.getpid()} on {socket.gethostname()}"[:63])
 
 
 # A cut at one exact point
@@ -251,18 +335,21 @@ def notify(topic: str) -> Statements[None]:
     yield Notify(topic)
 
 
-async def until_heard(store: Store) -> None:
-    """Say something until it comes back: then the listener listens, and has heard everything before it."""
-    with store.listen("echo") as echo:
+async def until_heard(store: Store, by: Store) -> None:
+    """Say something until the other store hears it: then that listens, and has heard everything before it."""
+    with by.listen("echo") as echo:
         while not echo.is_set():
             await store.transact(notify("echo"))
             await asyncio.sleep(0.01)
 
 
-async def test_everybody_is_woken_after_a_reconnect(proxy: Proxy) -> None:
-    async with await open_store(proxy.url) as store:
+async def test_everybody_is_woken_after_a_reconnect(proxy: Proxy, url: str) -> None:
+    async with await open_store(proxy.url) as store, await open_store(url) as other:
         with store.listen("one") as one, store.listen("two") as two:
-            await until_heard(store)
+            await until_heard(other, store)
+            one.clear()
+            two.clear()
+            await until_heard(other, store)
             assert not one.is_set()
             assert not two.is_set()
             proxy.cut()
@@ -276,14 +363,68 @@ async def test_a_rolled_back_work_wakes_nobody(url: str) -> None:
         yield from accept("never")
         raise PalaverError
 
-    async with await open_store(url) as store:
-        await until_heard(store)
-        with store.listen(turns.INBOX) as event:
+    async with await open_store(url) as store, await open_store(url) as other:
+        await until_heard(store, other)
+        with store.listen(turns.INBOX) as here, other.listen(turns.INBOX) as there:
             with pytest.raises(PalaverError):
                 await store.transact(fail())
-            await until_heard(store)
-            assert not event.is_set()
+            await until_heard(store, other)
+            assert not here.is_set()
+            assert not there.is_set()
         assert await store.read(bodies()) == []
+
+
+# Commits that wait
+
+
+async def test_a_commit_that_waits_for_a_standby_fails_no_other(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does a timeout end the wait: the commit would stay, without the standby, and count as done."""
+    quick = "SET LOCAL lock_timeout = '20ms'; SET LOCAL statement_timeout = '50ms';"
+    monkeypatch.setattr(postgres, "BEGIN_BATCH", f"BEGIN; {quick}")
+    observer = await DRIVER.connect(url)
+    await observer.execute("SET synchronous_commit = off")
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND datname = current_database()"
+    async with await open_store(url) as one, await open_store(url) as other:
+        await asyncio.gather(until_heard(one, other), until_heard(other, one))
+        await observer.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+        await observer.execute("SELECT pg_reload_conf()")
+        try:
+            commits = [
+                asyncio.create_task(store.transact(keyed(name, accept(name, user=name))))
+                for store, name in ((one, "ann"), (other, "bob"))
+            ]
+
+            async def all_wait() -> bool:
+                return await observer.fetchval(waiting) == 2 or any(commit.done() for commit in commits)
+
+            await until(all_wait)
+            await observer.execute("SELECT pg_sleep(0.2)")
+            assert not any(commit.done() for commit in commits)
+        finally:
+            await observer.execute("ALTER SYSTEM RESET synchronous_standby_names")
+            await observer.execute("SELECT pg_reload_conf()")
+            await observer.close()
+        await asyncio.wait_for(asyncio.gather(*commits), PATIENCE)
+        assert len(await one.read(bodies())) == 2
+
+
+async def test_a_commit_that_gets_no_lock_is_tried_again(url: str) -> None:
+    observer = await DRIVER.connect(url)
+    await observer.execute(
+        """
+        CREATE SEQUENCE tries;
+        CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            IF nextval('tries') = 1 THEN RAISE EXCEPTION USING ERRCODE = 'lock_not_available'; END IF;
+            RETURN NULL;
+        END $$;
+        CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON inbox DEFERRABLE INITIALLY DEFERRED
+            FOR EACH ROW EXECUTE FUNCTION refuse();
+        """
+    )
+    await observer.close()
+    async with await open_store(url) as store:
+        await store.transact(keyed("a", accept("there")))
+        assert await store.read(bodies()) == [("there",)]
 
 
 # Cancellation and conflicts
@@ -394,9 +535,9 @@ async def test_work_that_always_gives_way_says_so(url: str, monkeypatch: pytest.
 
 
 async def test_a_wake_up_with_any_words_arrives(url: str) -> None:
-    async with await open_store(url) as store:
-        await until_heard(store)
-        with store.listen("it's '; --") as event:
+    async with await open_store(url) as store, await open_store(url) as other:
+        await until_heard(store, other)
+        with other.listen("it's '; --") as event:
             await store.transact(notify("it's '; --"))
             await asyncio.wait_for(event.wait(), PATIENCE)
 

@@ -254,6 +254,21 @@ async def test_a_change_of_what_waits_to_be_answered_anew_replaces_it(world: Wor
     assert await world.texts(begun.turn.session) == ([text] if text else [])
 
 
+@pytest.mark.parametrize("text", ["eins", None])
+async def test_of_several_messages_that_one_turn_answered_only_the_changed_one_counts(
+    world: World, text: str | None
+) -> None:
+    for each in ("one", "two", "three"):
+        await world.say(each)
+    begun = await world.begin(collects=True)
+    assert begun
+    await world.store.transact(turns.settle(begun.turn, [answer()], [], world.now))
+    await change(world, "m2", text)
+    *said, note = await world.texts(begun.turn.session)
+    assert said == (["one", "two", "three", "yes"] if text else ["one", "three", "yes"])
+    assert [each in note for each in ("one", "two", "three")] == [False, bool(text), False]
+
+
 async def test_the_new_words_can_be_changed_again(world: World) -> None:
     begun = await world.exchange("one")
     for version, text in enumerate(("eins", "uno")):

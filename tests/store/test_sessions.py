@@ -1,6 +1,7 @@
 """One open session per key, resets, titles, moves and the way back."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -277,6 +278,15 @@ async def test_titles_are_cleaned_numbered_and_found(world: World) -> None:
     assert (await world.store.transact(titles.rename(other.turn.session, "Plan", OPERATOR))).title == "Plan"
     with pytest.raises(BadArgument):
         await world.store.transact(titles.rename(ids[0], "\u200b", me))
+
+
+async def test_a_title_leads_to_no_version_that_somebody_else_made(world: World) -> None:
+    ann, ben = (replace(group(user), thread_id="5") for user in ("7", "8"))
+    first = (await world.exchange("one", source=ann)).turn.session
+    await world.store.transact(titles.rename(first, "Plan", OPERATOR))
+    branch = branches.branch(key_of(ben), ben, OPERATOR, world.now, by="ben", at_seq=0, is_version=True)
+    assert (await world.store.transact(branch)).id != first
+    assert (await world.store.read(sessions.find("Plan", Principal.speaking(ann)))).id == first
 
 
 async def test_the_same_title_at_the_same_moment(world: World) -> None:

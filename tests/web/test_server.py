@@ -66,7 +66,9 @@ async def test_a_disk_on_which_nothing_can_be_written_is_said_at_once(
         said = await client.post("/chat/main", data={"text": "hello", "id": "1"})
         ready = await client.get("/ready")
         is_full = False
-    assert (said.status_code, ready.status_code) == (503, 503)
+        mended = await client.get("/ready")
+    assert (said.status_code, ready.status_code, mended.status_code) == (503, 503, 200)
+    assert said.headers["retry-after"] == "2"
     assert ready.text == "the store refuses writes\n"
     untaken = [record for record in caplog.records if getattr(record, "action", "") == "message.not_stored"]
     assert [(record.levelname, getattr(record, "account", "")) for record in untaken] == [("ERROR", "web:")]
@@ -81,7 +83,7 @@ async def test_a_gateway_whose_clock_is_wrong_says_so(
 
     monkeypatch.setattr("palaver.gateway.gateway.SystemClock", Wrong)
     shared = config.model_copy(update={"store": await fresh_store(postgres_server)})
-    problem = "this machine's clock is 600 seconds behind the database's"
+    problem = "this machine's clock is 600 seconds behind the database server's: compare both, and set the wrong one"
     async with opened(shared) as window, window.visit() as client, asyncio.timeout(60):
         while (ready := await client.get("/ready")).text != f"{problem}\n":  # noqa: ASYNC110 - a probe asks again
             await asyncio.sleep(0.02)

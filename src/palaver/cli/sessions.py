@@ -167,7 +167,9 @@ def search_words(
     session: Annotated[str, typer.Option(help="Only in this session.", callback=filled)] = "",
     since: Since = "",
     until: Until = "",
-    best: Annotated[bool, typer.Option("--best", help="Rank by relevance instead of time.")] = False,
+    order: Annotated[
+        Order | None, typer.Option(help="Which come first.", show_default="the best for several words, else the newest")
+    ] = None,
     around: Annotated[int, typer.Option(min=0, max=20, help="Show this many entries before and after.")] = 0,
     limit: Limit = 20,
     store: StoreOption = None,
@@ -184,7 +186,6 @@ def search_words(
     async def search(opened: Store) -> list[Hit]:
         narrowed = replace(wanted, session=(await find(opened, session)).id) if session else wanted
         query = " ".join(words).encode(errors="replace").decode()
-        order = Order.BEST if best else Order.NEWEST
         return await opened.search.find(query, OPERATOR, filter=narrowed, order=order, limit=limit, neighbours=around)
 
     hits = ask(store, search, [], nothing="Nothing found.")

@@ -11,8 +11,17 @@ import asyncpg
 
 from palaver.db.in_step import Members, Text
 from palaver.db.postgres_batch import BEGIN_BATCH, Batcher, run_batch
+from palaver.db.postgres_pool import DURABLE, SESSION_TIMEOUTS, SILENCE, Connector, Pool
 from palaver.db.postgres_servers import parse_servers, refuse_transaction_pooler
-from palaver.db.postgres_statements import LOCK, LOST, ROLLED_BACK, TRY_LOCK, is_transient, to_postgres
+from palaver.db.postgres_statements import (
+    LOCK,
+    LOST,
+    ROLLED_BACK,
+    TRY_LOCK,
+    StandbyAnswered,
+    is_transient,
+    to_postgres,
+)
 from palaver.db.schema import HOLD_SCHEMA, READ_SCHEMA, check_schema, connection_name, refuse_running_gateways
 from palaver.db.transaction import (
     KeyedTransaction,
@@ -36,30 +45,32 @@ T = TypeVar("T")
 Connection = Any
 _asyncpg: Any = asyncpg
 
+Announce = Callable[[Iterable[str]], None]
+
 CHANNEL = "palaver"
 _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
 _WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;"
-_MAX_CONNECTIONS = 10
+_COMMIT = "SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0; COMMIT;"
+"""A commit can wait for a standby. A timeout there would end the wait, but not undo the commit."""
+_NOTIFY = f"SELECT pg_notify('{CHANNEL}', topic) FROM unnest($1::text[]) AS topic"
+_COALESCE_SECONDS = 0.005
+"""Within so long, what other gateways are woken for is sent together."""
+_PING_SECONDS = 1.0
+_ANSWER_SECONDS = 2.5
+"""A server that does not answer our listener for so long is frozen or cut off."""
+_AWAY_SECONDS = 1.0
+"""After an outage of so long, it is known: who asks need not wait for the end of it."""
 _MAX_ATTEMPTS = 8
+_PATIENCE_SECONDS = 5.0
+"""How long to try again while the server does not answer."""
 _FIRST_PAUSE_SECONDS = 0.05
 _MAX_PAUSE_SECONDS = 2.0
-_COMMAND_TIMEOUT_SECONDS = 60.0
 _VACUUM_TIMEOUT_SECONDS = 3600.0
 _HOLD_TIMEOUT_SECONDS = 60.0
 _RECONNECT_TIMEOUT_SECONDS = 5.0
 _REPLICA_TIMEOUT_SECONDS = 3.0
+_REPLICA_REST_SECONDS = 30.0
 _CLOSE_TIMEOUT_SECONDS = 10.0
-_CACHED_STATEMENTS = 512
-_SILENCE = "idle_in_transaction_session_timeout"
-SESSION_TIMEOUTS = {_SILENCE: "5s", "transaction_timeout": "60s"}
-"""A connection that is silent for so long inside a transaction is frozen or gone, and others wait for its locks.
-
-The first does not count while the server has half a statement; the second does, from PostgreSQL 17.
-"""
-_SET_TIMEOUTS = """
-SELECT set_config(name, period, false) FROM unnest($1::text[], $2::text[]) AS timeouts (name, period)
-WHERE current_setting(name, true) IS NOT NULL
-"""
 
 
 async def _drive(connection: Connection, steps: Statements[T], topics: set[str]) -> T:
@@ -91,18 +102,10 @@ async def _run(connection: Connection, statement: Statement) -> list[Row]:
     return await connection.fetch(to_postgres(sql), *storable(values))
 
 
-async def _set_timeouts(connection: Connection) -> None:
-    await connection.execute(_SET_TIMEOUTS, list(SESSION_TIMEOUTS), list(SESSION_TIMEOUTS.values()))
-
-
 async def _vacuum(connection: Connection) -> None:
     tables = "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = current_schema()"
     for (table,) in await connection.fetch(tables):
         await connection.execute(f"VACUUM {table}", timeout=_VACUUM_TIMEOUT_SECONDS)
-
-
-async def _reset_nothing(_: Connection) -> None:
-    """Reset nothing: a transaction leaves nothing behind in its connection."""
 
 
 class PostgresDatabase(Notifier):
@@ -111,8 +114,12 @@ class PostgresDatabase(Notifier):
     def __init__(self, url: str) -> None:
         super().__init__()
         self._servers = parse_servers(url)
-        self._pool: Any = None
-        self._replica: Any = None
+        self._direct = Connector(self._servers.direct)
+        self._pool: Pool | None = None
+        self._replica: Pool | None = None
+        self._replica_rests_until = 0.0
+        self._lost_at: float | None = None
+        """Since when no connection listens; None while one does, and before the first one."""
         self._closed = False
         self._busy = 0
         self._idle = asyncio.Event()
@@ -122,32 +129,33 @@ class PostgresDatabase(Notifier):
         """The schema version that nobody can migrate while we use it."""
         self._held = asyncio.Event()
         self._newer: NewerSchema | None = None
+        self._unsent: set[str] = set()
+        """Topics for which other gateways have to be woken."""
+        self._has_unsent = asyncio.Event()
         self._batcher = Batcher(lambda members: self._run_with_retries(lambda: self._attempt_batch(members)))
         self._positions: dict[Text, int] = {}
 
     async def open(self) -> None:
         try:
             if not self._servers.is_pooled:
-                await refuse_transaction_pooler(self._servers.url)
-            self._pool = await self._make_pool(self._servers.url, is_pooled=self._servers.is_pooled)
-            await _on_connection(self._pool, _reset_nothing)
+                await refuse_transaction_pooler(self._direct.connect)
+            self._pool = await self._open_pool(self._servers.url, is_pooled=self._servers.is_pooled)
+            await self._pool.run(_do_nothing)
             if self._servers.replica:
-                self._replica = await self._make_pool(self._servers.replica)
+                self._replica = await self._open_pool(self._servers.replica)
         except (*LOST, asyncpg.PostgresError) as error:
-            raise StoreUnavailable(f"PostgreSQL does not answer: {error}") from error
+            raise StoreUnavailable(_outage_text(error)) from error
         self._listener = asyncio.create_task(self._listen(), name="palaver-listener")
 
-    def _make_pool(self, url: str, *, is_pooled: bool = False) -> Any:  # noqa: ANN401
-        return _asyncpg.create_pool(
-            url,
-            min_size=0,  # with more, the pool reconnects in the background and logs tracebacks during an outage
-            max_size=_MAX_CONNECTIONS,
-            command_timeout=_COMMAND_TIMEOUT_SECONDS,
-            # The next transaction can get another connection of the server, without what was prepared.
-            statement_cache_size=0 if is_pooled else _CACHED_STATEMENTS,
-            init=None if is_pooled else _set_timeouts,
-            reset=_reset_nothing,
-        )
+    @staticmethod
+    async def _open_pool(url: str, *, is_pooled: bool = False) -> Pool:
+        pool = Pool(url, is_pooled=is_pooled)
+        await pool.open()
+        return pool
+
+    @property
+    def is_away(self) -> bool:
+        return self._lost_at is not None and asyncio.get_running_loop().time() - self._lost_at > _AWAY_SECONDS
 
     async def serve(self, version: int) -> None:
         """Keep others from migrating the schema. Raise NewerSchema if it was already migrated."""
@@ -176,25 +184,42 @@ class PostgresDatabase(Notifier):
             return await self._run_with_retries(lambda: self._attempt(work, read_only=True))
 
     async def browse(self, work: Transaction[T]) -> T:
-        if self._replica and not self._closed and not self._newer:
-            with suppress(
-                *ROLLED_BACK, *LOST, asyncpg.PostgresError, StoreUnavailable
-            ):  # it is gone, or too far behind
-                run = partial(_in_transaction, work=work, begin=_READ)
-                return await _on_connection(self._replica, run, timeout=_REPLICA_TIMEOUT_SECONDS)
+        now = asyncio.get_running_loop().time()
+        if self._replica and not self._closed and not self._newer and now >= self._replica_rests_until:
+            try:
+                return await self._browse(self._replica, work)
+            except (*LOST, StoreUnavailable):  # it is gone
+                self._replica_rests_until = now + _REPLICA_REST_SECONDS
+            except (*ROLLED_BACK, asyncpg.PostgresError):  # it is too far behind
+                pass
         return await self.read(work)
+
+    async def _browse(self, replica: Pool, work: Transaction[T]) -> T:
+        """Read from the replica. Raise TimeoutError, and drop its connections, if that takes too long."""
+        run = partial(_in_transaction, work=work, begin=_READ, announce=self._announce)
+        reading = asyncio.ensure_future(replica.run(run))
+        try:
+            await asyncio.wait({reading}, timeout=_REPLICA_TIMEOUT_SECONDS)
+            if reading.done():
+                return await reading
+            raise TimeoutError
+        finally:
+            if not reading.done():
+                await replica.drop()
+                reading.cancel()
 
     async def migrate(self, step: Transaction[T]) -> T:
         """Run a step of a migration, which can take long on a large store."""
-        return await self._without_time_limits(partial(_in_transaction, work=step, begin=_WRITE))
+        run = partial(_in_transaction, work=step, begin=_WRITE, announce=self._announce)
+        return await self._without_time_limits(run)
 
     @asynccontextmanager
     async def keep_free(self) -> AsyncGenerator[None]:
         """Keep gateways from starting; raise StoreInUse if one runs."""
         try:
-            connection: Connection = await _asyncpg.connect(self._servers.direct, timeout=10)
+            connection: Connection = await self._direct.connect()
         except (*LOST, asyncpg.PostgresError) as error:
-            raise StoreUnavailable(f"PostgreSQL does not answer: {error}") from error
+            raise StoreUnavailable(_outage_text(error)) from error
         try:
             await connection.execute("BEGIN")  # The lock is held until it ends.
             await _drive(connection, iter(refuse_running_gateways()), set())
@@ -212,8 +237,9 @@ class PostgresDatabase(Notifier):
         """Run it on a connection of its own that has no time limits."""
 
         async def attempt() -> T:
-            connection: Connection = await _asyncpg.connect(self._servers.direct, timeout=10)
+            connection: Connection = await self._direct.connect()
             try:
+                await connection.execute(DURABLE.format(is_local="false"))
                 return await run(connection)
             finally:
                 connection.terminate()
@@ -229,6 +255,9 @@ class PostgresDatabase(Notifier):
         try:
             async with asyncio.timeout(_CLOSE_TIMEOUT_SECONDS):
                 await self._idle.wait()
+                if self._unsent and self._pool:
+                    with suppress(*LOST, asyncpg.PostgresError):
+                        await self._pool.run(self._send_unsent)
                 for pool in filter(None, (self._pool, self._replica)):
                     await pool.close()
         except TimeoutError:
@@ -269,11 +298,14 @@ class PostgresDatabase(Notifier):
     async def _run_with_retries(self, run: Callable[[], Awaitable[T]]) -> T:
         """Run it again if it certainly did not happen. Raise StoreUnavailable if that is not known."""
         pause = _FIRST_PAUSE_SECONDS
+        deadline = asyncio.get_running_loop().time() + _PATIENCE_SECONDS
         for attempt in range(_MAX_ATTEMPTS):
             try:
                 return await run()
             except (*ROLLED_BACK, *LOST) as error:
-                if attempt == _MAX_ATTEMPTS - 1:
+                # Once more in any case: it may have waited for a server that was frozen, and there is another now.
+                is_late = attempt and isinstance(error, LOST) and asyncio.get_running_loop().time() > deadline
+                if is_late or attempt == _MAX_ATTEMPTS - 1:
                     raise StoreUnavailable(_outage_text(error)) from error
                 # Random, so that transactions that collided do not collide again.
                 await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311
@@ -286,52 +318,99 @@ class PostgresDatabase(Notifier):
 
     async def _attempt(self, work: Transaction[T], *, read_only: bool) -> T:
         begin = self._begin(_READ if read_only else _WRITE)
-        return await _on_connection(self._pool, partial(_in_transaction, work=work, begin=begin))
+        run = partial(_in_transaction, work=work, begin=begin, announce=self._announce)
+        return await self._on_connection(run)
+
+    async def _on_connection(self, run: Callable[[Connection], Awaitable[T]]) -> T:
+        if self._pool is None:
+            raise StoreError("the store is not open")
+        return await self._pool.run(run)
 
     async def _attempt_batch(self, members: Members) -> None:
         async def run(connection: Connection) -> None:
             topics: set[str] = set()
-            async with _transaction(connection, self._begin(BEGIN_BATCH), topics):
+            async with _transaction(connection, self._begin(BEGIN_BATCH), topics, self._announce):
                 topics.update(await run_batch(connection, members, self._positions))
 
-        await _on_connection(self._pool, run)
+        await self._on_connection(run)
 
     def _begin(self, begin: str) -> str:
-        """Behind a pooler the limit on silence is that of the transaction. The other one is the server's there."""
-        return f"{begin} SET LOCAL {_SILENCE} = '{SESSION_TIMEOUTS[_SILENCE]}';" if self._servers.is_pooled else begin
+        """Behind a pooler settings are those of the transaction. The limit on its time is the server's there."""
+        if not self._servers.is_pooled:
+            return begin
+        return f"{begin} SET LOCAL {SILENCE} = '{SESSION_TIMEOUTS[SILENCE]}'; {DURABLE.format(is_local='true')};"
+
+    def _announce(self, topics: Iterable[str]) -> None:
+        """Wake our own listeners at once, and those of other gateways in a moment."""
+        for topic in topics:
+            self.wake(topic)
+            self._unsent.add(topic)
+            self._has_unsent.set()
+
+    async def _send_unsent(self, connection: Connection) -> None:
+        """Notify in a transaction of its own.
+
+        PostgreSQL has one lock for all that notify, and holds it until the commit is on disk and on its standbys: with
+        what was written, every commit would wait for every other one.
+        """
+        self._has_unsent.clear()
+        topics, self._unsent = self._unsent, set[str]()
+        try:
+            await connection.execute(_NOTIFY, sorted(topics), timeout=_ANSWER_SECONDS)
+        except BaseException:
+            self._unsent |= topics
+            raise
 
     async def _listen(self) -> None:
         """Keep one connection listening. After a reconnect everyone is woken, so nothing is missed."""
         while True:
             try:
                 await self._listen_until_lost()
+            except TimeoutError:
+                await self._drop_connections()
             except (*LOST, asyncpg.PostgresError):
                 await asyncio.sleep(_FIRST_PAUSE_SECONDS * 4)
 
+    async def _drop_connections(self) -> None:
+        """Break all connections of the pool: on a server that is frozen they would wait for as long as it is."""
+        if self._pool:
+            await self._pool.drop()
+
     async def _listen_until_lost(self) -> None:
         settings = {} if self._held_version is None else {"application_name": connection_name(self._held_version)}
-        connection: Connection = await _asyncpg.connect(self._servers.direct, timeout=10, server_settings=settings)
-        cut = asyncio.Event()
+        server = self._direct.current
+        try:
+            connection: Connection = await self._direct.connect(server_settings=settings)
+        except BaseException:
+            self._lost_at = self._lost_at or asyncio.get_running_loop().time()
+            raise
 
         def on_cut(_: Connection) -> None:
-            cut.set()
+            self._has_unsent.set()
 
-        def on_notify(_: Connection, _pid: int, _channel: str, topic: str) -> None:
-            self.wake(topic)
+        def on_notify(_: Connection, process: int, _channel: str, topic: str) -> None:
+            if process != connection.get_server_pid():
+                self.wake(topic)
 
         connection.add_termination_listener(on_cut)
         try:
             if self._held_version is not None:
                 await self._hold(connection, self._held_version)
             await connection.add_listener(CHANNEL, on_notify)
+            # Nothing that matters is written here: a wake-up can be lost, so everybody also looks from time to time.
+            await connection.execute("SET synchronous_commit = off")
+            self._lost_at = None
+            if self._direct.current != server:
+                await self._drop_connections()
             self.wake_all()
-            while not cut.is_set():
-                try:
-                    await asyncio.wait_for(cut.wait(), timeout=5)
-                except TimeoutError:
-                    await connection.execute("SELECT 1", timeout=5)
+            while not connection.is_closed():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._has_unsent.wait(), timeout=_PING_SECONDS)
+                await self._send_unsent(connection)
+                await asyncio.sleep(_COALESCE_SECONDS)
         finally:
             self._held.clear()
+            self._lost_at = self._lost_at or asyncio.get_running_loop().time()
             connection.terminate()
 
     async def _hold(self, connection: Connection, version: int) -> None:
@@ -348,36 +427,27 @@ class PostgresDatabase(Notifier):
 def _outage_text(error: Exception) -> str:
     if isinstance(error, ROLLED_BACK):
         return f"PostgreSQL rolled the transaction back {_MAX_ATTEMPTS} times, and nothing was written: {error}"
-    return f"PostgreSQL does not answer: {error}"
+    return f"PostgreSQL does not answer: {str(error) or 'no answer in time'}"
 
 
-async def _on_connection(
-    pool: Any,  # noqa: ANN401
-    run: Callable[[Connection], Awaitable[T]],
-    *,
-    timeout: float | None = None,  # noqa: ASYNC109
-) -> T:
-    connection: Connection = await pool.acquire(timeout=timeout)
-    try:
-        return await run(connection)
-    finally:
-        with suppress(*LOST):  # a connection that breaks now must not make a committed transaction look failed
-            await pool.release(connection)
-
-
-async def _in_transaction(connection: Connection, *, work: Transaction[T], begin: str) -> T:
+async def _in_transaction(connection: Connection, *, work: Transaction[T], begin: str, announce: Announce) -> T:
     topics: set[str] = set()
-    async with _transaction(connection, begin, topics):
+    async with _transaction(connection, begin, topics, announce):
         return await _drive(connection, iter(work), topics)
 
 
 @asynccontextmanager
-async def _transaction(connection: Connection, begin: str, topics: set[str]) -> AsyncGenerator[None]:
-    """Commit at the end and notify the topics that were collected until then; roll back after an error."""
+async def _transaction(
+    connection: Connection, begin: str, topics: set[str], announce: Announce
+) -> AsyncGenerator[None]:
+    """Commit at the end and announce the topics that were collected until then; roll back after an error."""
     try:
-        await connection.execute(begin)
+        await _begin(connection, begin)
         yield
-        await _commit(connection, topics)
+        try:
+            await _commit(connection, "COMMIT;" if begin.startswith(_READ) else _COMMIT)
+        finally:  # it may have happened even if it failed
+            announce(topics)
     except BaseException:
         # The first error is the reason, even if the connection breaks during the rollback.
         with suppress(*LOST):
@@ -385,14 +455,21 @@ async def _transaction(connection: Connection, begin: str, topics: set[str]) -> 
         raise
 
 
-async def _commit(connection: Connection, topics: Iterable[str]) -> None:
-    """Commit and notify. A commit without an answer may have happened, so it is never repeated."""
+async def _begin(connection: Connection, begin: str) -> None:
     try:
-        await connection.execute("".join(map(_notify, topics)) + "COMMIT;")
+        await connection.execute(begin)
+    except asyncpg.FeatureNotSupportedError as error:  # only a standby knows no such transaction
+        connection.terminate()
+        raise StandbyAnswered("the server is a standby, which takes no writes") from error
+
+
+async def _do_nothing(_: Connection) -> None:
+    """Only connect."""
+
+
+async def _commit(connection: Connection, commit: str) -> None:
+    """Commit. A commit without an answer may have happened, so it is never repeated."""
+    try:
+        await connection.execute(commit)
     except LOST as error:
         raise StoreUnavailable("PostgreSQL was lost during a commit, which may or may not have happened") from error
-
-
-def _notify(topic: str) -> str:
-    quoted = topic.replace("'", "''")
-    return f"NOTIFY {CHANNEL}, '{quoted}'; "

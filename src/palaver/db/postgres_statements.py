@@ -12,9 +12,21 @@ LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
 TRY_LOCK = "SELECT pg_try_advisory_xact_lock(hashtextextended($1, 0))"
 
 # The server rolled the transaction back in favour of another: run it again.
-ROLLED_BACK = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.IdleInTransactionSessionTimeoutError)
+ROLLED_BACK = (
+    asyncpg.SerializationError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.LockNotAvailableError,
+)
+
+
+class StandbyAnswered(Exception):
+    """The server takes no writes now: it is a standby, or was made one."""
+
+
 # The connection is gone or the server is not ready.
 LOST = (
+    StandbyAnswered,
     OSError,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,

@@ -233,6 +233,11 @@ class Database(Protocol):
         """Why a gateway writes no more; nothing if its database is intact as far as it has read."""
         ...
 
+    @property
+    def is_away(self) -> bool:
+        """Return whether an outage is known: no transaction can succeed before it ends."""
+        ...
+
     def listen(self, topic: str) -> AbstractContextManager[asyncio.Event]:
         """Return an event that is set after a transaction that notifies `topic`. Listen, read, then wait."""
         ...
@@ -249,6 +254,10 @@ class Notifier:
 
     damage = ""
     """Why a gateway writes no more; nothing if its database is intact as far as it has read."""
+
+    @property
+    def is_away(self) -> bool:
+        return False
 
     def __init__(self) -> None:
         self._listeners: dict[str, list[Callable[[], None]]] = {}
@@ -292,17 +301,26 @@ class DatabaseClient:
 
     async def transact(self, work: Transaction[T]) -> T:
         try:
-            return await self.database.transact(work)
-        except StoreUnavailable:
-            now = time.monotonic()
-            if not self.refuses_writes:
-                self._refused_first = now
-            self._refused_at = now
+            done = await self.database.transact(work)
+        except StoreError as error:
+            # Others are the answers of transactions.
+            if isinstance(error, StoreUnavailable) or type(error) is StoreError:
+                now = time.monotonic()
+                if not self.refuses_writes:
+                    self._refused_first = now
+                self._refused_at = now
             raise
+        self._refused_at = -OUTAGE_SECONDS
+        return done
 
     @property
     def refuses_writes(self) -> bool:
+        """Return whether the last write failed, and not long ago."""
         return time.monotonic() - self._refused_at < OUTAGE_SECONDS
+
+    @property
+    def is_away(self) -> bool:
+        return self.database.is_away
 
     @property
     def damage(self) -> str:

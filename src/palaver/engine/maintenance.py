@@ -109,7 +109,8 @@ class Maintenance:
                 await self._resume_turns(task_ended)
             while True:
                 # A message or a command resumes a paused turn.
-                await wait_any(woken, *([arrived] if self._paused else []), timeout=self._heartbeat_seconds)
+                signals = (woken, self.dispatcher.has_lost_track, *([arrived] if self._paused else []))
+                await wait_any(*signals, timeout=self._heartbeat_seconds)
                 woken.clear()
                 arrived.clear()
                 with self.dispatcher.reserved() as task_ended:
@@ -242,17 +243,23 @@ class Maintenance:
         return await store.transact(store.turns.interrupt_all(self.ctx.worker, now))
 
     async def _reclaim_turns(self, limit: int) -> list[Turn]:
-        return await self.ctx.store.transact(
-            self.ctx.store.turns.reclaim(
-                self.ctx.worker,
-                self.ctx.clock.now(),
-                self.ctx.options.lease,
-                alone=self.ctx.alone,
-                limit=limit,
-                besides=self.dispatcher.keys,
-                paused=self._paused or (),
-            )
+        has_lost_track = self.dispatcher.has_lost_track
+        reclaim = self.ctx.store.turns.reclaim(
+            self.ctx.worker,
+            self.ctx.clock.now(),
+            self.ctx.options.lease,
+            alone=self.ctx.alone,
+            limit=limit,
+            besides=self.dispatcher.keys,
+            paused=self._paused or (),
+            known=self.runner.running if has_lost_track.is_set() else None,
         )
+        has_lost_track.clear()
+        try:
+            return await self.ctx.store.transact(reclaim)
+        except StoreUnavailable:
+            has_lost_track.set()
+            raise
 
     async def _reclaim_sends(self) -> None:
         if self.ctx.clock_problem:

@@ -50,6 +50,7 @@ from palaver.gateway.web import (
     push_partial,
     serve_pages,
     serve_relay,
+    warn_of_server,
     warn_unreachable,
     web_address,
     web_limits,
@@ -177,6 +178,7 @@ class Gateway:
         raise_file_limit()
         loaded = self._load()
         async with await open_store(self._config.store, key=database_key(self._vault), exclusive=True) as store:
+            await warn_of_server(store)
             parts = await self._prepare(store)
             self._engine = engine = self._make_engine(loaded, parts)
             parts.processes.sees_output = engine.sees_output

@@ -21,7 +21,7 @@ from palaver.protocols.agent import FailureKind
 from palaver.protocols.capabilities import HttpCallbacks
 from palaver.store.damage.health_check import HealthCheck
 from palaver.store.opening import sqlite_path
-from palaver.store.status.health import check_all, check_data_directory
+from palaver.store.status.health import check_all, check_data_directory, check_server, read_server_settings
 from palaver.store.status.permissions import check_permissions, data_files
 from palaver.store.store import Store
 from palaver.web.address import Address
@@ -130,6 +130,13 @@ async def check_health(store: Store, url: str, now: datetime) -> list[HealthChec
     directory = check_data_directory(file.resolve()) if file else []
     directory += [check_permissions(data_files(file.resolve()))] if file else []
     return [*directory, *[check async for check in check_all(store, now)]]
+
+
+async def warn_of_server(store: Store) -> None:
+    """Warn at the start of a database server that can lose what it has committed."""
+    settings = await store.read(read_server_settings())
+    if settings and (found := check_server(settings)).is_warning:
+        log.warning("the database server: %s; %s", found.found, found.fix, extra={"action": "store.unsafe"})
 
 
 # Read the configuration

@@ -21,8 +21,9 @@ from palaver.model.value import value
 _CHUNK = re.compile(r"\S+")
 _NO_LETTERS = re.compile(r"[\W_]+")
 _MAX_QUERY_LENGTH = 2000
-_MAX_CLAUSES = 16
+MAX_CLAUSES = 64
 _MAX_MATCHES = 200
+_SHOWN_QUERY = 80
 _QUOTES = '"\u201c\u201d\u201e\u00ab\u00bb'
 _CLAUSE = re.compile(
     rf"(?P<minus>(?<!\S)-(?=[^\s-]))?(?:[{_QUOTES}](?P<phrase>[^{_QUOTES}]*)(?:[{_QUOTES}]|$)|(?P<word>[^\s{_QUOTES}]+))"
@@ -69,6 +70,12 @@ class Query:
 
     groups: tuple[tuple[Clause, ...], ...]
     excluded: tuple[Clause, ...] = ()
+    is_question: bool = False
+    """Several plain words: the more of them an entry has, and the rarer they are, the better it fits."""
+
+    def any_clause(self) -> "Query":
+        """Return the query that one of the clauses is enough for."""
+        return Query((self.clauses,), self.excluded)
 
     @property
     def clauses(self) -> tuple[Clause, ...]:
@@ -177,15 +184,18 @@ def parse_query(text: str) -> Query:
         (part, clause)
         for part in _CLAUSE.finditer(text[:_MAX_QUERY_LENGTH])
         if (clause := _parse_clause(part["phrase"] or part["word"] or ""))
-    ][:_MAX_CLAUSES]
+    ]
     groups: list[tuple[Clause, ...]] = []
     excluded: list[Clause] = []
     operators: set[str] = set()
+    is_plain = True
     for part, clause in parts:
         # Without words on both sides, an operator is a word.
         if (word := part["word"]) in {_AND, _OR, _NOT} and (groups or word == _NOT) and part is not parts[-1][0]:
             operators.add(word)
+            is_plain = False
             continue
+        is_plain = is_plain and bool(word) and not part["minus"] and not clause.prefix
         if part["minus"] or _NOT in operators:
             excluded.append(clause)
         elif _OR in operators and groups:
@@ -193,14 +203,26 @@ def parse_query(text: str) -> Query:
         else:
             groups.append((clause,))
         operators.clear()
-    if not groups:
+    found = Query(tuple(groups), tuple(excluded), is_plain and len(groups) > 1)
+    _refuse_what_cannot_be_searched(found, text)
+    return found
+
+
+def _refuse_what_cannot_be_searched(query: Query, text: str) -> None:
+    if not query.groups:
         raise BadArgument(
             "There is no word to search for in {found}",
             found=text[:_MAX_QUERY_LENGTH],
             allowed='words, "phrases in quotes", pre* for any ending, a OR b, and -word to leave out',
             example='invoice OR bill "second reminder" pay* -draft',
         )
-    return Query(tuple(groups), tuple(excluded))
+    if len(query.clauses) + len(query.excluded) > MAX_CLAUSES or len(text) > _MAX_QUERY_LENGTH:
+        raise BadArgument(
+            "The query {found} is too long",
+            found=text[:_SHOWN_QUERY] + "…",
+            allowed=f"{MAX_CLAUSES} words and phrases in {_MAX_QUERY_LENGTH:,} characters",
+            example="the words that matter",
+        )
 
 
 def _parse_clause(text: str) -> Clause | None:

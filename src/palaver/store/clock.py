@@ -26,11 +26,15 @@ async def store_time(database: Database, own: datetime) -> datetime:
 
 
 def describe_skew(ahead: timedelta) -> str:
-    """Say how far this machine's clock is ahead of the database's; nothing if that is within the limit."""
+    """Say how far this machine's clock is ahead of the database's; nothing if that is within the limit.
+
+    After a failover the database's can be the wrong one.
+    """
     if abs(ahead) <= MAX_SKEW:
         return ""
     side = "ahead of" if ahead > timedelta() else "behind"
-    return f"this machine's clock is {abs(ahead).total_seconds():.0f} seconds {side} the database's"
+    seconds = f"{abs(ahead).total_seconds():.0f} seconds"
+    return f"this machine's clock is {seconds} {side} the database server's: compare both, and set the wrong one"
 
 
 class StoreClock:

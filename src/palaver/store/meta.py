@@ -22,3 +22,10 @@ def load_secret(name: str, length: int) -> Statements[str]:
         yield "INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING", (name, made)
         found = (yield from read_meta(name)) or made
     return found
+
+
+@transaction
+def write_nothing() -> Statements[bool]:
+    """Write a row as it is, to see whether that succeeds."""
+    yield "UPDATE meta SET value = value WHERE name = 'schema'", ()
+    return True

@@ -177,7 +177,7 @@ class Undone:
     session: str
     entries: tuple[Entry, ...] = ()
     summaries: int = 0
-    """Compactions that an undo took back first."""
+    """Compactions that an undo took back first, or its redo made again."""
     command_name: str | None = None
     """The command that made it, if that is not its kind."""
 

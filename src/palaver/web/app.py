@@ -41,7 +41,7 @@ from palaver.model.errors import PalaverError
 from palaver.web import callbacks, files, install, login
 from palaver.web.api import openapi
 from palaver.web.auth_middleware import AuthMiddleware, caller_or_none
-from palaver.web.errors import API_PREFIX, OPENAI_PREFIX, error_response, error_text, status_of
+from palaver.web.errors import API_PREFIX, OPENAI_PREFIX, error_response, error_text, headers_of, status_of
 from palaver.web.limits import OpenRequests
 from palaver.web.mcp import endpoint as mcp
 from palaver.web.openai import endpoint as openai
@@ -114,6 +114,8 @@ def _error_response(request: Request, error: Exception) -> Response:
         return error_response(request.url.path, error)
     status, text = status_of(error), error_text(error)
     if "text/html" not in request.headers.get("accept", ""):
-        return JSONResponse({"error": text}, status_code=status)
+        return JSONResponse({"error": text}, status_code=status, headers=headers_of(error))
     title = _TITLES.get(status, "Something went wrong")
-    return render(request, "problem.html", caller_or_none(request), status=status, title=title, problem=text)
+    response = render(request, "problem.html", caller_or_none(request), status=status, title=title, problem=text)
+    response.headers.update(headers_of(error) or {})
+    return response

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from palaver.engine.retry import log_error
 from palaver.model.attachment import TooLarge
-from palaver.model.errors import NoAccess, StoreDamaged, StoreError
+from palaver.model.errors import NoAccess, StoreError, StoreUnavailable
 from palaver.web.address import Address
 from palaver.web.bodies import STRANGER_SECONDS, BodyTooSlow, TimedBody, read_at_most, replay_body
 from palaver.web.caller import Caller
@@ -23,7 +23,6 @@ from palaver.web.errors import (
     INTERNAL_ERROR,
     OPENAI_PREFIX,
     STORE_AWAY,
-    STORE_DAMAGED,
     error_response,
     text_response,
 )
@@ -107,11 +106,10 @@ class AuthMiddleware:
     async def _answer(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
         try:
             refusal = self._check_origin(scope, headers) or await self._authenticate(scope, headers)
-        except NoAccess as error:
+        except (NoAccess, StoreUnavailable) as error:
             refusal = error_response(scope["path"], error)
-        except StoreError as error:
-            said = STORE_DAMAGED if isinstance(error, StoreDamaged) else STORE_AWAY
-            refusal = text_response(scope["path"], 503, said)
+        except StoreError:
+            refusal = text_response(scope["path"], 503, STORE_AWAY)
         caller: Caller | None = scope.get(SCOPE_CALLER)
         receive = TimedBody(receive, self.limits.body_seconds if caller else STRANGER_SECONDS).receive
         if refusal or caller is None:
@@ -149,6 +147,8 @@ class AuthMiddleware:
     async def _authenticate(self, scope: Scope, headers: Headers) -> Response | None:
         if scope["path"] in _PUBLIC_PATHS or scope["path"].startswith(_PUBLIC_PREFIXES):
             return None
+        if self.auth.store.is_away:
+            raise StoreUnavailable("PostgreSQL has not answered for a while")
         caller = await self._find_caller(scope, headers)
         if caller is None:
             return _login_required(scope, headers)

@@ -58,6 +58,7 @@ _LISTS = {
 }
 """The endpoint that lists what there is, where something is not found."""
 _BUSY_SECONDS = 5
+_AWAY_SECONDS = 2
 _OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 
 
@@ -90,7 +91,7 @@ def error_text(error: Exception) -> str:
 
 
 def error_response(path: str, error: Exception) -> Response:
-    facts, headers, code = {}, _headers_of(error), error_code(error)
+    facts, headers, code = {}, headers_of(error), error_code(error)
     if isinstance(error, InvalidInput):
         facts = {"found": error.found[:200], "allowed": error.allowed, "example": error.example}
     elif isinstance(error, NotFound) and error.what in _LISTS:
@@ -98,7 +99,7 @@ def error_response(path: str, error: Exception) -> Response:
     return text_response(path, status_of(error), error_text(error), headers=headers, facts=facts, code=code)
 
 
-def _headers_of(error: Exception) -> Mapping[str, str] | None:
+def headers_of(error: Exception) -> Mapping[str, str] | None:
     match error:
         case HTTPException():
             return error.headers
@@ -106,6 +107,8 @@ def _headers_of(error: Exception) -> Mapping[str, str] | None:
             return {"retry-after": str(error.retry_after)}
         case ServerBusy():
             return {"retry-after": str(_BUSY_SECONDS)}
+        case StoreUnavailable() if not isinstance(error, StoreDamaged):
+            return {"retry-after": str(_AWAY_SECONDS)}
         case _:
             return None
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import math
+from collections.abc import Awaitable
+from typing import TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from starlette.requests import Request
@@ -11,7 +13,9 @@ from starlette.routing import Route
 from palaver.model.errors import StoreError
 from palaver.model.source import account_text
 from palaver.model.text import one_line
+from palaver.store.meta import write_nothing
 from palaver.store.people.api_tokens import Right
+from palaver.store.store import Store
 from palaver.web.auth_middleware import cookie_name, login_secret
 from palaver.web.bodies import read_at_most
 from palaver.web.errors import STORE_DAMAGED
@@ -21,8 +25,11 @@ from palaver.web.services import Services
 from palaver.web.sse import event_stream
 from palaver.web.tokens import LOGIN_LIFETIME
 
+T = TypeVar("T")
+
 _MAX_BROWSER_NAME = 100
 _MAX_CODE_LENGTH = 200
+_PROBE_SECONDS = 2.0
 _MAX_FORM_BYTES = 10_000
 _WRONG_CODE = "This code is wrong, expired or already used."
 
@@ -52,18 +59,32 @@ async def _ready(http: Request) -> Response:
 
 async def _readiness_problem(services: Services) -> str:
     """The store answers and accepts writes, the clock is right, and some gateway serves every account of this one."""
-    try:
-        accounts = await services.store.read(services.store.accounts.list_health(services.clock.now()))
-    except StoreError:
-        return STORE_DAMAGED if services.store.damage else "the store does not answer"
-    if services.store.damage:
+    store = services.store
+    accounts = await _answer_of(store.read(store.accounts.list_health(services.clock.now())), store)
+    if store.damage:
         return STORE_DAMAGED
-    if services.store.refuses_writes:
+    if accounts is None:
+        return "the store does not answer"
+    if store.refuses_writes and await _answer_of(store.transact(write_nothing()), store) is None:
         return "the store refuses writes"
     if services.engine.clock_problem:
         return services.engine.clock_problem
     served = {account_text(account.platform, account.account) for account in accounts if account.worker is not None}
     return "" if services.engine.health.keys() <= served else "an account is not served"
+
+
+async def _answer_of(asked: Awaitable[T], store: Store) -> T | None:
+    """Return the answer of the store; None if it is away, fails or takes long."""
+    task = asyncio.ensure_future(asked)
+    if not store.is_away:
+        await asyncio.wait({task}, timeout=_PROBE_SECONDS)
+    if not task.done():
+        task.cancel()  # which a server that is frozen does not answer: do not wait for it
+        return None
+    try:
+        return task.result()
+    except StoreError:
+        return None
 
 
 async def _show_login(http: Request) -> Response:

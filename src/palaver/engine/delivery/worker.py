@@ -17,7 +17,7 @@ from palaver.engine.delivery.owner import Reporting
 from palaver.engine.delivery.sender import Sender
 from palaver.engine.retry import log_error, log_task_error, retry, retry_outage, retry_until_stored, wait_any
 from palaver.model.backoff import backoff
-from palaver.model.errors import StaleFence, StoreError
+from palaver.model.errors import StaleFence, StoreError, StoreUnavailable
 from palaver.model.key import SessionKey
 from palaver.model.source import Source, account_text
 from palaver.model.transcript import Entry, Role
@@ -56,9 +56,12 @@ class DeliveryWorker:
     """Returns the key of a chat, even while it is attached to another conversation."""
     _sending: dict["asyncio.Task[None]", str] = field(default_factory=dict["asyncio.Task[None]", str])
     """Running sends, each with its account."""
+    _claimed: set[int] = field(default_factory=set[int])
     _send_ended: asyncio.Event = field(default_factory=asyncio.Event)
     _claiming: asyncio.Lock = field(default_factory=asyncio.Lock)
     _leaving: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _has_lost_track: bool = False
+    """The store did not answer a claim: messages can be claimed that nobody sends."""
     _retry_times: list[datetime] = field(default_factory=list[datetime])
     """A heap of the times at which to try sends again."""
     _owed: Collection[Chat] = ()
@@ -123,6 +126,10 @@ class DeliveryWorker:
         async with self._claiming:
             while self._retry_times and self._retry_times[0] <= self.ctx.clock.now():
                 heappop(self._retry_times)
+            if self._has_lost_track:
+                mine = self.ctx.store.outbox.release_claims(self.ctx.worker, self._claimed)
+                await self.ctx.store.transact(mine)
+                self._has_lost_track = False
             unfinished = set(self.accounts.served())
             while by_room := self._accounts_by_room(unfinished):
                 unfinished.clear()
@@ -144,9 +151,15 @@ class DeliveryWorker:
         claim = self.ctx.store.outbox.claim(
             self.ctx.worker, now, self._lease, accounts=accounts, limit=limit, besides=busy
         )
-        claimed = await self.ctx.store.transact(claim)
+        try:
+            claimed = await self.ctx.store.transact(claim)
+        except StoreUnavailable:
+            self._has_lost_track = True
+            raise
         for delivery in claimed:
             task = asyncio.create_task(self._deliver(delivery))
+            self._claimed.add(delivery.number)
+            task.add_done_callback(lambda _, number=delivery.number: self._claimed.discard(number))
             self._sending[task] = account_text(delivery.outbound.platform, delivery.outbound.account)
             task.add_done_callback(self._end_send)
         return len(claimed)

@@ -111,6 +111,8 @@ class Intake:
         self._chats = KeyedLock()
         self._cached: Directory | None = None
         self._changed = asyncio.Event()
+        self._cached_until = 0.0
+        """When to look again on a store with other gateways: a notification of theirs can be lost."""
         self._loading = asyncio.Lock()
         self._stack = ExitStack()
 
@@ -357,6 +359,9 @@ class Intake:
         return replace(rules, table=table).role_of(rules.canonical(source)) is AccessRole.OWNER
 
     async def _directory(self) -> Directory:
+        now = asyncio.get_running_loop().time()
+        if now > self._cached_until and not self._ctx.alone:
+            self._changed.set()
         if self._cached is not None and not self._changed.is_set():
             return self._cached
         # One at a time, so that an older result never replaces a newer one.
@@ -366,6 +371,7 @@ class Intake:
                 self._cached = None
             if self._cached is None:
                 self._cached = await self._ctx.store.read(load_directory())
+                self._cached_until = now + self._ctx.options.lease.total_seconds() / 3
                 self._commands.rights.directory = self._cached
                 self._ctx.follow_moves(self._cached.moves)
             return self._cached

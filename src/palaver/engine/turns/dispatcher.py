@@ -37,6 +37,8 @@ class Dispatcher:
         self._outages: dict[SessionKey, int] = {}
         """How often in a row the store did not let a conversation begin."""
         self._task_ended = asyncio.Event()
+        self.has_lost_track = asyncio.Event()
+        """The store did not answer a task: a turn can have begun that nobody runs."""
         self._reserved: asyncio.Event | None = None
 
     async def serve(self) -> None:
@@ -121,6 +123,7 @@ class Dispatcher:
             log_outage(error)
             self._outages[key] = count = self._outages.get(key, 0) + 1
             self._not_before[key] = self._ctx.clock.now() + timedelta(seconds=backoff(count))
+            self.has_lost_track.set()
         except Exception as error:  # noqa: BLE001 - one conversation must not end the others
             # The turn stays in the store under a lease that runs out; recovery then takes it over.
             log_error(log, "work on a conversation failed", error, {"action": "conversation.error", "key": key.text})

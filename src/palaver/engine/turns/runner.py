@@ -203,7 +203,8 @@ class TurnRunner:
     @contextmanager
     def _registered(self, turn: Turn, messages: Sequence[Received], signals: TurnSignals) -> Generator[RunningTurn]:
         """Extend the turn's lease and handle its signals meanwhile. Leave it alone if another worker took it over."""
-        running = RunningTurn(turn=turn, messages=messages, stop=asyncio.get_running_loop().create_future())
+        stop = asyncio.get_running_loop().create_future()
+        running = RunningTurn(turn=turn, messages=messages, stop=stop, signals=signals)
         self._running[turn.number] = running
         if self._is_draining:  # it began while the others were interrupted
             running.end(StopReason.DRAIN)
@@ -456,6 +457,8 @@ class TurnRunner:
         for running in mine:
             if running.turn.number in held:
                 running.held_until = now + lease
+                if running.signals and not self.ctx.alone:  # a notification of another gateway can be lost
+                    running.signals.notify()
             else:
                 running.end(StopReason.LOST)
 

@@ -156,6 +156,7 @@ class RunningTurn:
     """A person has written since the turn began and waits for an answer."""
     gives_way: bool = True
     """A newer message can take its place, where that is the busy mode."""
+    signals: "TurnSignals | None" = None
 
     @property
     def source(self) -> Source:

@@ -85,6 +85,8 @@ class LiveScreen:
             finally:
                 self._is_prompting = False
             line = self.offer.read(line, default=True)
+            if self.offer.unanswered and not line.startswith("/connect"):
+                self.tell(f"To use it later: {self.offer.unanswered}")
             if line.strip():
                 yield line
         self.rest()

@@ -25,6 +25,7 @@ from palaver.store.records import (
     micros,
     outbound_body,
     outbound_of,
+    placeholders,
     readable,
 )
 from palaver.store.results import RepeatSafety
@@ -475,6 +476,16 @@ def reclaim_sends(worker: str, now: datetime, *, safe: RepeatSafety, alone: bool
     if lost or waiting:
         yield _SEND
     return lost
+
+
+@transaction
+def release_claims(worker: str, known: Collection[int]) -> Statements[None]:
+    """Make due again what this worker claimed, but for what it knows: the claim was not answered."""
+    yield (
+        f"UPDATE outbox SET state = 'due', worker = NULL, claim_until = NULL WHERE state IN {OPEN_SEND}"
+        f" AND state = 'claimed' AND worker = ? AND id NOT IN ({placeholders((0, *known))})",
+        (worker, 0, *known),
+    )
 
 
 @transaction

@@ -257,6 +257,8 @@ def read_approvals(turn: Turn) -> Statements[Mapping[str, bool]]:
 @transaction
 def read_signals(turn: Turn) -> Statements[Signals]:
     rows = yield "SELECT stopped_by, key FROM turns WHERE no = ?", (turn.number,)
+    if not rows:  # deleted
+        return Signals(key=turn.key, stop=True, waiting=())
     key = SessionKey.parse(rows[0][1])
     line = yield from read_waiting(key, held=False)
     return Signals(key=key, stop=rows[0][0] is not None, waiting=tuple(line))

@@ -538,25 +538,30 @@ def reclaim(
     limit: int = 100,
     besides: Collection[SessionKey] = (),
     paused: Collection[int] = (),
+    known: Collection[int] | None = None,
 ) -> Statements[list[Turn]]:
     """Take over interrupted turns, and running ones whose worker is gone; not those of the keys in `besides`.
+
+    With `known`, the turns that the worker knows to be its own, also take its others: their begin was not answered.
 
     Paused turns are only taken over once a message waits behind them or somebody stops them.
 
     A worker is gone if its lease ran out or, for the only gateway, if it is any other. Such a turn counts as cut off
     at the end of its lease at the latest.
     """
+    lost = "" if known is None else f" OR (worker = ? AND no NOT IN ({placeholders((0, *known))}))"
     rows: list[Row] = yield (
         f"{_CLAIM}, halted = CASE WHEN state = 'running' THEN CASE WHEN lease_until < ? THEN lease_until ELSE ? END"
         " ELSE halted END WHERE no IN ("
         f" SELECT no FROM turns WHERE state IN {OPEN_TURN} AND (state = 'interrupted' OR (state = 'running'"
-        f"  AND (lease_until < ? OR (? = 1 AND worker <> ?)) AND key NOT IN ({', '.join('?' * (1 + len(besides)))})))"
+        f"  AND (lease_until < ? OR (? = 1 AND worker <> ?){lost}) AND key NOT IN ({placeholders(('', *besides))})))"
         f"{_IS_AWAITED.format(placeholders(paused)) if paused else ''}"
         "  ORDER BY +no LIMIT ? /*pg FOR UPDATE SKIP LOCKED*/) RETURNING no",
         (
             *(worker, micros(now + lease)),
             *(micros(now),) * 3,
             *(int(alone), worker),
+            *(() if known is None else (worker, 0, *known)),
             *("", *(key.text for key in besides)),
             *paused,
             limit,

@@ -5,7 +5,7 @@ the arguments of tool calls. Tags are terms that no text can contain: session, r
 what was said in the conversation of a job. So the index itself intersects every filter of a search.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
@@ -120,9 +120,13 @@ class IndexQuery(NamedTuple):
     excluded: tuple[str, ...] = ()
     """The body must contain none of these."""
 
+    def also(self, conditions: Iterable[Condition]) -> "IndexQuery":
+        """Return the query for documents that also meet these."""
+        return self._replace(conditions=(*conditions, *self.conditions))
+
     def only(self, tag: str) -> "IndexQuery":
         """Return the query for documents that also have a tag."""
-        return self._replace(conditions=(*self.conditions, any_of([tag])))
+        return self.also([any_of([tag])])
 
 
 def needle_filters(query: IndexQuery, contains: str) -> Iterator[Filter]:
@@ -161,6 +165,10 @@ class Index(Protocol):
 
     async def candidates(self, query: IndexQuery, after: Candidate | None, limit: int) -> list[Candidate]:
         """Return the newest documents, or the newest older than `after`. Call `catch_up` first."""
+        ...
+
+    async def count(self, terms: Sequence[str]) -> tuple[int, list[int]]:
+        """Return the number of documents, and about in how many of them each term is."""
         ...
 
     async def entry_ids(self, after: int, limit: int) -> list[int]:

@@ -1,11 +1,12 @@
 """Rank candidates of a search, and cut the snippet that is shown of each."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import log
 
 from palaver.model.query import Clause, Query
 from palaver.model.text import can_cut, one_line
 from palaver.model.tokenizer import Span
+from palaver.model.value import value
 from palaver.store.search.index import Candidate
 
 # The constants k1 and b of BM25.
@@ -14,14 +15,38 @@ _LENGTH_WEIGHT = 0.75
 _ADJACENT_BOOST = 1.5
 
 
-def rank(query: Query, found: Sequence[Candidate]) -> list[Candidate]:
-    """Return the best first, by BM25 over these candidates; among equals the newest."""
+@value
+class Frequencies:
+    """In how many documents of the index terms are."""
+
+    documents: int
+    by_term: Mapping[str, int]
+
+    def of(self, clause: Clause) -> int | None:
+        """Return in how many documents the clause is at most; None for a prefix, which has no frequency."""
+        if clause.prefix:
+            return None
+        joined = self.by_term.get(clause.whole, 0) if clause.whole else 0
+        return min(self.by_term.get(term, 0) for term in clause.terms) + joined
+
+    def weight(self, clause: Clause, share: float) -> float:
+        """Return the inverse document frequency; of a prefix by its share of the candidates."""
+        known = self.of(clause)
+        frequency = min(self.documents * share if known is None else known, self.documents)
+        return log(1 + (self.documents - frequency + 0.5) / (frequency + 0.5))
+
+
+def rank(query: Query, found: Sequence[Candidate], frequencies: Frequencies) -> list[Candidate]:
+    """Return the best first, by BM25; among equals the newest."""
     if not found:
         return []
     average = sum(len(each.body) for each in found) / len(found)
     clauses = query.clauses
     counts = [_count(clause, found) for clause in clauses]
-    weights = [log(1 + average * len(found) / (1 + sum(each))) for each in counts]
+    weights = [
+        frequencies.weight(clause, sum(map(bool, count)) / len(found))
+        for clause, count in zip(clauses, counts, strict=True)
+    ]
     phrase = " ".join(word for clause in clauses for word in clause.words) if len(clauses) > 1 else None
 
     def score(index: int) -> float:
@@ -32,8 +57,13 @@ def rank(query: Query, found: Sequence[Candidate]) -> list[Candidate]:
         )
         return total * (_ADJACENT_BOOST if phrase is not None and phrase in body else 1)
 
-    order = sorted(range(len(found)), key=lambda index: (-score(index), index))
+    order = sorted(range(len(found)), key=lambda index: (-score(index), -found[index].at))
     return [found[index] for index in order]
+
+
+def terms_to_count(clauses: Iterable[Clause]) -> list[str]:
+    terms = (term for clause in clauses if not clause.prefix for term in (*clause.terms, clause.whole) if term)
+    return list(dict.fromkeys(terms))
 
 
 def _count(clause: Clause, found: Sequence[Candidate]) -> list[int]:

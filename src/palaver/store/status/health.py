@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from pathlib import Path
@@ -51,6 +51,8 @@ async def check_store(
     yield await or_problem("gone chats", _gone_chats(store))
     yield await or_problem("refused sends", _refused_sends(store, now))
     yield await or_problem("clock", _clock(store, now, skew))
+    if settings := await store.read(read_server_settings()):
+        yield check_server(settings)
     yield await or_problem("search index", _search(store))
 
 
@@ -210,6 +212,34 @@ async def _clock(store: Store, now: datetime, skew: str) -> HealthCheck:
         found=found,
         public=found,
         fix=f"future times delay resets, sends and takeovers until then; {_SET_CLOCK}",
+    )
+
+
+@transaction
+def read_server_settings() -> Statements[dict[str, str]]:
+    """Return settings of the database server that durability depends on; none for SQLite."""
+    rows = yield (
+        "SELECT '', '' WHERE 1 = 0 /*pg UNION ALL SELECT name, setting FROM pg_settings"
+        " WHERE name IN ('fsync', 'full_page_writes', 'synchronous_standby_names')*/",
+        (),
+    )
+    return dict(rows)
+
+
+def check_server(settings: Mapping[str, str]) -> HealthCheck:
+    """Warn of a server that can lose what it has committed, and say whether a standby has it, too."""
+    unsafe = [name for name in ("fsync", "full_page_writes") if settings[name] == "off"]
+    standby = "commits wait for a synchronous standby"
+    if not settings["synchronous_standby_names"]:
+        standby = "commits wait for no synchronous standby"
+    found = f"{' and '.join(unsafe)} off: a crash of its machine can lose or damage what was accepted"
+    return HealthCheck(
+        name="database server",
+        ok=True,
+        is_warning=bool(unsafe),
+        found=found if unsafe else standby,
+        public=found if unsafe else standby,
+        fix=f"set {' and '.join(f'{name} = on' for name in unsafe)} in postgresql.conf and reload it",
     )
 
 

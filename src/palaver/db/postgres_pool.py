@@ -1,0 +1,136 @@
+"""Connections to PostgreSQL: to the host that answers as it should, and in pools that can be dropped at once."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import asyncpg
+
+from palaver.db.postgres_servers import hosts_of
+from palaver.db.postgres_statements import LOST
+
+T = TypeVar("T")
+# asyncpg has no types of its own.
+Connection = Any
+_asyncpg: Any = asyncpg
+
+_MAX_CONNECTIONS = 10
+_CONNECT_TIMEOUT_SECONDS = 3.0
+"""For each host by itself: one that is frozen takes connections and says nothing."""
+_HEAD_START_SECONDS = 0.5
+"""After which the other hosts are tried beside the one that answered last."""
+_COMMAND_TIMEOUT_SECONDS = 60.0
+_CACHED_STATEMENTS = 512
+SILENCE = "idle_in_transaction_session_timeout"
+SESSION_TIMEOUTS = {SILENCE: "5s", "transaction_timeout": "60s"}
+"""A connection that is silent for so long inside a transaction is frozen or gone, and others wait for its locks.
+
+The first does not count while the server has half a statement; the second does, from PostgreSQL 17.
+"""
+DURABLE = (
+    "SELECT set_config('synchronous_commit', 'on', {is_local})"
+    " WHERE current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')"
+)
+"""A commit that returns is on disk, and on the synchronous standby if there is one, whatever the role's default."""
+_SET_TIMEOUTS = """
+SELECT set_config(name, period, false) FROM unnest($1::text[], $2::text[]) AS timeouts (name, period)
+WHERE current_setting(name, true) IS NOT NULL
+"""
+
+
+class Connector:
+    """Connects to a host of a URL that answers and has the `target_session_attrs`. The last one goes first."""
+
+    def __init__(self, url: str) -> None:
+        self._urls = hosts_of(url)
+        self.current = self._urls[0]
+
+    async def connect(self, *_: object, **settings: Any) -> Connection:  # noqa: ANN401
+        """Raise the error of the last host if none can be used."""
+        settings["timeout"] = _CONNECT_TIMEOUT_SECONDS
+        tries = {asyncio.create_task(self._open(self.current, settings))}
+        try:
+            waiting, _ = tries, await asyncio.wait(tries, timeout=_HEAD_START_SECONDS)
+            if not any(each.done() and not each.exception() for each in tries):
+                others = (url for url in self._urls if url != self.current)
+                tries |= {asyncio.create_task(self._open(url, settings)) for url in others}
+            while True:
+                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                for each in done:
+                    if not each.exception():
+                        tries.remove(each)
+                        connection, self.current = each.result()
+                        return connection
+                if not waiting:
+                    return done.pop().result()  # raises
+        finally:
+            for each in tries:
+                each.cancel()
+                each.add_done_callback(_drop_late)
+
+    @staticmethod
+    async def _open(url: str, settings: dict[str, Any]) -> tuple[Connection, str]:
+        return await _asyncpg.connect(url, **settings), url
+
+
+def _drop_late(opening: "asyncio.Task[tuple[Connection, str]]") -> None:
+    """Drop a connection that was not needed any more."""
+    if not opening.cancelled() and not opening.exception():
+        opening.result()[0].terminate()
+
+
+class Pool:
+    """A pool of connections, all of which can be dropped at once if their server has gone silent."""
+
+    def __init__(self, url: str, *, is_pooled: bool = False) -> None:
+        self._connector = Connector(url)
+        self._in_use = set[Connection]()
+        self._pool = _asyncpg.create_pool(
+            url,
+            min_size=0,  # with more, the pool reconnects in the background and logs tracebacks during an outage
+            max_size=_MAX_CONNECTIONS,
+            command_timeout=_COMMAND_TIMEOUT_SECONDS,
+            # The next transaction can get another connection of the server, without what was prepared.
+            statement_cache_size=0 if is_pooled else _CACHED_STATEMENTS,
+            connect=self._connector.connect,
+            init=None if is_pooled else _set_up,
+            reset=_reset_nothing,
+            server_settings={"application_name": f"palaver, pid {os.getpid()} on {socket.gethostname()}"[:63]},
+        )
+
+    async def open(self) -> None:
+        await self._pool
+
+    async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        connection: Connection = await self._pool.acquire()
+        self._in_use.add(connection)
+        try:
+            return await work(connection)
+        finally:
+            self._in_use.discard(connection)
+            with suppress(*LOST):  # a connection that breaks now must not make a committed transaction look failed
+                await self._pool.release(connection)
+
+    async def drop(self) -> None:
+        """Break the connections that are in use, and use none of the others again."""
+        for connection in tuple(self._in_use):
+            connection.terminate()
+        await self._pool.expire_connections()
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    def terminate(self) -> None:
+        self._pool.terminate()
+
+
+async def _set_up(connection: Connection) -> None:
+    await connection.execute(_SET_TIMEOUTS, list(SESSION_TIMEOUTS), list(SESSION_TIMEOUTS.values()))
+    await connection.execute(DURABLE.format(is_local="false"))
+
+
+async def _reset_nothing(_: Connection) -> None:
+    """Reset nothing: a transaction leaves nothing behind in its connection."""
