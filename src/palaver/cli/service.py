@@ -221,7 +221,8 @@ def _hand_over(place: Place, secrets: Mapping[str, str], *, is_wanted: bool) -> 
     wanted = {name: text for name, text in kept.items() if name not in place.environment}
     if new := {name: text for name, text in secrets.items() if kept.get(name) != text}:
         names = ", ".join(sorted(new))
-        question = f"The service needs {names}. Write this into {place.variables}, which only {place.user} can read?"
+        reader = "root" if place.is_system else place.user  # who makes the file
+        question = f"The service needs {names}. Write this into {place.variables}, which only {reader} can read?"
         if is_wanted or (is_interactive() and agrees(question, usual=True)):
             wanted |= new
             print_note(f"Wrote {names} to {place.variables}")

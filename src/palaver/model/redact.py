@@ -1,6 +1,6 @@
 """Redaction: replace secrets in a text with a marker that names their kind.
 
-The keys of the gateway itself are known, and go whatever they look like.
+The gateway knows its own keys, and replaces them even if they look like words.
 
 Any other secret is recognised by its own format, or by the name before it together with the shape of the value. Prose
 about passwords, code that handles them and placeholders stay unchanged. Every repetition in the patterns is bounded,

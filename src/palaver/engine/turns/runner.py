@@ -262,7 +262,7 @@ class TurnRunner:
         await self.completion.complete(running, outcome)
 
     def _settles_at_once(self, running: RunningTurn, outcome: Outcome | StopReason | None) -> bool:
-        """Return whether the answer is stored while its draft is still being sent, so that a crash forgets none.
+        """Return whether to store the answer while its draft is still being sent, so that a crash loses neither.
 
         It replaces the draft afterwards.
         """
