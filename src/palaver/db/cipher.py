@@ -9,6 +9,8 @@ from typing import cast
 
 from palaver.model.errors import StoreError
 
+KEYS = "palaver.keys"
+"""The file of the wrapped keys, beside an encrypted store."""
 _PLAIN = b"SQLite format 3\0"
 _CACHED_STATEMENTS = 512
 

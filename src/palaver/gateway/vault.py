@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from palaver.config.model import Config
-from palaver.db.cipher import is_encrypted
+from palaver.db.cipher import KEYS, is_encrypted
 from palaver.model.errors import StoreError
-from palaver.store.backup.archive import KEYS
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.encryption.contents import PLAIN, has_sealed
 from palaver.store.opening import refuse_other_encryption, sqlite_path

@@ -21,9 +21,9 @@ from palaver.store.conversations.visibility import select_one, visible_to
 from palaver.store.people.people import meet_sender, principal_for
 from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
-from palaver.store.queue.inbox import ASKED_IN_CHAT, OPEN_TURN, RUNNING, assign_to_turn, read_waiting, requeue_or_remove
+from palaver.store.queue.inbox import ASKED_IN_CHAT, RUNNING, assign_to_turn, read_waiting, requeue_or_remove
 from palaver.store.queue.turns import append_to_turn, halt, list_messages, resume, settle, write_messages
-from palaver.store.records import REPLIES, chat_columns, details_of, instant, json_text, micros, outbound_in
+from palaver.store.records import OPEN_TURN, REPLIES, chat_columns, details_of, instant, json_text, micros, outbound_in
 from palaver.store.results import Decision, Signals, Status, Words
 
 MAX_ANSWER_LENGTH = 8_000
