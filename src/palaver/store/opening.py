@@ -234,12 +234,9 @@ async def _open_postgres(url: str, *, serves: bool) -> Database:
     try:
         from palaver.db.postgres import PostgresDatabase  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
-        raise BadArgument(
-            "A PostgreSQL store needs asyncpg:",
-            found="not installed",
-            allowed="pip install 'palaver[postgres]'",
-            example="sqlite:///palaver.db",
-        ) from error
+        from palaver.protocols.installation import MissingPackages  # noqa: PLC0415 - slow to import, and rarely needed
+
+        raise MissingPackages("A PostgreSQL store needs", "postgres") from error
     database = PostgresDatabase(url)
     await database.open()
     await _ready(database, _POSTGRES_TABLE, POSTGRES, run_step=database.migrate, serves=serves)
