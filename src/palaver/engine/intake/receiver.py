@@ -22,8 +22,8 @@ from palaver.model.attachment import Attachment
 from palaver.model.errors import StoreError, StoreUnavailable
 from palaver.model.feedback import Rating, rating_of
 from palaver.model.key import SessionKey
-from palaver.model.pasted_key import PastedKey, find_pasted_key
 from palaver.model.platform import Platform
+from palaver.model.redact import PastedKey, find_pasted_key
 from palaver.model.revision import RevisionPolicy
 from palaver.model.session import Principal
 from palaver.model.source import Source, Trust, account_text, identity_of

@@ -20,7 +20,7 @@ from palaver.store.conversations.visibility import select_one, visible_to
 from palaver.store.people.people import meet_sender, principal_for
 from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
-from palaver.store.queue.inbox import ASKED_IN_CHAT, OPEN_TURN, RUNNING, assign_to_turn, read_waiting, requeue_or_remove
+from palaver.store.queue.inbox import ASKED_IN_CHAT, RUNNING, assign_to_turn, read_waiting, requeue_or_remove
 from palaver.store.queue.turns import (
     HELD,
     append_to_turn,
@@ -32,7 +32,7 @@ from palaver.store.queue.turns import (
     settle,
     write_messages,
 )
-from palaver.store.records import chat_columns, details_of, instant, json_text, micros, reply_span
+from palaver.store.records import OPEN_TURN, chat_columns, details_of, instant, json_text, micros, reply_span
 from palaver.store.results import Decision, Signals, Status, Words
 
 MAX_ANSWER_LENGTH = 8_000

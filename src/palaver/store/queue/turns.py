@@ -45,7 +45,6 @@ from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.queue.inbox import (
     MAX_WAITING,
-    OPEN_TURN,
     RUNNING,
     assign_to_turn,
     read_waiting,
@@ -55,6 +54,7 @@ from palaver.store.queue.inbox import (
 from palaver.store.queue.welcome import welcome
 from palaver.store.records import (
     INBOX_COLUMNS,
+    OPEN_TURN,
     REPLIES,
     SEQS,
     TURN_COLUMNS,
