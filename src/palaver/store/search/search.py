@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from palaver.db.transaction import JOURNAL, Database
 from palaver.model.errors import StoreError
+from palaver.model.key import JOB
 from palaver.model.query import Clause, Query, parse_query
 from palaver.model.session import Principal, Session
 from palaver.model.tokenizer import Span, split_pages
@@ -122,7 +123,9 @@ class Search:
         async def attempt() -> list[Hit]:
             await self._index.catch_up(purge=False)
             hits = await self._find(asked, principal, filter, order, limit, neighbours)
-            return [*await self._find_titles(asked, principal, filter, limit), *hits][:limit]
+            titles = await self._find_titles(asked, principal, filter, limit)
+            of_jobs = [hit for hit in titles if hit.session.key.kind == JOB]
+            return [*(hit for hit in titles if hit not in of_jobs), *hits, *of_jobs][:limit]
 
         return await _retry_if_lost(attempt)
 
