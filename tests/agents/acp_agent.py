@@ -1,6 +1,7 @@
 """An agent made with the official library of the Agent Client Protocol, for tests. It remembers in a file, if named."""
 
 import asyncio
+import base64
 import json
 import sys
 from pathlib import Path
@@ -9,21 +10,29 @@ from typing import Any
 from acp import run_agent
 from acp.exceptions import RequestError
 from acp.helpers import (
+    embedded_text_resource,
+    image_block,
+    resource_block,
+    resource_link_block,
     start_tool_call,
     text_block,
     tool_content,
+    update_agent_message,
     update_agent_message_text,
     update_agent_thought_text,
     update_tool_call,
 )
 from acp.schema import (
     AgentCapabilities,
+    Cost,
     InitializeResponse,
     LoadSessionResponse,
     NewSessionResponse,
     PermissionOption,
     PromptResponse,
     ToolCallUpdate,
+    Usage,
+    UsageUpdate,
 )
 
 MEMORY = Path(sys.argv[1]) if len(sys.argv) > 1 else None
@@ -60,16 +69,8 @@ class Remembering:
         if MEMORY:
             MEMORY.write_text(json.dumps(self.said))
         last = text.splitlines()[-1]
-        if last.endswith("crash"):
-            sys.exit(3)
-        if last.endswith("at length"):
-            await self.say(session_id, "It begins")
-            return PromptResponse(stop_reason="max_tokens")
-        if last.endswith("hang"):
-            self.cancelled.clear()
-            await self.say(session_id, "waiting")
-            await self.cancelled.wait()
-            return PromptResponse(stop_reason="cancelled")
+        if early := await self.end_early(session_id, last):
+            return early
         if last.endswith("both"):
             names = ["b.txt", "a.txt"]
             for name in names:
@@ -83,6 +84,42 @@ class Remembering:
             await self.client.session_update(session_id, update_agent_thought_text("hm"))
             await self.say(session_id, f"heard {len(self.said[session_id])}: ", text)
         return PromptResponse(stop_reason="end_turn")
+
+    async def end_early(self, session_id: str, last: str) -> PromptResponse | None:
+        if last.endswith("crash"):
+            sys.exit(3)
+        if last.endswith("at length"):
+            await self.say(session_id, "It begins")
+            return PromptResponse(stop_reason="max_tokens")
+        if last.endswith("hang"):
+            self.cancelled.clear()
+            await self.say(session_id, "waiting")
+            await self.cancelled.wait()
+            return PromptResponse(stop_reason="cancelled")
+        if last.endswith("breaks") and len(self.said[session_id]) == 1:
+            await self.start(session_id, "a.txt", "completed")
+            raise RequestError.internal_error()
+        if last.endswith("draw"):
+            return await self.draw(session_id)
+        return None
+
+    async def draw(self, session: str) -> PromptResponse:
+        """Say more than text, and report what it used: the tokens of the prompt, and the cost of the whole session."""
+        await self.say(session, "Here:")
+        for block in (
+            image_block(base64.b64encode(b"pixels").decode(), "image/png"),
+            resource_link_block("the plan", "https://example.org/a (b)", title="The [plan]"),
+            resource_link_block("notes.md", "file:///notes.md"),
+            resource_block(embedded_text_resource("file:///tables/my%20table.csv", "a,b", mime_type="text/csv")),
+            image_block("no base64", "image/png"),
+        ):
+            await self.client.session_update(session, update_agent_message(block))
+        await self.say(session, "That is all.")
+        cost = Cost(amount=0.25 * len(self.said[session]), currency="USD")
+        spent = UsageUpdate(session_update="usage_update", used=53_000, size=200_000, cost=cost)
+        await self.client.session_update(session, spent)
+        used = Usage(input_tokens=10, cached_read_tokens=30, output_tokens=5, thought_tokens=2, total_tokens=45)
+        return PromptResponse(stop_reason="end_turn", usage=used)
 
     async def start(self, session: str, name: str, status: Any) -> None:
         call, given = self.call(session, name), {"path": name}

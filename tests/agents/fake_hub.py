@@ -27,6 +27,9 @@ class FakeHub:
         self.url = ""
         self.ranges: list[str | None] = []
         """What was asked for of the file."""
+        self.asked, self.goes_on = threading.Event(), threading.Event()
+        """Set once a file is asked for; cleared, it sends nothing."""
+        self.goes_on.set()
         self.description: Any = None
         """What the hub says of a repository instead of the truth."""
 
@@ -71,6 +74,8 @@ def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
         def _serve(self) -> None:
             wanted = self.headers["Range"]
             hub.ranges.append(wanted)
+            hub.asked.set()
+            hub.goes_on.wait()
             start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and hub.knows_ranges else 0
             body = hub.content[start:]
             self.send_response(206 if start else 200)

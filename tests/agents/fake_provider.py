@@ -257,13 +257,13 @@ def _blocks(step: Says) -> Iterator[tuple[dict[str, object], list[dict[str, str]
 
 
 @contextmanager
-def provided(*script: Step, models: tuple[str, ...] = ()) -> Generator[Provider]:
+def provided(*script: Step, models: tuple[str, ...] = (), port: int = 0) -> Generator[Provider]:
     """Beside a test that has the loop of its thread for itself, or none."""
     ready, over, found = threading.Event(), asyncio.Event(), list[Provider]()
     loop = asyncio.new_event_loop()
 
     async def serve() -> None:
-        async with providing(*script, models=models) as served:
+        async with providing(*script, models=models, port=port) as served:
             found.append(served)
             ready.set()
             await over.wait()
@@ -280,9 +280,9 @@ def provided(*script: Step, models: tuple[str, ...] = ()) -> Generator[Provider]
 
 
 @asynccontextmanager
-async def providing(*script: Step, models: tuple[str, ...] = ()) -> AsyncGenerator[Provider]:
+async def providing(*script: Step, models: tuple[str, ...] = (), port: int = 0) -> AsyncGenerator[Provider]:
     provider = Provider(list(script), models=models)
-    server = await asyncio.start_server(provider.serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(provider.serve, "127.0.0.1", port)
     provider.port = server.sockets[0].getsockname()[1]
     try:
         yield provider

@@ -47,6 +47,8 @@ async def test_conversations_permissions_and_decisions(tmp_path: Path) -> None:
         await _remember_each_conversation(here)
         await _ask_for_permission(here)
         await _ask_for_two_permissions(here)
+        await _go_on_after_a_failure(here)
+        await _say_more_than_text(here)
 
 
 async def _remember_each_conversation(here: Bench) -> None:
@@ -114,6 +116,38 @@ async def _ask_for_two_permissions(here: Bench) -> None:
     results = {called[entry.answers or ""]: entry.text for entry in await here.entries() if entry.role is Role.TOOL}
     assert sorted(results.values()) == ["a.txt deleted: yes", "b.txt deleted: no"]
     assert all(json.loads(arguments)["path"] in text for arguments, text in results.items())
+
+
+async def _go_on_after_a_failure(here: Bench) -> None:
+    """A prompt that failed after a tool call is not tried again without a word."""
+    chat = here.world.dm(erin := here.world.person("erin"))
+    await chat.say(erin, "it breaks")
+    await chat.hears("heard 2: ")
+    await here.settled()
+    heard = await chat.hears("heard 2: ")
+    assert "ended before you answered" in heard.text
+    assert heard.text.endswith("it breaks")
+
+
+async def _say_more_than_text(here: Bench) -> None:
+    """Pictures, links and files are a part of the answer, and what it used is counted."""
+    chat = here.world.dm(frank := here.world.person("frank"))
+    for times in (1, 2):
+        await chat.say(frank, "draw")
+        await chat.hears("That is all.", times=times)
+        await here.settled()
+    answer = (await here.entries())[-1]
+    assert answer.text == (
+        "Here:\n[The \\[plan\\]](https://example.org/a%20%28b%29)\nnotes.md (file:///notes.md)\n"
+        "(image, not readable)\nThat is all."
+    )
+    files = [(file.name.plain(), file.media_type, file.size) for file in answer.files]
+    assert files == [("image-1.png", "image/png", 6), ("my table.csv", "text/csv", 3)]
+    used = await here.rows(
+        "SELECT input_tokens, cached_tokens, output_tokens, cost_micros, unpriced_tokens FROM turns"
+        " WHERE input_tokens > 0"
+    )
+    assert used == [(40, 30, 5, 250_000, 0)] * 2
 
 
 async def test_a_restart_loads_the_session_and_remembers_the_decision(tmp_path: Path) -> None:

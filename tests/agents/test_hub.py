@@ -48,7 +48,7 @@ def test_a_cut_connection_continues_where_it_stopped(hub: FakeHub, tmp_path: Pat
 
 def test_an_interrupted_command_continues_the_next_time(hub: FakeHub, tmp_path: Path) -> None:
     hub.cuts = [5000, 0, 0, 0]
-    with pytest.raises(NotDownloaded, match="Run the same command again to continue"):
+    with pytest.raises(NotDownloaded, match="Try the same again to continue"):
         get(hub, tmp_path)
     assert get(hub, tmp_path).read_bytes() == CONTENT
     assert hub.ranges[-1] == "bytes=5000-"
@@ -69,7 +69,7 @@ def test_two_commands_do_not_mix_and_a_full_disk_is_said_first(
     part = tmp_path / f"{FILE}.{model.sha256[:16]}.part"
     with part.open("ab") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
-        with pytest.raises(NotDownloaded, match="Another command downloads"):
+        with pytest.raises(NotDownloaded, match="is being downloaded already"):
             get(hub, tmp_path)
 
     class Usage:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from palaver.platforms.terminal.offers import PendingOffer
+from palaver.platforms.terminal.wire import Offer
 from tests.agents.fake_provider import Provider, Refuses, Says, provided
 from tests.cli.processes import Place
 from tests.cli.test_chat_live import Terminal, terminal
@@ -122,6 +124,13 @@ def test_a_key_in_the_environment_is_offered_and_named_in_the_configuration(
         here.close()
     assert 'key: "${OPENAI_API_KEY}"' in (tmp_path / "config.yaml").read_text()
     assert files_with(tmp_path, KEY) == []
+
+
+def test_a_line_that_does_not_answer_an_offer_says_how_to_use_it_later() -> None:
+    pending = PendingOffer()
+    pending.made(Offer(found="Found Ollama.", accept="/connect Ollama", decline="/connect no"))
+    assert (pending.read("hello", default=True), pending.unanswered) == ("hello", "/connect Ollama")
+    assert (pending.read("y", default=True), pending.unanswered) == ("y", "")
 
 
 def test_no_is_remembered_and_the_way_back_is_named(place: Place, openai: Provider) -> None:

@@ -12,10 +12,11 @@ import pytest
 from palaver import __version__
 from palaver.cli import shared_options
 from palaver.cli.main import main
+from palaver.engine.texts import CHAT_GONE
 from palaver.model.access import AccessRole, Basis, Grant
 from palaver.model.people import MAX_NEW_STRANGERS, Reception
 from palaver.model.source import Source
-from palaver.model.turn import Inbound
+from palaver.model.turn import Inbound, Outbound
 from palaver.store.opening import open_store
 from palaver.store.people import aliases
 from tests.store.world import NOON, World, dm, key_of
@@ -442,6 +443,19 @@ def test_targets_lead_to_home_channels_and_accounts_that_exist(
     assert explain(capsys, "target", "telegram")["targets"][0]["places"] == []
     assert main(["explain", "target", "telegram"]) == 0
     assert "the home channel is at an account that is not configured" in capsys.readouterr().out
+
+
+def test_a_dead_chat_is_named_dead(configured: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def kick_out() -> None:
+        async with await open_store(str(configured.parent / "palaver.db")) as store:
+            dead = Outbound(platform="telegram", account="main", chat_id="-300", text="hello")
+            await store.transact(store.accounts.mark_chat_gone(dead, NOON, "kicked"))
+
+    asyncio.run(kick_out())
+    home, other = explain(capsys, "target", "telegram,telegram:5")["targets"]
+    assert (home["places"][0]["problem"], other["places"][0]["problem"]) == (CHAT_GONE, None)
+    assert main(["explain", "target", "telegram"]) == 0
+    assert f"telegram chat -300 by main ({CHAT_GONE})" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_route_names_the_instructions_from_general_to_specific(

@@ -150,7 +150,7 @@ def test_at_a_terminal_a_person_is_walked_through_it(
         "Go to the loft",
         "left foot",
         "How is it? [well]",
-        "dove says: this is no ring of a dove",
+        "Dove says: this is no ring of a dove",
         "Try again?",
     ):
         assert words in said.err

@@ -29,7 +29,7 @@ def walk(terminal: Terminal) -> None:
     terminal.shows("Token (hidden while you type)")
     time.sleep(0.2)  # like a person; before, the terminal may still show what is typed
     terminal.types(f"{WRONG}\n")
-    terminal.shows("telegram says: ")
+    terminal.shows("Telegram says: ")
     terminal.shows("Try again? [Y/n]")
     terminal.types("y\n")
     terminal.shows("Token (hidden")

@@ -1,15 +1,20 @@
 """`/back` gives the same view, byte for byte, no matter what was done to a conversation; twice done, twice undone."""
 
+from collections import Counter
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from itertools import product
+from pathlib import Path
 
 import pytest
 
+from palaver.db.transaction import Row
 from palaver.model.compaction import plan_compaction
 from palaver.model.key import ScopedSetting
 from palaver.model.reset import ResetMode, ResetPolicy
+from palaver.model.revision import RevisionPolicy
 from tests.commands.talk import Talk, talking
-from tests.engine.gateway import MovableClock
+from tests.engine.gateway import Bench, MovableClock, until
 
 IDLE = ScopedSetting(default=ResetPolicy(mode=ResetMode.IDLE, idle_minutes=60))
 Deed = Callable[[Talk, MovableClock], Awaitable[None]]
@@ -138,3 +143,60 @@ async def test_back_and_back_again(tmp_path_factory: pytest.TempPathFactory, fir
             clock.later(seconds=1)
             assert "Undid the last" in await alice.ask("/back")
             assert await _stands(alice) == before
+
+
+# Others
+
+QUICK = timedelta(milliseconds=50)
+
+
+async def _kept(alice: Talk, clock: MovableClock) -> None:
+    """Do everything that is taken back above, and what stays: attach and detach, jobs, edits, ratings."""
+    await _prepared(alice)
+    for name, deed in DEEDS.items():
+        if name != "idle":
+            await deed(alice, clock)
+            await alice.ask("/back")
+    await alice.ask("/new Plans")
+    await alice.say("what next?")
+    second = alice.elsewhere()
+    assert "now continues" in await second.ask("/attach Plans")
+    assert "its own conversation" in await second.ask("/detach")
+    await second.ask("/attach Plans")
+    await alice.ask("/jobs add every 2h greet me")
+    await alice.ask("/jobs pause greet me")
+    said = await alice.chat.say(alice.who, "misspelt")
+    shown = await alice.chat.hears("answer to: misspelt")
+    await alice.chat.edit(alice.who, said, "spelt")
+    await alice.chat.react(alice.who, shown, "👍")
+    gone = await alice.chat.say(alice.who, "not meant")
+    await alice.chat.hears("answer to: not meant")
+    await alice.chat.delete(alice.who, gone)
+    await alice.here.settled()
+
+    async def all_are_finalised() -> bool:
+        return not await alice.here.rows("SELECT 1 FROM sessions WHERE ended IS NOT NULL AND finalised IS NULL")
+
+    await until(all_are_finalised)
+
+
+async def _rows_by_table(here: Bench) -> dict[str, Counter[Row]]:
+    tables = await here.rows("SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE '%VIRTUAL%'")
+    moving = {"accounts", "journal", "meta", "sqlite_sequence", "usage"}  # sums are added up later
+    return {
+        name: Counter(tuple(row) for row in await here.rows(f"SELECT * FROM {name}"))  # noqa: S608 - our own
+        for (name,) in tables
+        if name not in moving
+    }
+
+
+async def test_what_somebody_does_leaves_all_rows_of_others_as_they_were(tmp_path: Path) -> None:
+    clock, alike = MovableClock(), ScopedSetting(default=RevisionPolicy.NOTE)
+    async with talking(tmp_path / "p.db", clock=clock, revisions=alike, sweep_every=QUICK) as alice:
+        here, ben = alice.here, alice.beside("ben")
+        await _kept(ben, clock)
+        before = await _rows_by_table(here)
+        await _kept(alice, clock)
+        await alice.ask("/forget --yes")
+        after = await _rows_by_table(here)
+        assert {table: gone for table, rows in before.items() if (gone := rows - after[table])} == {}

@@ -8,8 +8,11 @@ import pytest
 from palaver.commands import sessions
 from palaver.model.access import AccessRole, Grant
 from palaver.model.key import GroupScope, Scope, ScopedSetting
+from palaver.store.archive.collector import collect_all
+from palaver.store.archive.exporter import ExportFormat, write_archive
+from palaver.store.archive.importer import import_sessions
 from palaver.store.people.grants import ChangeKind
-from tests.commands.talk import talking
+from tests.commands.talk import OPERATOR, talking
 from tests.engine.gateway import MovableClock
 
 SHARED = ScopedSetting(default=Scope(group=GroupScope.SHARED))
@@ -152,6 +155,24 @@ async def test_a_conversation_is_gone_on_with_on_another_chat(store_url: str, by
         assert (await alice.session()).id == session.id
 
 
+async def test_what_one_person_brings_from_another_installation_is_theirs_to_go_on_with(tmp_path: Path) -> None:
+    """The id of its direct chat does not name its person, and nobody has spoken there here."""
+    async with talking(tmp_path / "there.db") as alice:
+        await alice.ask("/new Plans")
+        await alice.say("about plans")
+        records = collect_all(alice.here.store.database, OPERATOR)
+        archive = b"".join([part async for part in write_archive(records, ExportFormat.JSONL)])
+    async with talking(tmp_path / "here.db") as alice:
+        lines = archive.splitlines(keepends=True)
+        (imported,) = [each async for each in import_sessions(alice.here.store.database, lines)]
+        assert "imported as ended and apart" in imported.notes[0]
+        for _ in range(2):
+            assert "Resumed “Plans”" in await alice.ask("/resume Plans")
+            await alice.say("go on")
+            assert {"about plans", "go on"} <= set(await alice.texts())
+            assert "Undid the last" in await alice.ask("/back")
+
+
 @pytest.mark.parametrize("text", ["/resume nonsense", "/resume 7", "/resume 99999999999999999999", "/resume ²"])
 async def test_what_is_not_there_is_said_to_be_not_there(store_url: str, text: str) -> None:
     async with talking(store_url) as alice:
@@ -186,7 +207,7 @@ async def test_search_tells_when_there_is_more(store_url: str) -> None:
     async with talking(store_url) as alice:
         for number in range(6):
             await alice.say(f"again {number}")
-        assert (await alice.ask("/search again")).startswith("The newest 10 results:")
+        assert (await alice.ask("/search again")).startswith("The first 10 results:")
 
 
 async def test_nobody_finds_what_others_have_said(store_url: str) -> None:

@@ -2,10 +2,8 @@
 
 import os
 import signal
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeVar
 
 from palaver.agents.echo import EchoAgent
@@ -22,12 +20,14 @@ from palaver.store import process_notices, processes
 from palaver.store.queue import commands
 from palaver.store.store import Store
 
-__all__ = ["ASKED", "BACKGROUND", "ENDED", "STEPS", "Fuse", "FusedAgent", "FusedStore", "fuse_adapter"]
+__all__ = ["ASKED", "BACKGROUND", "ENDED", "LEAVING", "STEPS", "Fuse", "FusedAgent", "FusedStore", "fuse_adapter"]
 
 T = TypeVar("T")
 
 ASKED, ENDED = "asked", "ended"
 """What an agent writes down about a turn."""
+LEAVING = ("begin_send", "begin_draft")
+"""What is written down of a send or a turn before its commit, from which on a request can have left."""
 _WORKS = (
     *("count_start", "acquire", "reclaim", "reclaim_sends", "extend_leases", "save_position"),
     *("accept", "begin", "append_to_turn", "settle", "claim", "begin_send", "settle_send"),
@@ -103,19 +103,31 @@ def _with_key_of(work: Transaction[T], around: Transaction[T]) -> Transaction[T]
     return keyed(work.key, around) if isinstance(work, KeyedTransaction) else around
 
 
+@transaction
+def _noted(piece: Transaction[T], note: Callable[[], None]) -> Statements[T]:
+    """Write down that a transaction is about to be committed."""
+    result = yield from piece
+    note()
+    return result
+
+
 class _Group:
     """One group of a store's work, each piece under its name."""
 
-    def __init__(self, group: object, fuse: Fuse) -> None:
+    def __init__(self, group: object, fuse: Fuse, note: Callable[[str], None] = lambda _: None) -> None:
         self._group = group
         self._fuse = fuse
+        self._note = note
 
     def __getattr__(self, name: str) -> Callable[..., Transaction[Any]]:
         describe: Callable[..., Transaction[Any]] = getattr(self._group, name)
 
-        def describe_fused(*args: object, **kwargs: object) -> Transaction[Any]:
+        def describe_fused(*args: Any, **kwargs: object) -> Transaction[Any]:
             work = describe(*args, **kwargs)
-            return _with_key_of(work, _fused(name, work, self._fuse))
+            fused = _fused(name, work, self._fuse)
+            if name in LEAVING:
+                fused = _noted(fused, lambda: self._note(f"{name} {args[0].number}"))
+            return _with_key_of(work, fused)
 
         return describe_fused
 
@@ -132,11 +144,11 @@ def _fuse_start(fuse: Fuse) -> Callable[[ProcessDirectory, Launch], Awaitable[No
 
 
 class FusedStore(Store):
-    def __init__(self, store: Store, fuse: Fuse) -> None:
+    def __init__(self, store: Store, fuse: Fuse, note: Callable[[str], None] = lambda _: None) -> None:
         super().__init__(store.database, store.search)
         self._fuse = fuse
-        for group in ("inbox", "turns", "outbox", "accounts"):
-            setattr(self, group, _Group(getattr(store, group), fuse))
+        for group in ("inbox", "turns", "turn_control", "outbox", "accounts"):
+            setattr(self, group, _Group(getattr(store, group), fuse, note))
         # In a process of its own.
         works = (
             *((commands, ["run_command"]), (scheduler, ["fire"])),
@@ -217,21 +229,17 @@ def fuse_adapter(adapter: Adapter, fuse: Fuse, *, connected: Callable[[], None])
 
 @dataclass(frozen=True)
 class FusedAgent:
-    """Writes down which turns it was asked for, and which it ended, so that a kill forgets nothing of it."""
+    """Writes down which turns it was asked for, and which it ended."""
 
     fuse: Fuse
-    record: Path
+    note: Callable[[str], None]
     echo: EchoAgent = field(default_factory=EchoAgent)
 
     async def answer(self, request: Request) -> AsyncGenerator[Event]:
-        self._write(ASKED, request.turn)
+        self.note(f"{ASKED} {request.turn}")
         self.fuse.reach("run")
         async for event in self.echo.answer(request):
             if isinstance(event, Final):
-                self._write(ENDED, request.turn)
+                self.note(f"{ENDED} {request.turn}")
             yield event
             self.fuse.reach("after an event")
-
-    def _write(self, what: str, turn: int) -> None:
-        with self.record.open("a") as record:
-            record.write(f"{what} {turn} {time.time():.3f}\n")

@@ -14,7 +14,7 @@ from palaver.db.transaction import Row, Statements, transaction
 from palaver.store.opening import open_store
 from palaver.store.store import Store
 from tests.crash.background import Background
-from tests.crash.fuse import BACKGROUND, STEPS
+from tests.crash.fuse import ASKED, BACKGROUND, ENDED, STEPS
 from tests.crash.gateway import Gateway, Order, Slot, open_keyed, slots
 from tests.crash.square import FakeSquare, Forgetful, Square, fake_square
 from tests.crash.trouble import Trouble
@@ -46,6 +46,7 @@ class Town:
     """Where the key of an encrypted store is."""
     is_paced: bool = False
     """Chats get one message a second, and see answers grow."""
+    _gateways: list[Gateway] = field(default_factory=list[Gateway])
     _spoken: "count[int]" = field(default_factory=lambda: count(1))
     _lives: "count[int]" = field(default_factory=lambda: count(1))
 
@@ -80,17 +81,26 @@ class Town:
             is_paced=self.is_paced,
             **changed,  # pyright: ignore[reportArgumentType]
         )
-        return await self.places[place].start(order)
+        gateway = await self.places[place].start(order)
+        self._gateways.append(gateway)
+        return gateway
 
     @property
     def log(self) -> list[str]:
-        path = self.folder / "log"
-        return path.read_text().splitlines() if path.exists() else []
+        return self._read("log")
+
+    @property
+    def notes(self) -> list[str]:
+        """What gateways wrote down: what of which number, at which gateway, and when."""
+        return self._read("notes")
 
     @property
     def agents(self) -> list[str]:
-        """What agents wrote down: which turns they were asked for, and which they ended."""
-        path = self.folder / "agents"
+        """What of that is about turns that agents were asked for, and that they ended."""
+        return [note for note in self.notes if note.startswith((ASKED, ENDED))]
+
+    def _read(self, name: str) -> list[str]:
+        path = self.folder / name
         return path.read_text().splitlines() if path.exists() else []
 
     @property
@@ -115,7 +125,13 @@ class Town:
             connections = self.square.connections if isinstance(self.square, Forgetful) else ()
             requests = self.square.requests if isinstance(self.square, FakeSquare) else None
             verdict = await judge(
-                await self.square.look(), store, connections, requests=requests, agents=self.agents, told=self.is_paced
+                await self.square.look(),
+                store,
+                connections,
+                requests=requests,
+                notes=self.notes,
+                killed={each.order.worker: each.killed for each in self._gateways if each.killed},
+                told=self.is_paced,
             )
             more = await self.background.judge(store) if self.background else []
             return replace(verdict, broken=[*verdict.broken, *more])

@@ -2,6 +2,7 @@
 
 import random
 import tempfile
+import time
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from palaver.testkit.platform import FakePlatform
 from palaver.testkit.socket import serve
 from palaver.testkit.updates import Message, Person
 from tests.crash.gateway import PACE_SECONDS
-from tests.crash.verdict import Room, token
+from tests.crash.verdict import Arrived, Room, token
 
 __all__ = ["FAULTS", "FakeSquare", "Forgetful", "Square", "View", "fake_square", "is_group"]
 
@@ -87,11 +88,10 @@ def is_group(number: int) -> bool:
 class WatchedPlatform(FakePlatform):
     """Remembers every request to send that arrived, whatever came of it."""
 
-    requests: list[tuple[str, bool]] = field(default_factory=list[tuple[str, bool]])
-    """The key of each, and whether its text was marked as a possible duplicate."""
+    requests: list[Arrived] = field(default_factory=list[Arrived])
 
     async def send(self, account: str, outbound: Outbound, key: str) -> str:
-        self.requests.append((key, MAY_BE_DUPLICATE in outbound.text))
+        self.requests.append(Arrived(key, MAY_BE_DUPLICATE in outbound.text, time.monotonic()))
         return await super().send(account, outbound, key)
 
 
@@ -103,7 +103,7 @@ class FakeSquare:
     keeps_position: bool = False
     small_talk: str = ""
     """What people say beside the word."""
-    requests: Sequence[tuple[str, bool]] | None = None
+    requests: Sequence[Arrived] | None = None
     """Every request to send that arrived, if somebody counts them."""
     _chats: list[tuple[Chat, tuple[Person, ...]]] = field(default_factory=list[tuple[Chat, tuple[Person, ...]]])
 

@@ -97,6 +97,21 @@ async def test_a_worker_frozen_past_its_lease_writes_nothing_more(town: Town, st
     await check(town, 60)
 
 
+async def test_a_worker_frozen_before_it_asks_its_agent_leaves_the_turn_to_who_has_it(town: Town) -> None:
+    frozen = await town.start(0, step="after begin", signal=signal.SIGSTOP)
+    await speak(town, 1)
+    await asyncio.wait_for(frozen.frozen.wait(), 60)
+    other = await town.start(1)
+    await speak(town, 9)
+    await town.until_logged("turn.reclaimed", other.order.worker)
+    await check(town, 10)
+    before = town.agents
+    frozen.go_on()
+    await town.until_logged("turn.lease_lost", frozen.order.worker)
+    await check(town, 10)
+    assert town.agents == before
+
+
 @pytest.mark.parametrize("step", ["after send"])
 async def test_a_send_of_a_worker_frozen_past_its_lease_is_not_settled_by_it(town: Town, step: str) -> None:
     frozen = await town.start(0, step=step, length=3, signal=signal.SIGSTOP)

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Protocol
+from math import inf
+from typing import NamedTuple, Protocol
 
 from palaver.db.transaction import Row, Statements, transaction
 from palaver.engine.texts import MAY_BE_DUPLICATE
@@ -16,13 +17,25 @@ from palaver.store.records import DELIVERY_COLUMNS, INBOX_COLUMNS, REPLIES, SEQS
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
 from palaver.testkit.updates import Message
-from tests.crash.fuse import ENDED
+from tests.crash.fuse import ASKED, ENDED, LEAVING
 
-__all__ = ["GIVEN_UP", "Room", "Verdict", "judge", "line", "quiet", "token"]
+__all__ = ["GIVEN_UP", "LEAVING_MS", "Arrived", "Room", "Verdict", "judge", "line", "quiet", "token"]
 
+LEAVING_MS = 10.0
+"""The request leaves so soon after the commit that says so: a kill meanwhile looks like one while it is on its way."""
+SEND, DRAFT = LEAVING
 _TOKEN = re.compile(r"\bc\d+-\d+\b")
 GIVEN_UP = "interrupted and not resumed"
 _ENDS = frozenset({"delivered", "unclear"})
+
+
+class Arrived(NamedTuple):
+    """A request to send that arrived at the platform."""
+
+    key: str
+    is_marked: bool
+    """Whether its text was marked as a possible duplicate."""
+    at: float = inf
 
 
 class Room(Protocol):
@@ -62,12 +75,14 @@ class Verdict:
     """Rows that still wait, run or are owed."""
     marked: int = 0
     """Sends that were shown with the mark."""
-    marked_falsely: Sequence[str] = ()
-    """Those of them of which no earlier request had arrived."""
+    marked_falsely: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Those of them of which no earlier request had arrived, although there was time for one."""
+    killed_leaving: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Those whose gateway was killed within `LEAVING_MS` of recording that the request leaves, each after how many."""
     never_requested: Sequence[str] = ()
     """Sends that were given up or left to a person although no request for them ever arrived."""
-    computed_again: Sequence[str] = ()
-    """Turns for which the agent was asked again after it had ended."""
+    computed_again: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Turns for which the agent was asked again, and how many ms after it had ended the gateway was killed."""
     untold: Sequence[str] = ()
     """Sends that are unclear for good without a notice to the owner."""
     broken: Sequence[str] = ()
@@ -101,6 +116,7 @@ def line(*verdicts: Verdict) -> str:
         "leaked": sum(len(each.leaked) for each in verdicts),
         "marked": sum(each.marked for each in verdicts),
         "marked_falsely": sum(len(each.marked_falsely) for each in verdicts),
+        "killed_leaving": sum(len(each.killed_leaving) for each in verdicts),
         "never_requested": sum(len(each.never_requested) for each in verdicts),
         "computed_again": sum(len(each.computed_again) for each in verdicts),
     }
@@ -287,36 +303,71 @@ def _cut_off(connections: Sequence[Sequence[str]], stored: AbstractSet[str]) -> 
     return [end for each in ends if (end := [word for word in each if word not in due])]
 
 
-def _marked_falsely(requests: Sequence[tuple[str, bool]]) -> list[str]:
-    """Return the keys of sends whose first request that arrived was marked already.
+def _first_marked(requests: Sequence[Arrived]) -> list[Arrived]:
+    """Return the first request that arrived for each send of which that one was marked already.
 
     A draft is a request of the answer that should have replaced it.
     """
-    drafted, first = set[int](), dict[str, bool]()
-    for key, is_marked in requests:
-        kind, name, _ = key.split(":")
+    drafted, first = set[int](), dict[str, Arrived]()
+    for request in requests:
+        kind, name, _ = request.key.split(":")
         if kind == "draft":
             drafted.add(int(name.partition("-")[0]) * REPLIES)
         else:
-            first.setdefault(key, is_marked and int(name) not in drafted)
-    return [key for key, is_marked in first.items() if is_marked]
+            first.setdefault(request.key, request._replace(is_marked=request.is_marked and int(name) not in drafted))
+    return [request for request in first.values() if request.is_marked]
 
 
-def _never_requested(rows: Sequence[Row], requests: Sequence[tuple[str, bool]]) -> list[str]:
-    arrived = {key for key, _ in requests}
+@dataclass(frozen=True, kw_only=True)
+class _Note:
+    """What a gateway wrote down of a send or a turn."""
+
+    what: str
+    number: int
+    at: float
+    lived: float
+    """How long the gateway lived after it, in milliseconds; infinitely long if it was not killed."""
+
+
+def _read_notes(notes: Sequence[str], killed: Mapping[str, float]) -> list[_Note]:
+    found = (note.split() for note in notes)
+    return [
+        _Note(what=what, number=int(number), at=float(at), lived=1000 * (killed.get(worker, inf) - float(at)))
+        for what, number, worker, at in found
+    ]
+
+
+def _delays(marked: Sequence[Arrived], notes: Sequence[_Note]) -> dict[str, float]:
+    """Return how long gateways lived after they recorded that a request leaves which never arrived: the longest."""
+    begun = defaultdict[tuple[str, int], list[_Note]](list)
+    for note in notes:
+        begun[note.what, note.number].append(note)
+    delays = dict[str, float]()
+    for request in marked:
+        number = int(request.key.split(":")[1])
+        sends, drafts = (
+            [note.lived for note in begun[what, each] if note.at < request.at]
+            for what, each in ((SEND, number), (DRAFT, number // REPLIES))
+        )
+        delays[request.key] = max([*sends[:-1], *drafts], default=inf)  # The last one is of this request.
+    return delays
+
+
+def _never_requested(rows: Sequence[Row], requests: Sequence[Arrived]) -> list[str]:
+    arrived = {request.key for request in requests}
     ended = (each for each in map(delivery_of, rows) if each.state in {OutboxState.UNCLEAR, OutboxState.DEAD})
     return [f"out:{each.number}" for each in ended if each.idempotency_key not in arrived]
 
 
-def _computed_again(agents: Sequence[str]) -> list[str]:
+def _computed_again(notes: Sequence[_Note]) -> dict[str, float]:
     """Return the turns that agents wrote down as asked after they had written them down as ended."""
-    ended, again = set[str](), dict[str, None]()
-    for what, turn, _ in (written.split() for written in agents):
-        if what == ENDED:
-            ended.add(turn)
-        elif turn in ended:
-            again[turn] = None
-    return list(again)
+    ended, again = dict[int, _Note](), dict[str, float]()
+    for note in notes:
+        if note.what == ENDED:
+            ended.setdefault(note.number, note)
+        elif note.what == ASKED and note.number in ended:
+            again[str(note.number)] = ended[note.number].lived
+    return again
 
 
 async def judge(
@@ -324,19 +375,22 @@ async def judge(
     store: Store,
     connections: Sequence[Sequence[str]] = (),
     *,
-    requests: Sequence[tuple[str, bool]] | None = None,
-    agents: Sequence[str] = (),
+    requests: Sequence[Arrived] | None = None,
+    notes: Sequence[str] = (),
+    killed: Mapping[str, float] | None = None,
     told: bool = False,
 ) -> Verdict:
     """Say what became of everything.
 
-    `requests` are the keys of the requests to send that arrived, each with whether it was marked; None if nobody
-    counted. `agents` is what agents wrote down. With `told` there is an owner, who gets notices.
+    `requests` are the requests to send that arrived; None if nobody counted. `notes` are what gateways wrote down, and
+    `killed` says when each was killed. With `told` there is an owner, who gets notices.
     """
     rows = await store.read(_rows())
     stories = _stories(chats, rows)
     cut_off = _cut_off(connections, {each.said.id for each in stories if each.inbox})
     missed = set(chain.from_iterable(cut_off))
+    noted = _read_notes(notes, killed or {})
+    delays = _delays(_first_marked(requests or ()), noted)
     twice = {story.word for story in stories if story.is_shown_twice}
     return Verdict(
         messages=len(stories),
@@ -351,9 +405,10 @@ async def judge(
         cut_off=cut_off,
         unfinished=await store.read(_unfinished()),
         marked=sum(MAY_BE_DUPLICATE in message.text for chat in chats for message in _shown(chat)),
-        marked_falsely=_marked_falsely(requests or ()),
+        marked_falsely={key: delay for key, delay in delays.items() if delay > LEAVING_MS},
+        killed_leaving={key: delay for key, delay in delays.items() if delay <= LEAVING_MS},
         never_requested=[] if requests is None else _never_requested(rows["sends"], requests),
-        computed_again=_computed_again(agents),
+        computed_again=_computed_again(noted),
         untold=await store.read(_untold()) if told else [],
         broken=[*_written_twice(rows["entries"]), *map(str, await store.read(violations()))],
         outcomes={story.word: story.outcome for story in stories},

@@ -1,4 +1,4 @@
-"""`make debian`: walk through the life of a service on a fresh Debian with its own systemd. Needs root."""
+"""`make debian`: walk through the life of a service, or try a checkout, on a fresh Debian. Needs root."""
 
 import argparse
 import asyncio
@@ -9,12 +9,15 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.debian.machine import PYTHON, Debian, bootstrap
+from tests.debian import checkout
+from tests.debian.checkout import Checkout, Measured
+from tests.debian.machine import PYTHON, SUITE, Debian, bootstrap
 from tests.debian.versions import build_wheel, collect_wheels, previous_version
 from tests.debian.walk import Step, Walk
 from tests.ports import free_port
 
-_PROGRAMS = {"debootstrap": "debootstrap", "systemd-nspawn": "systemd-container", "nsenter": "util-linux"}
+_PROGRAMS = {"debootstrap": "debootstrap", "unshare": "util-linux"}
+_SERVICE_PROGRAMS = {"systemd-nspawn": "systemd-container", "nsenter": "util-linux"}
 
 
 def _print(text: str) -> None:
@@ -41,14 +44,47 @@ async def _walk(base: Path, folder: Path, revision: str) -> list[Step]:
     return walk.steps
 
 
+def _measured(step: Measured) -> None:
+    _print(f"{step.name}: {step.wall:.1f} s, of processors {step.processor:.1f} s; {step.result}")
+
+
+def _try_checkout(wanted: argparse.Namespace) -> None:
+    base = bootstrap(wanted.cache, checkout.PACKAGES, f"{SUITE}-make")
+    with tempfile.TemporaryDirectory(prefix="checkout-", dir=wanted.cache) as folder:
+        place = Checkout(
+            base=base,
+            folder=Path(folder),
+            cache=wanted.cache / "home-cache",
+            binds=wanted.bind,
+            tell=_measured,
+        )
+        place.prepare()
+        if wanted.only != "test":
+            place.run_first()
+            place.run_with_server()
+        for user in ("somebody", "root") if wanted.only != "run" else ():  # root installs programs, which stay
+            place.test(user, wanted.tests if wanted.tests is not None else checkout.SUBSET)
+    _print("\n| step | seconds | of processors | result |\n|---|---|---|---|")
+    for step in place.steps:
+        _print(f"| {step.name} | {step.wall:.1f} | {step.processor:.1f} | {step.result} |")
+
+
 def _main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.debian", description="Install, upgrade, lose and restore.")
+    parser = argparse.ArgumentParser(prog="python -m tests.debian", description="Try Palaver on a fresh Debian.")
+    parser.add_argument("what", nargs="?", choices=("service", "checkout"), default="service")
     parser.add_argument("--from", dest="revision", help="the old version; default: the newest tag, or an older schema")
     parser.add_argument("--cache", type=Path, default=Path("/var/tmp/palaver-debian"), help="keeps a fresh Debian")  # noqa: S108
+    parser.add_argument("--bind", action="append", default=[], help="a path of this machine that the checkout sees")
+    parser.add_argument("--tests", nargs="*", help="what make test runs; without a name all, without the option a part")
+    parser.add_argument("--only", choices=("run", "test"), help="try only this of a checkout")
     wanted = parser.parse_args()
-    missing = [package for program, package in _PROGRAMS.items() if not shutil.which(program)]
+    programs = _PROGRAMS if wanted.what == "checkout" else _PROGRAMS | _SERVICE_PROGRAMS
+    missing = [package for program, package in programs.items() if not shutil.which(program)]
     if missing or os.geteuid():
         raise SystemExit(f"This needs root, and apt-get install {' '.join(missing)}")
+    if wanted.what == "checkout":
+        _try_checkout(wanted)
+        return 0
     revision = wanted.revision or previous_version()
     _print(f"from {revision} to this tree")
     wanted.cache.mkdir(parents=True, exist_ok=True)

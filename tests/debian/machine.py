@@ -19,13 +19,13 @@ _ENVIRONMENT = ("PALAVER_HOME=/var/lib/palaver", "PALAVER_CONFIG=/etc/palaver/pa
 _PATIENCE_SECONDS = 180.0
 
 
-def bootstrap(cache: Path) -> Path:
+def bootstrap(cache: Path, packages: str = PACKAGES, name: str = SUITE) -> Path:
     """Return the folder with a fresh Debian, made on first use."""
-    done = cache / SUITE
+    done = cache / name
     if not done.exists():
-        partial = cache / f"{SUITE}.part"
+        partial = cache / f"{name}.part"
         shutil.rmtree(partial, ignore_errors=True)
-        command = ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", SUITE, str(partial)]
+        command = ["debootstrap", "--variant=minbase", f"--include={packages}", SUITE, str(partial)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         partial.rename(done)
     return done

@@ -15,6 +15,7 @@ from palaver.model.transcript import Role
 from palaver.model.turn import Inbound
 from palaver.protocols.agent import Request
 from palaver.store.conversations.blob_store import BlobStore
+from palaver.store.queue.welcome import FIRST_CONTACT_NOTE
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.platform import BOT, FakePlatform
 from palaver.testkit.updates import File
@@ -123,10 +124,12 @@ async def test_what_is_overheard_belongs_to_the_chat_and_not_to_who_said_it(stor
         await group.say(alice, "first question", mentions=(BOT,))
         await group.hears("first question")
         assert overheard(agent.requests[-1]) == ["the xylophone is sold", "to whom"]
+        assert noted(agent.requests[-1]).count(FIRST_CONTACT_NOTE) == 1
         await group.say(bob, "to the zoo")
         await group.say(bob, "question of bob", mentions=(BOT,))
         await group.hears("question of bob")
         assert overheard(agent.requests[-1]) == (heard := ["the xylophone is sold", "to whom", "to the zoo"])
+        assert noted(agent.requests[-1]).count(FIRST_CONTACT_NOTE) == 1
         before = agent.requests[0].messages
         await group.say(alice, "second question", mentions=(BOT,))
         await group.hears("second question")
@@ -167,6 +170,26 @@ async def test_an_overheard_album_belongs_to_the_chat_too(store_url: str, tmp_pa
         await group.say(alice, "question", mentions=(BOT,))
         await group.hears("question")
         assert [text.partition("\n")[0] for text in overheard(agent.requests[-1])] == ["part 0", "part 1"]
+
+
+async def test_an_overheard_album_belongs_to_its_own_chat_where_the_conversation_is_of_another(
+    store_url: str, tmp_path: Path
+) -> None:
+    world, shelf = FakePlatform(), BlobStore(tmp_path / "files")
+    options: dict[str, Any] = {"shelf": shelf, "burst_window": timedelta(milliseconds=100), "attention": OBSERVING}
+    async with running(store_url, world, adapters=[adapter(world)], **options) as here:
+        alice = world.person("alice")
+        home, away = world.group("home", alice), world.group("away", alice)
+        await home.say(alice, "/new Plans")
+        await home.hears("Plans")
+        await away.say(alice, "/attach Plans --yes")
+        await away.hears("now continues")
+        await away.say(alice, "overheard away", files=(PICTURE,), album="a")
+        await here.settled()
+        rows = await here.rows(
+            "SELECT s.key FROM entries e JOIN sessions s ON s.no = e.id / 16777216 WHERE e.observed = 1"
+        )
+        assert [tuple(row) for row in rows] == [(f"agent:main:fake:group:{away.id}:account:bot",)]
 
 
 @pytest.mark.parametrize("named", [0, 1])
@@ -248,6 +271,19 @@ async def test_an_album_of_a_stranger_is_not_refused_but_passed_over(store_url: 
         await world.group("friends", alice).say(alice, "xylophone", files=(PICTURE,), album="a")
         await here.settled()
         assert await inbox(here) == 0
+
+
+async def test_nobody_is_introduced_by_what_they_say_to_others(tmp_path: Path) -> None:
+    """In a thread all share the conversation in which talk is overheard."""
+    world, agent = FakePlatform(), Slow()
+    agent.go.set()
+    async with running(tmp_path / "p.db", world, agent=agent, adapters=[adapter(world)], attention=OBSERVING):
+        alice, bob = world.person("alice"), world.person("bob")
+        group = world.group("friends", alice, bob)
+        await group.say(bob, "anybody here", thread="5")
+        await group.say(alice, "first question", thread="5", mentions=(BOT,))
+        await group.hears("first question")
+        assert noted(agent.requests[-1]).count(FIRST_CONTACT_NOTE) == 1
 
 
 async def test_what_strangers_say_to_others_is_not_kept(store_url: str) -> None:

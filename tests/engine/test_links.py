@@ -139,7 +139,7 @@ async def test_both_sides_hear_of_an_unlink_also_if_one_has_talked_in_groups_sin
             await group.say(alice, f"number {number}", mentions=(BOT,))
         await group.hears("You said: number 54")
         assert "different people now" in await two.ask(other, bob, "/unlink")
-        assert "each back in their own conversation" in (await one.hears("other:p1 unlinked your accounts")).text
+        assert "You are back in your own conversation." in (await one.hears("other:p1 unlinked your accounts")).text
         await linked(two, one, alice, other, bob)
         await two.here.store.transact(drop_messages())
         await two.ask(other, bob, "/unlink")

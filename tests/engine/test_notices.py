@@ -38,6 +38,12 @@ async def test_someone_who_cannot_approve_learns_who_can_and_the_owner_gets_the_
         assert "Reply" not in question.text
         assert "You can deny" not in question.text
         assert not question.choices
+        group = world.group("team", boss, alice)
+        await group.say(boss, "/sethome")
+        await group.hears("home channel")
+        await chat.say(alice, "!approve this")
+        await chat.hears("The owner can do it on the dashboard.", times=2)
+        assert not any("May I use" in shown.text for shown in group.shown)
         await home.say(boss, "/sethome")
         await home.hears("home channel")
         await chat.say(alice, "!approve that")

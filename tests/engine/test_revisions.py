@@ -1,5 +1,6 @@
 """Messages that people change or delete later: by the policy of the chat, never twice, and never without a way back."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,8 @@ from palaver.model.revision import RevisionPolicy
 from palaver.model.session import Principal
 from palaver.testkit.chat import Chat
 from palaver.testkit.faults import Faults
-from palaver.testkit.platform import FakePlatform
-from palaver.testkit.updates import Person
+from palaver.testkit.platform import BOT, FakePlatform
+from palaver.testkit.updates import Message, Person
 from tests.engine.agents import Slow, noted
 from tests.engine.gateway import Bench, running, until
 
@@ -115,6 +116,22 @@ async def test_a_deletion_that_takes_something_along_is_said(tmp_path: Path) -> 
         await chat.delete(alice, said)
         await chat.hears("You deleted a message, so I removed it and everything after it from this conversation.")
         assert await spoken(here) == []
+
+
+async def test_a_deletion_before_its_message_deletes_it_where_only_what_names_the_bot_is_answered(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path / "p.db") as here:
+        alice = here.world.person("alice")
+        group = here.world.group("Dev", alice)
+        said = Message(id="m1", author=alice.id, text="forget it", at=here.world.clock.now(), mentions=(BOT,))
+        group.report(group, alice, replace(said, deleted=True, changed=said.at))
+        group.report(group, alice, said)
+        await group.say(alice, "hello", mentions=(BOT,))
+        await group.hears("You said: hello")
+        assert [message.text for message in group.shown] == ["You said: hello"]
+        reason = "it was deleted before it arrived"
+        assert await here.rows("SELECT version FROM inbox WHERE reason = ?", reason) == [("",)]
 
 
 async def test_a_change_during_the_turn_comes_after_it(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
 from palaver.model.access import ACCESS_ENDED, BLOCKED, AccessRole, Basis, Effect, Grant
@@ -63,19 +65,24 @@ async def test_what_waits_while_its_sender_is_blocked_is_refused(store_url: str)
         assert not any(word in body for body in bodies[1:] for word in (b"two", b"three", b"mine"))
 
 
-async def test_a_command_that_waited_runs_with_the_role_of_now(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rises", [False, True])
+async def test_a_command_that_waited_runs_with_the_lower_of_its_roles(tmp_path: Path, *, rises: bool) -> None:
+    """A role that somebody gets later is not one for what they said before."""
     agent, world = Slow(), FakePlatform()
     alice = world.person("alice")
     async with running(
         tmp_path / "p.db", world, agent=agent, grants=(MEMBER,), command_roles={"title": AccessRole.ADMIN}
     ) as here:
-        number = await give(here, ADMIN)
+        number = 0 if rises else await give(here, ADMIN)
         chat = world.dm(alice)
         await chat.say(alice, "one")
         await until(lambda: len(agent.requests) == 1)
         await chat.say(alice, "/title mine")
         await waiting(here, 1)
-        await here.store.transact(here.store.grants.remove(number, LoopClock().now(), by="owner", force=True))
+        if rises:
+            await give(here, ADMIN)
+        else:
+            await here.store.transact(here.store.grants.remove(number, LoopClock().now(), by="owner", force=True))
         agent.go.set()
         await chat.hears("admin")
         assert (await here.rows("SELECT title FROM sessions"))[0][0] != "mine"

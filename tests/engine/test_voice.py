@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import struct
 import sys
 import threading
 from collections.abc import AsyncGenerator
@@ -423,6 +424,29 @@ def test_the_length_of_a_flac_an_m4a_and_a_webm() -> None:
     ):
         for cut in range(len(content[:120])):
             assert recording_seconds(content[:cut]) >= 0
+
+
+def numbers(*values: int) -> bytes:
+    return struct.pack(f">{len(values)}I", *values)
+
+
+def test_the_length_of_an_mp4_that_was_written_while_it_was_recorded() -> None:
+    """Its header has none: a phone records so, and a browser. The samples have lengths of their own, or a usual one."""
+    track = box(b"tkhd", numbers(0, 0, 0, 1)) + box(b"mdia", box(b"mdhd", numbers(0, 0, 0, 44_100)))
+    movie = box(b"mvhd", numbers(0, 0, 0, 1_000, 0)) + box(b"trak", track)
+    movie += box(b"mvex", box(b"trex", numbers(0, 1, 1, 1_024)))
+
+    def fragment(head: bytes, run: bytes) -> bytes:
+        return box(b"moof", box(b"traf", box(b"tfhd", head) + box(b"trun", run))) + box(b"mdat", bytes(20_000))
+
+    own = numbers(0x301, 400, 0) + numbers(512, 50) * 400
+    content = box(b"ftyp", b"M4A ") + box(b"moov", movie)
+    content += fragment(numbers(0, 1), numbers(0, 200))
+    content += fragment(numbers(0x8, 1, 2_048), numbers(0x200, 100) + bytes(400)) + fragment(numbers(0, 1), own)
+    content += fragment(numbers(0x3B, 1, 0, 0, 1, 1_024), numbers(0x1, 200, 0))
+    assert recording_seconds(content) == pytest.approx(1_024 * 800 / 44_100)
+    for cut in range(400):
+        assert recording_seconds(content[:cut]) >= 0
 
 
 async def test_a_recording_that_is_uploaded_is_transcribed_as_a_voice_message_is(tmp_path: Path) -> None:

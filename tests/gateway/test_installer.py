@@ -115,6 +115,21 @@ async def test_what_was_killed_in_the_middle_is_done_the_next_time(
     assert (site / f"{CLIENT}.py").exists()
 
 
+@pytest.mark.usefixtures("site")
+async def test_a_cause_at_the_end_of_a_long_line_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = installer.find_installation()
+    line = f"WARNING: {'x' * 150} NewConnectionError"
+
+    def command(*_: object) -> list[str]:
+        return ["sh", "-c", f"echo {line}; echo no matching; exit 1"]
+
+    monkeypatch.setattr(type(here), "command", command)
+    shown: list[str] = []
+    with pytest.raises(NotInstalled, match="the package index cannot be reached"):
+        await install(missing(), shown.append)
+    assert len(shown[0]) == 100
+
+
 async def test_where_nothing_can_be_installed_the_command_is_named(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = replace(installer.find_installation(), obstacle=f"{site} cannot be written")
     monkeypatch.setattr(installer, "find_installation", lambda: here)

@@ -293,7 +293,7 @@ class Walk:
         probes = [
             *(f"/resume {name}{everything}", f"/resume {name}", f"/export {name}", f"/export html {name}"),
             *(f"/attach {name} --yes", f"/attach {name} --yes", f"/attach {name}"),
-            *(f"/search {handle}", f"/search {handle} --role user --best", f"/sessions{everything}"),
+            *(f"/search {handle}", f"/search {handle} --role user --order best", f"/sessions{everything}"),
             *(f"!use search {handle}", "!use search note"),
         ]
         text = self.chance.choice(probes)

@@ -26,7 +26,9 @@ from palaver.model.split import ReplyAccount, ReplyRoutes
 from palaver.model.turn import BusyMode, Cause, Inbound, InboxState, Received
 
 NOON = datetime(2026, 3, 29, 12, tzinfo=UTC)
-STRICT = AddressingRules(answers=AnswerMode.ADDRESSED, wake_words=frozenset({"Palaver", "hey bot"}))
+STRICT = AddressingRules(
+    answers=AnswerMode.ADDRESSED, wake_words=frozenset({"Palaver", "hey bot", "Ren\u00e9", "\u0930\u093e\u092e"})
+)
 
 
 def said(text: str = "hello", kind: str = GROUP, **more: object) -> Inbound:
@@ -72,7 +74,13 @@ def test_a_direct_chat_and_what_no_person_said_are_always_for_the_agent() -> Non
         ("I like palaver", False),
         ("hey", False),
         ("", False),
+        ("palaver\u0301, hello", False),
         ("palaver" + "\u0301" * 1_000_000, False),
+        ("Rene\u0301: hello", True),
+        ("Ren\u00e9: hello", True),
+        ("Rene: hello", False),
+        ("\u0930\u093e\u092e hello", True),
+        ("\u0930\u093e\u092e\u094b hello", False),
         ("x" * 1_000_000, False),
     ],
 )

@@ -142,6 +142,8 @@ class Operation:
     reason: EndReason | None = None
     """Why the session had ended before it was moved; None if it was open."""
     summary: int | None = None
+    compactions: "list[Operation]" = field(default_factory=list["Operation"])
+    """What an undo took back first."""
     stands: bool = True
 
 
@@ -374,8 +376,10 @@ class Model:
             self._refuse_busy(talk)
         if talk is None:
             return []
+        compactions: list[Operation] = []
         while len(starts := talk.turn_starts) < turns and (summary := self._shown_compaction(talk)):
             summary.stands = False
+            compactions.append(summary)
             self._show(summary)
         if len(starts) < turns:
             starts = [*(line.position for line in talk.shown if line.covers), *starts]
@@ -384,18 +388,22 @@ class Model:
         first = min(starts[-turns:])
         hidden = [line for line in talk.shown if line.position >= first]
         operation = self._record(OperationKind.UNDO, key, talk.id)
+        operation.compactions = compactions
         for line in hidden:
             line.hidden_by = operation.number
         return [line.text for line in hidden]
 
     def _shown_compaction(self, talk: Talk) -> Operation | None:
         """The last compaction of a session, if its summary is shown."""
-        standing = [
+        standing = self._standing_compactions(talk)
+        return standing[-1] if standing and standing[-1].summary in {line.seq for line in talk.shown} else None
+
+    def _standing_compactions(self, talk: Talk) -> list[Operation]:
+        return [
             each
             for each in self.operations
             if each.stands and each.session == talk.id and each.kind is OperationKind.COMPACTION
         ]
-        return standing[-1] if standing and standing[-1].summary in {line.seq for line in talk.shown} else None
 
     def compact(self, key: SessionKey, plan: CompactionPlan, summary: str) -> None:
         talk = self.open_at(key)
@@ -436,7 +444,10 @@ class Model:
         operation = standing[-1]
         if operation.kind in _HIDING:
             operation.stands = False
-            return operation.kind, operation.session, self._show(operation)
+            shown = self._show(operation)
+            for compaction in reversed(operation.compactions):
+                self._summarise_again(compaction)
+            return operation.kind, operation.session, shown
         return operation.kind, self._return(operation), []
 
     def _show(self, operation: Operation) -> list[str]:
@@ -449,15 +460,28 @@ class Model:
                 line.hidden_by = operation.number
         return [line.text for line in shown]
 
+    def _summarise_again(self, compaction: Operation) -> None:
+        talk = self.talks[compaction.session]
+        if any(each.number > compaction.number for each in self._standing_compactions(talk)):
+            return
+        summary = next(line for line in talk.lines if line.seq == compaction.summary)
+        first, last = summary.covers or (0, 0)
+        for line in talk.shown:
+            line.hidden_by = compaction.number if first <= line.position <= last else None
+        summary.hidden_by, compaction.stands = None, True
+
     def _return(self, operation: Operation) -> str:
         key, moved = operation.key, self.talks[operation.session]
         goes_home = operation.home not in {None, key} and moved.key == key
         left = self.talks.get(operation.before or "")
         if goes_home:
             self._refuse_busy(moved)
+        begun = self._empty_since(left, moved, key)
+        left = self.talks[begun[-1].before or ""] if begun else left
         if left and left.key != key:
             self._refuse_busy(left)
-        operation.stands = False
+        for each in (operation, *begun):
+            each.stands = False
         current = self.open_at(key)
         if current is not None:
             current.reason = EndReason.SWITCHED if left else EndReason.RESET
@@ -467,6 +491,18 @@ class Model:
             return moved.id
         self._go_on(left, key)
         return left.id
+
+    def _empty_since(self, left: Talk | None, moved: Talk, key: SessionKey) -> list[Operation]:
+        """The resets that began sessions in which nothing was said, from the one that was left back."""
+        begun: list[Operation] = []
+        resets = [each for each in self.operations if each.stands and each.kind is OperationKind.RESET]
+        while left and not left.lines:
+            reset = next((each for each in resets if each.key == key and each.session == left.id), None)
+            if reset is None or reset.before not in self.talks or reset.before == moved.id:
+                break
+            begun.append(reset)
+            left = self.talks[reset.before]
+        return begun
 
     def _send_home(self, moved: Talk, operation: Operation) -> None:
         home = operation.home

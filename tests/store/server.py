@@ -2,7 +2,9 @@
 
 import shutil
 import signal
+import subprocess
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 
 import pytest
 
-__all__ = ["postgres_server"]
+__all__ = ["postgres_server", "start_when_busy"]
 
 SETTINGS = {
     **dict.fromkeys(("autovacuum", "fsync", "full_page_writes", "jit"), "off"),
@@ -33,7 +35,7 @@ def postgres_server() -> Iterator[str]:
     server.ensure_pgdata_inited()
     with Path(folder, "postgresql.conf").open("a") as file:
         file.writelines(f"{name} = {setting}\n" for name, setting in SETTINGS.items())
-    server.start()
+    start_when_busy(server)
     try:
         yield server.get_uri()
     finally:
@@ -42,3 +44,13 @@ def postgres_server() -> Iterator[str]:
         process.wait()
         server.cleanup()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def start_when_busy(server: Any) -> None:
+    """The wheel gives up after ten seconds. On a busy machine the server is up a little later: ask again for it."""
+    for _ in range(60):
+        try:
+            return server.start()
+        except (subprocess.TimeoutExpired, AssertionError):
+            time.sleep(1)
+    return server.start()

@@ -1,17 +1,19 @@
 """The way back: no matter what moved or hid a conversation, all is as it was before, here and where it came from."""
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
-from palaver.db.transaction import Row, Statements, transaction
+from palaver.db.transaction import Row, Statements, Transaction, transaction
 from palaver.model.compaction import plan_compaction
 from palaver.model.errors import NotFound, SessionBusy
 from palaver.model.key import GroupScope, Scope
 from palaver.model.session import EndReason, ModelOverride, Principal, Session
 from palaver.model.source import Source
-from palaver.model.turn import Outbound
-from palaver.store.conversations import branches, deletion, history, sessions, transcript
+from palaver.model.turn import Outbound, outbound_to
+from palaver.store.conversations import attach, branches, deletion, history, sessions, transcript
 from palaver.store.queue import turns
 from palaver.store.records import micros, source_of
 from palaver.store.results import Opening, OperationKind, Undone
@@ -23,6 +25,7 @@ from tests.store.world import IDLE_HOUR, NEVER, OPERATOR, World, answer, dm, gro
 
 HOME, DESK, TRAIN = dm("7"), dm("7", thread_id="desk"), dm("7", thread_id="train")
 ME = Principal.speaking(HOME)
+KEY = key_of(HOME)
 
 
 @pytest.fixture
@@ -49,6 +52,23 @@ async def end(world: World, session: str, reason: EndReason) -> None:
 
 async def get(world: World, session: str) -> Session:
     return await world.store.read(sessions.get_visible(session, OPERATOR))
+
+
+async def summarised_after(world: World, *summarised: int) -> str:
+    """Exchange questions and answers; summarise all but the last one after some of them. Return the session."""
+    session = ""
+    for number in range(1, max(summarised) + 1):
+        begun = await world.exchange(f"question {number} ...................", f"answer {number} ...................")
+        session = begun.turn.session
+        if number in summarised:
+            await summarise(world, session, f"summary {number}")
+    return session
+
+
+async def summarise(world: World, session: str, summary: str) -> None:
+    shown = await world.store.read(transcript.load_visible(session, OPERATOR))
+    plan = plan_compaction(shown, keep_exchanges=1)
+    await world.store.transact(transcript.compact(KEY, plan, summary, world.now, by="agent"))
 
 
 async def open_at(world: World, place: Source = HOME) -> str | None:
@@ -153,6 +173,10 @@ async def test_someone_who_took_part_before_or_since_can_go_back_and_nobody_else
         undone = await world.store.transact(history.back(key, world.now, principal=Principal.speaking(who)))
         assert undone
         assert undone.session == left.id
+    await end(world, left.id, EndReason.EXPIRED)
+    with pytest.raises(NotFound):
+        await world.store.transact(history.back(key, world.now, principal=Principal.speaking(cy)))
+    assert await world.store.transact(history.back(key, world.now, principal=Principal.speaking(ann)))
 
 
 # What was hidden
@@ -175,6 +199,21 @@ async def test_what_was_undone_is_brought_back_where_the_session_is_now(world: W
     assert undone.kind is OperationKind.SWITCH
 
 
+async def test_what_was_undone_before_others_came_stays_hidden_from_them(world: World) -> None:
+    await world.exchange("one")
+    session = (await world.exchange("two")).turn.session
+    await world.store.transact(transcript.undo(key_of(HOME), 1, world.now, principal=ME))
+    found = await world.store.transact(attach.find_attachable(session, key_of(DESK), ME))
+    opened = attach.attach(key_of(DESK), found, world.now, by=ME.name, farewell=outbound_to(DESK, "parted"))
+    await world.store.transact(opened)
+    redo = partial(history.redo, key_of(HOME), world.now, principal=ME)
+    assert await world.store.transact(redo(place=key_of(DESK))) is None
+    assert await world.texts(session) == ["one", "yes"]
+    assert await world.store.transact(redo())
+    await world.store.transact(transcript.undo(key_of(HOME), 1, world.now, principal=ME))
+    assert await world.store.transact(redo(place=key_of(DESK)))
+
+
 async def test_redo_brings_nothing_back_in_a_conversation_that_was_left(world: World) -> None:
     first = (await world.exchange("one")).turn.session
     await world.store.transact(transcript.undo(key_of(HOME), 1, world.now, principal=ME))
@@ -186,6 +225,41 @@ async def test_redo_brings_nothing_back_in_a_conversation_that_was_left(world: W
         assert undone
         assert undone.kind is kind
     assert await world.texts(first) == ["one", "yes"]
+
+
+@pytest.mark.parametrize("step", [history.redo, history.back])
+async def test_what_was_undone_past_summaries_comes_back_summarised(
+    world: World, step: Callable[..., Transaction[Undone | None]]
+) -> None:
+    session = await summarised_after(world, 3, 5)
+    before = await world.texts(session)
+    undone = await world.store.transact(transcript.undo(KEY, 4, world.now, principal=ME))
+    assert undone
+    assert undone.summaries == 2
+    assert await world.texts(session) == ["question 1 ...................", "answer 1 ..................."]
+    redone = await world.store.transact(step(KEY, world.now, principal=ME))
+    assert redone
+    assert (redone.kind, redone.summaries) == (OperationKind.UNDO, 2)
+    assert await world.texts(session) == before
+    assert await world.store.read(violations()) == []
+    for kind in (OperationKind.COMPACTION, OperationKind.COMPACTION):
+        undone = await back(world)
+        assert undone
+        assert undone.kind is kind
+    assert len(await world.texts(session)) == 10
+
+
+async def test_a_summary_made_since_an_undo_stays(world: World) -> None:
+    session = await summarised_after(world, 3, 5)
+    await world.store.transact(transcript.undo(KEY, 3, world.now, principal=ME))
+    for number in (6, 7):
+        await world.exchange(f"question {number} ...................", f"answer {number} ...................")
+    await summarise(world, session, "anew")
+    await world.store.transact(history.redo(KEY, world.now, principal=ME))
+    shown = await world.texts(session)
+    assert "anew" in shown
+    assert "summary 3" not in shown
+    assert "question 3 ..................." in shown
 
 
 # In the middle of a turn
@@ -314,15 +388,7 @@ async def test_back_to_a_conversation_that_would_have_been_reopened(world: World
 
 async def test_a_branch_from_what_was_summarised_since(world: World) -> None:
     """What a later summary covers is copied itself; an earlier summary is not."""
-    key = key_of(HOME)
-    parent = ""
-    for number in range(1, 7):
-        begun = await world.exchange(f"question {number} ...................", f"answer {number} ...................")
-        parent = begun.turn.session
-        if number in {3, 6}:
-            shown = await world.store.read(transcript.load_visible(parent, OPERATOR))
-            plan = plan_compaction(shown, keep_exchanges=1)
-            await world.store.transact(transcript.compact(key, plan, f"summary {number}", world.now, by="agent"))
+    key, parent = KEY, await summarised_after(world, 3, 6)
     child = await world.store.transact(branches.branch(key, HOME, ME, world.now, by="me", at_seq=2))
     assert await world.texts(child.id) == ["question 1 ...................", "answer 1 ..................."]
     step = branches.branch(key, HOME, ME, world.now, by="me", from_session=parent, at_seq=6)

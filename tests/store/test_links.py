@@ -4,13 +4,15 @@ from datetime import timedelta
 
 import pytest
 
+from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import LockedOut, NotFound
 from palaver.model.key import DmScope, Scope, SessionKey, Speaker, derive_key
 from palaver.model.label import Label
 from palaver.model.people import OFFER_LIFETIME
+from palaver.model.session import EndReason
 from palaver.model.source import Source, identity_of
-from palaver.model.turn import Inbound
-from palaver.store.conversations import branches, history, sessions, transcript
+from palaver.model.turn import Inbound, outbound_to
+from palaver.store.conversations import attach, branches, history, sessions, transcript
 from palaver.store.people import links, people
 from palaver.store.people.people import Offer
 from palaver.store.queue import inbox, turn_control, turns
@@ -45,10 +47,12 @@ async def key_for(store: Store, source: Source) -> SessionKey:
 class Couple(World):
     """People whose direct chats are one conversation where they are linked."""
 
-    async def exchange_in(self, key: SessionKey, source: Source, text: str) -> Begun:
+    async def exchange_in(
+        self, key: SessionKey, source: Source, text: str, *, place: SessionKey | None = None
+    ) -> Begun:
         spoken = Source(**{**source.to_json(), "message_id": f"k{next(self._ids)}"})
         inbound = Inbound(source=spoken, text=text, at=self.now)
-        await self.store.transact(inbox.accept(inbound, key, self.now))
+        await self.store.transact(inbox.accept(inbound, place or key, self.now))
         begin = turns.begin(key, self.worker, self.now, LEASE, NEVER)
         begun = only_begun(await self.store.transact(begin))
         assert begun
@@ -211,6 +215,15 @@ async def test_linked_people_go_on_with_the_conversation_used_last(world: Couple
     assert await world.store.read(violations()) == []
 
 
+async def test_linked_people_go_on_with_no_group_and_with_nothing_that_was_ended(world: Couple) -> None:
+    mine = await world.talk(ANN, "a1")
+    world.now += timedelta(minutes=1)
+    left = (await world.exchange_in(derive_key(BEN, PER_PERSON), BEN, "b1")).turn
+    await world.store.transact(sessions.end(left.session_number, EndReason.RESET, world.now))
+    await world.exchange_in(derive_key(group("a"), PER_PERSON), group("a"), "in a group")
+    assert await share(world, A, B) == mine
+
+
 async def test_people_without_a_conversation_start_one_together(world: Couple) -> None:
     assert await share(world, A, B) is None
     assert await world.talk(ANN, "a1") == await world.talk(BEN, "b1")
@@ -346,19 +359,37 @@ async def test_a_branch_belongs_to_the_account_that_made_it(world: Couple) -> No
     assert await world.sees(ANN) == said("a1")
 
 
-async def test_a_conversation_of_others_is_left_by_who_came_through_the_link(world: Couple) -> None:
+@pytest.mark.parametrize("way", ["resumed", "spoke", "attached"])
+async def test_a_conversation_of_others_is_left_by_who_came_through_the_link(world: Couple, way: str) -> None:
     place, other = group("a"), group("x")
     key = derive_key(place, Scope(thread=Scope().thread))._replace(user="")
     session = (await world.exchange_in(key, place, "a1")).turn.session
     await world.exchange_in(key, other, "x1")
     await link(world.store, A, B)
-    await switch(world, BEN, session)
+    spoken: list[str] = []
+    if way == "attached":
+        await world.store.transact(_attach(session, BEN))
+        await world.exchange_in(key, BEN, "b0", place=PER_CHAT[1])
+        spoken = ["b0"]
+    else:
+        await switch(world, BEN, session)
+    if way == "spoke":
+        await world.exchange_in(await key_for(world.store, BEN), BEN, "b0")
+        spoken = ["b0"]
     assert "x1" in await world.sees(BEN)
     await unlink(world.store, B)
     assert await world.sees(BEN) == []
-    assert await world.sees(ANN) == await world.sees(other) == said("a1", "x1")
+    assert await world.sees(ANN) == await world.sees(other) == said("a1", "x1", *spoken)
     assert await world.texts((await world.exchange_in(PER_CHAT[1], BEN, "b1")).turn.session) == ["b1", "re: b1"]
     assert await world.store.read(violations()) == []
+
+
+@transaction
+def _attach(session: str, source: Source) -> Statements[None]:
+    principal = yield from people.principal_for(source)
+    found = yield from attach.find_attachable(session, derive_key(source, Scope()), principal)
+    farewell = outbound_to(source, "parted")
+    yield from attach.attach(derive_key(source, Scope()), found, NOON, by=identity_of(source) or "", farewell=farewell)
 
 
 async def test_a_group_in_which_both_speak_stays_for_both(world: Couple) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -180,6 +181,23 @@ async def test_a_send_that_crashes_make_unclear_is_repeated_three_times(world: W
     assert await world.store.transact(outbox.settle_unclear(number or 0, OutboxState.DUE, world.now))
     (again,) = await begin(world)
     assert again.may_be_duplicate
+
+
+async def test_a_reconnect_hurries_no_possible_duplicate_and_nothing_that_the_platform_put_off(world: World) -> None:
+    later = world.now + timedelta(hours=1)
+    for chat in ("paused", "unclear", "put off"):
+        await world.store.transact(outbox.enqueue(to_chat(chat), cause(chat), NOON))
+    sent = {each.outbound.chat_id: each for each in await begin(world)}
+    settle = partial(outbox.settle_send, worker="w1", state=OutboxState.DUE, due=later)
+    await world.store.transact(settle(sent["paused"]))
+    await world.store.transact(
+        outbox.mark_unclear(sent["unclear"], "w1", later, safe=False, error="cut off", crashed=True)
+    )
+    await world.store.transact(settle(sent["put off"], rate_limited=True))
+    elsewhere = replace(to_chat("elsewhere"), account="c")
+    await world.store.transact(outbox.enqueue(elsewhere, cause("elsewhere"), later))
+    await world.store.transact(outbox.end_pauses("telegram", "b", world.now))
+    assert [each.outbound.chat_id for each in await claim(world)] == ["paused"]
 
 
 async def test_what_matters_only_now_is_not_repeated(world: World) -> None:

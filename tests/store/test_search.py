@@ -1,6 +1,7 @@
 """Search: everything a principal may see is found, in every script, on both engines; nothing else is."""
 
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from palaver.model.compaction import plan_compaction
 from palaver.model.errors import BadArgument, NotFound
+from palaver.model.query import parse_query
 from palaver.model.session import Principal
 from palaver.model.transcript import Entry, Role
 from palaver.store.conversations import branches, deletion, history, sessions, titles, transcript
@@ -89,9 +91,29 @@ async def test_words(world: World) -> None:
     for text in WRITTEN:
         await tell(world, text)
     for query, found in WORDS:
-        for order in Order:
-            texts_found = await texts(world.store, query, order=order)
-            assert sorted(texts_found) == sorted(WRITTEN[index] for index in found), query
+        expected = sorted(WRITTEN[index] for index in found)
+        assert sorted(await texts(world.store, query, order=Order.NEWEST)) == expected, query
+        best = await texts(world.store, query, order=Order.BEST)
+        assert sorted(best[: len(expected)]) == expected, query
+        assert len(best) == len(expected) or parse_query(query).is_question, query
+
+
+async def test_a_question_finds_the_best_whatever_its_age(world: World) -> None:
+    await tell(world, "Caroline went camping near the lake with her kids", "How nice of her")
+    await tell(world, "Caroline has bought a boat", "The lake is cold in June")
+    for number in range(60):
+        await tell(world, f"I went to work with the bus, number {number}", "That is what they all do in the end")
+    question = "When was it that Caroline went camping with the kids?"
+    assert (await texts(world.store, question))[:2] == [
+        "Caroline went camping near the lake with her kids",
+        "Caroline has bought a boat",
+    ]
+    assert await texts(world.store, question, order=Order.NEWEST) == [], "every word must be there"
+    assert await texts(world.store, f'"{question}"') == []
+    assert await texts(world.store, "camp", order=Order.NEWEST) == ["Caroline went camping near the lake with her kids"]
+    assert await texts(world.store, '"camp"') == []
+    only_common = await texts(world.store, "with the", limit=3)
+    assert only_common[0].startswith("I went to work with the bus")
 
 
 async def test_what_is_indexed(world: World) -> None:
@@ -267,6 +289,18 @@ async def test_nobody_finds_what_is_not_theirs(world: World) -> None:
     assert await texts(world.store, "secret", Principal()) == []
     (hit,) = await world.store.search.find("secret", theirs, neighbours=5)
     assert [entry.text for entry in (*hit.before, *hit.after)] == ["hello"]
+
+
+async def test_a_branch_that_somebody_made_alone_is_not_shown_to_those_whose_words_it_copied(world: World) -> None:
+    ann, private = topic("7"), dm("7")
+    shared = (await world.exchange("a canary", source=ann)).turn.session
+    await world.exchange("and a finch", source=topic("8"))
+    me = Principal.speaking(private)
+    branch = branches.branch(key_of(private), private, me, world.now, by="me", from_session=shared)
+    await world.store.transact(branch)
+    await world.exchange("my secret", source=private)
+    assert await texts(world.store, "secret", me) == ["my secret"]
+    assert await texts(world.store, "secret", replace(me, among=shared)) == []
 
 
 async def test_many_sessions_of_one_person(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,22 +1,23 @@
 """What is said to a turn while it runs."""
 
 import asyncio
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
 
-from palaver.db.transaction import Statements, key_topic, transaction
+from palaver.db.transaction import Statements, Transaction, key_topic, transaction
 from palaver.model.errors import StaleFence
 from palaver.model.session import Principal
 from palaver.model.split import ReplyPlace, ReplyRoutes
-from palaver.model.turn import Inbound, InboxState, Turn, TurnState
+from palaver.model.turn import Inbound, InboxState, Turn, TurnState, outbound_to
 from palaver.store.opening import open_store
 from palaver.store.queue import commands, inbox, outbox, turn_control, turns
 from palaver.store.results import Begun, BusyNotices, Decision
 from palaver.store.status import overview
 from palaver.store.store import Store
 from tests.store.conftest import DRIVER, fresh_store
-from tests.store.world import LEASE, OPERATOR, World, dm, key_of
+from tests.store.world import LEASE, OPERATOR, World, answer, begin_sends, dm, key_of
 
 KEY = key_of(dm())
 
@@ -124,6 +125,31 @@ async def test_the_message_in_which_an_answer_grows_is_known_after_a_crash(world
     await world.store.transact(turn_control.save_draft(turn, "late"))
     session = await world.store.transact(turns.reclaim("w3", world.now, LEASE, alone=True))
     assert [each.draft for each in session] == ["p99"]
+
+
+async def test_an_answer_that_waits_for_the_request_of_its_draft_is_due_when_that_has_ended(world: World) -> None:
+    turn, place = await begin(world), outbound_to(dm(), "hel")
+    later = world.now + timedelta(seconds=30)
+    await world.store.transact(turns.settle(turn, [answer()], [place], world.now, replies_due=later))
+    assert not await world.store.transact(begin_sends("w1", world.now))
+    await world.store.transact(turn_control.end_draft(turn, world.now))
+    assert await world.store.transact(begin_sends("w1", world.now))
+
+
+@pytest.mark.parametrize(("when", "edits"), [("before", "p99"), ("after", "p99"), ("never", None)])
+async def test_an_answer_replaces_its_draft_whenever_the_receipt_comes(
+    world: World, when: str, edits: str | None
+) -> None:
+    turn, place = await begin(world), outbound_to(dm(), "hel")
+    assert await world.store.transact(turn_control.begin_draft(turn, place))
+    answer = replace(place, text="hello", repeats_draft=True)
+    steps: list[Transaction[object]] = [turns.settle(turn, [], [answer], world.now)]
+    if when != "never":
+        steps.insert(when == "after", turn_control.save_draft(turn, "p99"))
+    for step in steps:
+        await world.store.transact(step)
+    (owed,) = await world.store.transact(outbox.claim("w1", world.now, LEASE))
+    assert (owed.outbound.edits, owed.may_be_duplicate) == (edits, when == "never")
 
 
 async def test_looking_at_the_status_changes_nothing(world: World) -> None:

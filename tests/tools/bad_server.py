@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 SCHEMA = {"type": "object"}
-NAMES = ("crash", "hang", "huge", "malformed", "fails", "stuck", "picture", "steps/ing out")
+NAMES = ("crash", "hang", "huge", "malformed", "fails", "stuck", "picture", "steps/ing out", "endless", "many")
 
 
 def answer(number: object, result: object) -> None:
@@ -23,17 +23,17 @@ def use(number: object, name: str) -> None:
     match name:
         case "crash":
             sys.exit(3)
-        case "hang":
-            pass
-        case "stuck":
-            time.sleep(60)
-        case "huge":
-            answer(number, text("x" * 3_000_000))
+        case "hang" | "stuck":
+            time.sleep(60 if name == "stuck" else 0)
+        case "huge" | "endless":
+            answer(number, text("x" * (3_000_000 if name == "huge" else 20_000_000)))
         case "malformed":
             sys.stdout.write("this is no JSON\n{}\n\n")
             answer(number, {"content": "not a list"})
         case "fails":
             answer(number, text("no such file", is_error=True))
+        case "many":
+            answer(number, {"content": [{"type": "text", "text": "x"}] * 1_001})
         case "picture":
             answer(number, {"content": [{"type": "image", "data": "AAAA", "mimeType": "image/png"}]})
         case _:

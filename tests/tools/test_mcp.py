@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -51,7 +52,7 @@ async def test_a_program_does_not_run_where_the_gateway_was_started(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     async with serving("bad", StdioServer(command=sys.executable, args=("server.py",))) as server:
-        assert len(await server.tools()) == 8
+        assert len(await server.tools()) == 10
 
 
 async def test_a_server_of_the_official_library_over_http() -> None:
@@ -72,7 +73,7 @@ async def test_a_bad_server_is_reported_in_words_and_started_anew(monkeypatch: p
     monkeypatch.setattr(mcp, "_FIRST_PAUSE_SECONDS", 0.0)
     async with serving("bad", program("bad_server.py")) as server:
         tools = await server.tools()
-        assert len(tools) == 8
+        assert len(tools) == 10
         assert all(len(tool.description) <= 2_000 for tool in tools)
         assert await text(server, "bad__steps_ing_out", {}) == "stepped out"
         picture = (await server.use("bad__picture", {})).files
@@ -84,16 +85,37 @@ async def test_a_bad_server_is_reported_in_words_and_started_anew(monkeypatch: p
             await server.use("bad__crash", {})
         assert await server.tools() == tools
         assert await text(server, "bad__steps_ing_out", {}) == "stepped out"
+        with pytest.raises(ToolFailed, match="more than 1000 parts"):
+            await server.use("bad__many", {})
+        with pytest.raises(ToolFailed, match="failed"):
+            await server.use("bad__endless", {})
+        assert server.problem == "It sent a message of more than 16 MB."
         with pytest.raises(ToolFailed):
             await server.use("bad__malformed", {})
         assert await text(server, "bad__steps_ing_out", {}) == "stepped out"
+
+
+async def test_an_answer_over_http_that_never_ends_is_left() -> None:
+    async def pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n")
+        with suppress(ConnectionError):
+            while True:
+                writer.write(b"x" * 1_000_000)
+                await writer.drain()
+
+    async with await asyncio.start_server(pour, "127.0.0.1", 0) as listener:
+        url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/mcp"
+        async with serving("web", HttpServer(url=url)) as server:
+            assert await server.tools() == []
+            assert server.problem == "It sent a message of more than 16 MB."
 
 
 @pytest.mark.parametrize("first", ["REFUSES_FIRST", "CHANGES_FIRST"])
 async def test_a_listing_that_is_nothing_yet_is_asked_for_again(first: str) -> None:
     async with serving("bad", program("bad_server.py", **{first: "yes"})) as server:
         assert await server.tools() == []
-        assert len(await server.tools()) == 8
+        assert len(await server.tools()) == 10
 
 
 async def test_a_turn_that_is_stopped_takes_the_tools_from_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +135,7 @@ async def test_a_turn_that_is_stopped_takes_the_tools_from_nobody(monkeypatch: p
             await stopped
         began.clear()
         goes_on.set()
-        assert len(await server.tools()) == 8
+        assert len(await server.tools()) == 10
         assert not began.is_set()
 
 
@@ -212,5 +234,5 @@ async def test_a_server_that_writes_much_to_its_standard_error_is_not_blocked() 
     loud = "import runpy, sys; sys.stderr.write('x' * 1_000_000); runpy.run_path(sys.argv[1])"
     server = StdioServer(command=sys.executable, args=("-c", loud, str(HERE / "bad_server.py")))
     async with serving("bad", server) as loud_server:
-        assert len(await loud_server.tools()) == 8
+        assert len(await loud_server.tools()) == 10
         assert loud_server.problem is None

@@ -39,6 +39,7 @@ async def test_a_browser_is_sent_to_the_login_and_back_but_nowhere_else(window: 
     async with httpx.AsyncClient(timeout=60, base_url=window.url, headers={"accept": "text/html"}) as client:
         answer = await client.get("/?x=1")
         assert answer.headers["location"] == "/login?next=%2F%3Fx%3D1"
+        assert (await client.post("/logout")).status_code == 401
     for place in ("//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "/a\nb"):
         code = (await window.link()).partition("#")[2]
         async with httpx.AsyncClient(timeout=60, base_url=window.url) as client:
@@ -57,14 +58,16 @@ async def test_only_our_pages_can_make_a_login_do_something(client: httpx.AsyncC
     csrf = client.headers.pop("x-csrf-token")
     assert (await client.post("/logout")).status_code == 403
     assert (await client.post("/logout", headers={"x-csrf-token": "0" * 64})).status_code == 403
-    for header in ({"origin": "https://evil.example"}, {"sec-fetch-site": "cross-site"}, {"origin": "null"}):
+    same_host = str(client.base_url.copy_with(port=1))
+    foreign = [{"sec-fetch-site": site} for site in ("cross-site", "same-site")]
+    for header in (*foreign, *({"origin": origin} for origin in ("https://evil.example", "null", same_host))):
         assert (await client.post("/logout", headers={"x-csrf-token": csrf, **header})).status_code == 403
-    assert (await client.get("/")).status_code == 200
+    assert (await client.get("/", headers={"sec-fetch-site": "cross-site"})).status_code == 200, "a link leads here"
     assert (await client.post("/logout", data={"csrf": csrf})).status_code == 303
 
 
 async def test_a_name_that_is_not_ours_is_not_answered(client: httpx.AsyncClient) -> None:
-    for name in ("evil.example", "evil.example:8787", "127.0.0.1.evil.example", ""):
+    for name in ("evil.example", "evil.example:8787", "127.0.0.1.evil.example", "evil.localhost", "1.127.0.0.1", ""):
         assert (await client.get("/", headers={"host": name})).status_code == 421
 
 
@@ -78,8 +81,14 @@ def test_bare_addresses_and_names_that_were_configured_are_ours() -> None:
     assert all(HERE.accepts_host(host) for host in ("127.0.0.1:8787", "localhost", "[::1]:1", "192.168.0.7"))
     assert not HERE.accepts_host("palaver.example.org")
     assert AWAY.accepts_host("palaver.example.org")
+    assert not any(
+        AWAY.accepts_host(host) for host in ("evil.palaver.example.org", "evilpalaver.example.org", "example.org")
+    )
     assert AWAY.is_own_origin("https://palaver.example.org", "127.0.0.1:8787")
-    assert not AWAY.is_own_origin("https://evil.example", "127.0.0.1:8787")
+    for origin in ("https://evil.example", "https://palaver.example.org:1", "https://palaver.example.org.evil.example"):
+        assert not AWAY.is_own_origin(origin, "127.0.0.1:8787")
+    assert not HERE.is_own_origin("http://127.0.0.1:9999", "127.0.0.1:8787")
+    assert HERE.is_own_origin("http://localhost:8787", "localhost:8787")
 
 
 async def test_a_token_does_what_its_scopes_allow(window: Opened) -> None:

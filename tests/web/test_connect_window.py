@@ -9,6 +9,9 @@ import httpx
 import pytest
 from playwright.async_api import Browser, Page, ViewportSize, expect
 
+from palaver.agents.hub import SUGGESTIONS
+from palaver.agents.local import installed_model
+from tests.agents import fake_hub
 from tests.agents.fake_provider import Provider, Refuses, Says, providing
 from tests.cli.test_connect import KEY, MODELS, files_with
 from tests.web.conftest import Opened, config_file, opened
@@ -25,7 +28,7 @@ async def openai() -> AsyncIterator[Provider]:
 
 @asynccontextmanager
 async def window_with(folder: Path, browser: Browser, **environ: str) -> AsyncGenerator[tuple[Opened, Page]]:
-    file = config_file(folder, GUIDE, PALAVER_TITLES="false", OLLAMA_HOST="127.0.0.1:9", **environ)
+    file = config_file(folder, GUIDE, PALAVER_TITLES="false", **{"OLLAMA_HOST": "127.0.0.1:9", **environ})
     async with opened(file.load().config, file=file) as window:
         page = await browser.new_page(viewport=ViewportSize(width=1000, height=700))
         page.set_default_timeout(60_000)
@@ -124,3 +127,70 @@ async def test_a_key_from_a_member_is_redacted_and_not_used(tmp_path: Path, open
         assert KEY not in page.text
     assert openai.heads == []
     assert files_with(tmp_path, KEY) == []
+
+
+async def test_the_model_page_finds_a_server_and_lists_its_models(tmp_path: Path, browser: Browser) -> None:
+    async with (
+        providing(models=("small-embed", "large", "small")) as ollama,
+        window_with(tmp_path, browser, OLLAMA_HOST=f"127.0.0.1:{ollama.port}") as (window, page),
+    ):
+        await page.goto(f"{window.url}/settings/model")
+        await expect(page.get_by_label("Address of the server")).to_have_value(ollama.openai)
+        choice = page.get_by_role("combobox", name="Model", exact=True)
+        await expect(choice).to_have_value("large")
+        await choice.select_option("small")
+        await expect(page.locator("#model-name")).to_be_hidden()
+        ollama.then(Says(text="yes"))
+        await page.get_by_role("button", name="Test and save").click()
+        await expect(page.locator("#now")).to_contain_text("openai:small answers.")
+        await page.get_by_label("Provider").select_option("anthropic")
+        await expect(page.locator("#model-help")).to_have_text(
+            "With your key, the models that it can use are listed here."
+        )
+        await expect(page.get_by_role("link", name="Create a key")).to_be_visible()
+        await page.get_by_label("Provider").select_option("local")
+        await expect(choice).to_contain_text("suggested for this machine")
+        await expect(page.get_by_label("Key", exact=True)).to_be_hidden()
+
+
+async def fetch(client: httpx.AsyncClient, name: str) -> str:
+    """Press the button, and return the page when the download is over."""
+    going_on = await client.post("/settings/model/fetch", data={"fetch": name})
+    while "Stop</button>" in (page := (await client.get(going_on.headers["x-goto"])).text):  # noqa: ASYNC110 - it sets none
+        await asyncio.sleep(0.1)
+    return page
+
+
+async def test_a_model_is_downloaded_after_its_licence_and_continues_where_it_stopped(tmp_path: Path) -> None:
+    """The hub is ours and gives the small model."""
+    with fake_hub.served(fake_hub.FakeHub(installed_model().read_bytes())) as hub:
+        file = config_file(tmp_path, GUIDE, HF_ENDPOINT=f"{hub.url}/", PALAVER_TITLES="false", PALAVER_OFFERS="false")
+        async with opened(file.load().config, file=file) as window, window.visit() as client:
+            wanted = {"provider": "local", "model": "qwen3-4b"}
+            card = (await client.post("/settings/model", data=wanted)).headers["x-goto"]
+            assert card == "/settings/model?fetch=qwen3-4b"
+            page = (await client.get(card)).text
+            assert f"Qwen3-4B-Q4_K_M.gguf: 98 MB, licence apache-2.0, from {hub.url}." in page
+            assert "Download, test and use it</button>" in page
+            assert hub.ranges == []
+            hub.paths.append(SUGGESTIONS[1].file)
+            hub.goes_on.clear()
+            going_on = asyncio.create_task(fetch(client, "qwen3-0.6b"))
+            await asyncio.to_thread(hub.asked.wait)
+            await client.post("/settings/model/stop", data={"fetch": "qwen3-0.6b"})
+            assert "The download was stopped." in await going_on
+            hub.cuts = [0]  # for the download that is stopped
+            hub.goes_on.set()
+            while hub.cuts:  # noqa: ASYNC110 - a thread takes it
+                await asyncio.sleep(0.01)
+            hub.cuts = [5_000_000, 0, 0, 0]
+            page = await fetch(client, "qwen3-4b")
+            assert "Qwen3-4B-Q4_K_M.gguf stopped at 5 MB of 98 MB" in page
+            assert "Continue</button>" in page
+            assert file.content() == GUIDE
+            assert "It answers from now on." in await fetch(client, "qwen3-4b")
+            assert hub.ranges[-1] == "bytes=5000000-"
+            assert file.load().config.agent.facts()["file"] == tmp_path / "models/Qwen3-4B-Q4_K_M.gguf"
+            for name, said in (("nobody", "There is no model"), (f"{tmp_path}/no.gguf", "This is no model file")):
+                refused = await client.get("/settings/model", params={"fetch": name})
+                assert said in refused.text

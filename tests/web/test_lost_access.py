@@ -5,12 +5,14 @@ import io
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, redirect_stdout
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import httpx
 import pytest
 
 from palaver.cli.main import main
+from palaver.config.limits import LimitsConfig
 from palaver.config.model import Config
 from palaver.config.quotas import GrantConfig
 from palaver.model.access import Effect, Grant
@@ -34,7 +36,8 @@ ELSE = Grant(platform="telegram", user_id="8")
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
     grants = (GrantConfig(platform="web", user_id="ann"), GrantConfig(platform="telegram", user_id="9"))
-    return Config(data_dir=tmp_path, store=str(tmp_path / "palaver.db"), grants=grants)
+    limits = LimitsConfig(poll=timedelta(seconds=0.1))  # tests write beside the gateway and do not wake it
+    return Config(data_dir=tmp_path, store=str(tmp_path / "palaver.db"), grants=grants, limits=limits)
 
 
 async def give(store: Store, grant: Grant) -> int:

@@ -97,5 +97,15 @@ def test_what_agents_write_is_rendered() -> None:
         '<a href="https://a.org/b" target="_blank" rel="noopener noreferrer nofollow">https://a.org/b</a>.',
     ):
         assert part in page
+    for address, after in (
+        ("https://a.org/Foo_(bar)", ""),
+        ("https://a.org/Foo_(bar)/x[1]", ")."),
+        ("https://a.org/b", "))!"),
+        ("https://a.org/b", "]]"),
+    ):
+        words = address.replace("_", "\\_")
+        assert f'<a href="{address}"' in (shown := render(f"(see {words}{after}"))
+        assert f">{address}</a>{after}<" in shown
+    assert "<a" not in render("https://. http://)")
     long = render("para\n\n" * 20_000)
     assert long.count("<p>para</p>") == 20_000, "a long text is rendered in parts"

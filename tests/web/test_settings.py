@@ -5,11 +5,13 @@ import re
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 import pytest_asyncio
 
+from palaver.agents.hub import SUGGESTIONS, memory_of_machine, suggested
 from palaver.config.editor import ConfigFile
 from palaver.db.transaction import Statements, transaction
 from palaver.model.session import Principal
@@ -137,6 +139,24 @@ async def test_a_model_is_tested_saved_and_answers_and_its_key_is_never_shown(
     assert "instructions" not in file.content()
 
 
+async def test_the_models_of_a_provider_are_listed_with_one_to_begin_with(client: httpx.AsyncClient) -> None:
+    async def listed(**form: str) -> Any:
+        return (await save(client, "model/choices", **form)).json()
+
+    async with providing(models=("small-embed", "large", "small")) as provider:
+        found = await listed(provider="server", base_url=provider.openai, key=KEY)
+        assert found == {"choices": [["large", "large"], ["small", "small"]], "usual": "large", "says": ""}
+        assert provider.keys == [f"Bearer {KEY}"]
+    async with providing(Refuses(status=401, message=f"bad key {KEY}")) as provider:
+        found = await listed(provider="server", base_url=provider.openai, key=KEY)
+        assert found == {"choices": [], "usual": "", "says": f"{provider.openai}: the key is refused."}
+    assert "There is no key" in (await listed(provider="anthropic"))["says"]
+    assert await listed(provider="guide") == {"choices": [], "usual": "", "says": ""}
+    here = await listed(provider="local")
+    assert [name for name, _ in here["choices"]] == [*(each.name for each in SUGGESTIONS), "small"]
+    assert here["usual"] == suggested(memory_of_machine()).name
+
+
 async def test_a_value_with_a_secret_in_it_is_neither_shown_nor_overwritten(
     client: httpx.AsyncClient, file: ConfigFile
 ) -> None:
@@ -182,9 +202,32 @@ async def test_an_account_is_connected_by_the_steps_of_setup(
     answer = await client.post("/settings/accounts/pigeon", data={"account": "loft", "folder": str(tmp_path)})
     assert answer.text.startswith("Added pigeon:loft. Saved in palaver.yaml, line "), answer.text
     assert "Restart the gateway" in answer.text
-    assert "after a restart" in (await client.get("/settings/accounts")).text
+    page = (await client.get("/settings/accounts")).text
+    assert "after a restart" in page
+    assert "Next for" not in page
+    page = (await client.get(answer.headers["x-goto"])).text
+    assert "Next for pigeon:loft</h2>" in page
+    (restart,) = next_steps(page)
+    assert restart.startswith("Restart the gateway to use the account")
     assert (await client.post("/settings/accounts/pigeon/loft/remove", data={})).status_code == 200
     assert file.content() == before
+
+
+def next_steps(page: str) -> list[str]:
+    return re.findall(r"<li[^>]*>(.*?)</li>", page.partition('id="next-steps">')[2].partition("</ol>")[0])
+
+
+async def test_what_is_left_to_do_for_a_new_account_depends_on_its_owner(client: httpx.AsyncClient) -> None:
+    page = (await client.get("/settings/accounts?added=telegram:main")).text
+    assert "Next for telegram:main</h2>" in page
+    assert 'on the page <a href="/people">People</a>, as an owner.' in next_steps(page)[-1]
+    *others, last = next_steps((await client.get("/settings/accounts?added=telegram:main&owner=1")).text)
+    assert last == "Say hello to it from your own account: you are its owner."
+    assert others == next_steps(page)[:-1] != []
+    for strange in ("nowhere:main", "telegram", "telegram:<b>", "../x:y"):
+        page = await client.get("/settings/accounts", params={"added": strange})
+        assert page.status_code == 200
+        assert "Next for" not in page.text
 
 
 async def test_a_token_cannot_change_settings_and_neither_can_a_foreign_page(

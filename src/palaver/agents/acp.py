@@ -5,14 +5,17 @@ gets the answer when the turn goes on. If it has ended meanwhile, it loads its s
 """
 
 import asyncio
+import base64
 import hashlib
 import json
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from palaver.agents.acp_connection import AcpConnection, AcpRefused, Answered, Asked, Session, Updated, as_object
 from palaver.agents.external import AgentError
@@ -26,21 +29,27 @@ from palaver.agents.wire import (
     WireCall,
     WireDelta,
     WireFailure,
+    WireFile,
     WireFinal,
     WireMessage,
     WireToolCalled,
     WireToolReturned,
+    WireUsage,
 )
 from palaver.model.text import one_line
 from palaver.model.tools import approval_question
 from palaver.model.transcript import Role, ToolCall
 from palaver.protocols.agent import FailureKind
+from palaver.protocols.files import decoded_file, name_in_uri
 
 _CANCEL_TIMEOUT_SECONDS = 10.0
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]")
 _MAX_ID_LENGTH = 40
 _MAX_RESULT_LENGTH = 32_000
 _MAX_TITLE_LENGTH = 200
+_MAX_COST, _MAX_TOKENS = 1_000_000, 10**12
+_IN_LINKS = "/:?#[]@!$&'*+,;=%~"
+_NOT_ANSWERED = "(Your last turn ended before you answered. Go on, and do nothing again that you have done.)"
 _SPEAKERS = {Role.USER: "Person", Role.ASSISTANT: "You", Role.TOOL: "Tool"}
 _STOPPED = {
     "refusal": WireFailure(kind=FailureKind.REJECTED, detail="the agent refused"),
@@ -97,6 +106,8 @@ class _AcpCall:
     def __init__(self, connection: AcpConnection, request: Answer, folder: str) -> None:
         self._connection, self._request, self._folder = connection, request, folder
         self._session: Session | None = None
+        self._known_cost = 0
+        """What the session had cost when it answered last, in millionths."""
         self._is_over = False
         self._text, self._thought = "", ""
         self._announced: dict[str, str] = {}
@@ -141,6 +152,8 @@ class _AcpCall:
         prompt = self._new_texts() if known else ()
         if session is None and known:
             session = await self._connection.load(known, self._folder)
+            if session:
+                session.cost_micros = self._known_cost
         if session is None:
             session, prompt = await self._connection.create(self._folder), self._all_texts()
         self._session = session
@@ -181,28 +194,32 @@ class _AcpCall:
                     session, said = str(found["acp"]), found["said"]
                     live = self._connection.sessions.get(session)
                     is_same = said == _digest(self._request.messages[:place]) and (live is None or live.said == said)
+                    self._known_cost = int(found.get("cost", 0))
                     return session if is_same else None
         return None
 
     def _blob(self) -> bytes:
-        session = self._session.id if self._session else ""
-        return json.dumps({"acp": session, "said": _digest(self._request.messages)}).encode()
+        session, cost = (self._session.id, self._session.cost_micros) if self._session else ("", 0)
+        return json.dumps({"acp": session, "said": _digest(self._request.messages), "cost": cost}).encode()
 
     def _new_texts(self) -> tuple[str, ...]:
-        """Return what people said since the agent last spoke."""
-        texts: list[str] = []
-        for message in reversed(self._request.messages):
-            if message.role == Role.ASSISTANT:
-                break
-            if message.role == Role.USER:
-                texts.insert(0, message.text)
-        return tuple(texts)
+        """Return what people said since the agent last answered."""
+        messages = self._request.messages
+        asked = len(messages) - self._count_steps()
+        new = takewhile(lambda each: each.role == Role.USER, reversed(messages[:asked]))
+        note = (_NOT_ANSWERED,) if asked < len(messages) else ()
+        return (*note, *reversed([each.text for each in new]))
 
     def _all_texts(self) -> tuple[str, ...]:
-        *before, last = self._request.messages
-        lines = [f"{_SPEAKERS.get(Role(each.role), 'Person')}: {each.text}" for each in before if each.text]
+        messages = list(self._request.messages)
+        last = _NOT_ANSWERED if self._count_steps() else messages.pop().text
+        lines = [f"{_SPEAKERS.get(Role(each.role), 'Person')}: {each.text}" for each in messages if each.text]
         earlier = "The conversation so far:\n\n" + "\n\n".join(lines) if lines else ""
-        return tuple(filter(None, (self._request.section, earlier, last.text)))
+        return tuple(filter(None, (self._request.section, earlier, last)))
+
+    def _count_steps(self) -> int:
+        """Count what the agent said and did last, in a turn that it has not ended."""
+        return len(list(takewhile(lambda each: each.role != Role.USER, reversed(self._request.messages))))
 
     # Follow
 
@@ -225,6 +242,8 @@ class _AcpCall:
                     return
                 case Answered():
                     self._is_over = True
+                    if item.used:
+                        yield _usage(item.used, is_priced=session.is_priced)
                     yield self._end(item)
                     return
                 case _:
@@ -238,13 +257,15 @@ class _AcpCall:
         if stopped is not None and not (answered.stop_reason == "max_tokens" and self._text):
             return stopped
         is_cut = answered.stop_reason == "max_tokens"
-        return WireFinal(text=self._text, reasoning=self._thought, blob=self._blob(), cut=is_cut)
+        files = tuple(self._session.files) if self._session else ()
+        return WireFinal(text=self._text, reasoning=self._thought, blob=self._blob(), files=files, cut=is_cut)
 
     def _translate(self, update: Mapping[str, Any]) -> list[FromAgent]:
         match update:
-            case {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": str(text)}}:
-                self._text += text
-                return [WireDelta(text=text)]
+            case {"sessionUpdate": "agent_message_chunk", "content": block}:
+                return self._say(as_object(block))
+            case {"sessionUpdate": "usage_update", "cost": {"amount": int() | float() as amount, "currency": "USD"}}:
+                return self._count_cost(amount)
             case {"sessionUpdate": "agent_thought_chunk", "content": {"type": "text", "text": str(text)}}:
                 self._thought += text
             case {"sessionUpdate": "tool_call" | "tool_call_update", "toolCallId": str(call)}:
@@ -252,6 +273,29 @@ class _AcpCall:
             case _:
                 pass  # plans, modes and commands are for editors
         return []
+
+    def _say(self, block: Mapping[str, Any]) -> list[FromAgent]:
+        files = self._session.files if self._session else []
+        if file := _file(block, len(files) + 1):
+            files.append(file)
+            return []
+        text = _shown(block)
+        if block.get("type") != "text":  # on a line of its own
+            before = "\n" if self._text and not self._text.endswith("\n") else ""
+            text = f"{before}{text}\n"
+        self._text += text
+        return [WireDelta(text=text)]
+
+    def _count_cost(self, amount: float) -> list[FromAgent]:
+        """Count what a session has cost since it said so last: it says what it cost as a whole."""
+        session = self._session
+        if session is None or not 0 <= amount <= _MAX_COST:
+            return []
+        cost = round(amount * 1_000_000)
+        # It can begin anew when it is loaded.
+        new = cost - session.cost_micros if cost >= session.cost_micros else cost
+        session.cost_micros, session.is_priced = cost, True
+        return [WireUsage(cost_micros=new)]
 
     def _note_call(self, call: str, update: Mapping[str, Any]) -> list[FromAgent]:
         known = self._calls.setdefault(call, {})
@@ -301,13 +345,59 @@ def _input(known: Mapping[str, Any]) -> dict[str, Any]:
     return as_object(known.get("rawInput"))
 
 
+def _file(block: Mapping[str, Any], number: int) -> WireFile | None:
+    """Return the file in a block of content; None if there is none."""
+    match block:
+        case {"type": "image" | "audio" as kind, "data": str(data)} if data:
+            name, media_type = name_in_uri(str(block.get("uri") or "")) or f"{kind}-{number}", block.get("mimeType")
+        case {"type": "resource", "resource": {"uri": str(uri), "blob": str(data), **about}}:
+            name, media_type = name_in_uri(uri) or f"file-{number}", about.get("mimeType")
+        case {"type": "resource", "resource": {"uri": str(uri), "text": str(text), **about}}:
+            name, media_type = name_in_uri(uri) or f"file-{number}.txt", about.get("mimeType")
+            data = base64.b64encode(text.encode(errors="replace")).decode()
+        case _:
+            return None
+    file = decoded_file(data, str(media_type or ""), name)
+    return file and WireFile(*file)
+
+
+def _shown(block: Mapping[str, Any]) -> str:
+    """Return a block of content as text."""
+    match block:
+        case {"type": "text", "text": str(text)} | {"type": "resource", "resource": {"text": str(text)}}:
+            return text
+        case {"type": "resource_link", "uri": str(uri), "name": str(name)} | {"type": "image", "uri": str(uri) as name}:
+            name = one_line(str(block.get("title") or name), _MAX_TITLE_LENGTH)
+            if not uri.startswith(("https:", "http:")):
+                return f"{name} ({uri})"
+            label = re.sub(r"([\\\[\]])", r"\\\1", name)
+            return f"[{label}]({quote(uri, safe=_IN_LINKS)})"
+        case _:
+            return f"({block.get('type') or 'content'}, not readable)"
+
+
+def _usage(used: Mapping[str, Any], *, is_priced: bool) -> WireUsage:
+    """Return what a prompt used. What is read from a cache or written into it is not among the input, as a rule."""
+    names = ("inputTokens", "cachedReadTokens", "cachedWriteTokens", "outputTokens", "thoughtTokens", "totalTokens")
+    counts = [count if isinstance(count := used.get(name), int) and 0 <= count < _MAX_TOKENS else 0 for name in names]
+    *prompt, output, _, total = counts
+    total = total or sum(counts)
+    size = max(0, min(sum(prompt), total - output))
+    return WireUsage(
+        input_tokens=size,
+        cached_tokens=min(size, prompt[1]),
+        output_tokens=total - size,
+        cost_micros=0 if is_priced else None,
+    )
+
+
 def _result(known: Mapping[str, Any]) -> str:
     """Return what a call came to, in text."""
     texts: list[str] = []
     for part in known.get("content") or ():
         match part:
-            case {"type": "content", "content": {"type": "text", "text": str(text)}}:
-                texts.append(text)
+            case {"type": "content", "content": {"type": "text" | "resource_link" | "resource"} as block}:
+                texts.append(_shown(block))
             case {"type": "diff", "path": str(path)}:
                 texts.append(f"(changed {path})")
             case {"type": str(kind)}:

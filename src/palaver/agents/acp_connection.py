@@ -12,7 +12,7 @@ from typing import Any, cast
 from palaver import __version__
 from palaver.agents.external import AgentError, failure_detail
 from palaver.agents.process import Process
-from palaver.agents.wire import ProtocolError, WireCall
+from palaver.agents.wire import ProtocolError, WireCall, WireFile
 from palaver.protocols.agent import FailureKind
 
 _PROTOCOL_VERSION = 1
@@ -48,6 +48,7 @@ class Answered:
 
     stop_reason: str = ""
     problem: str = ""
+    used: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 Item = Updated | Asked | Answered | AgentError | ProtocolError
@@ -66,8 +67,14 @@ class Session:
     """What the agent said about the calls of its prompt, by its id for each."""
     announced: dict[str, WireCall] = field(default_factory=dict[str, WireCall])
     """Those that the gateway knows, as it got them, by the agent's ids."""
+    files: list[WireFile] = field(default_factory=list[WireFile])
+    """The files of its answer so far."""
     said: str = ""
     """Identifies what it was told in this run: after an undo it remembers more than the conversation has."""
+    cost_micros: int = 0
+    """What it has cost so far, as far as it is counted."""
+    is_priced: bool = False
+    """It said what its prompt costs."""
     _prompting: "asyncio.Task[None] | None" = None
 
     @property
@@ -83,7 +90,7 @@ class Session:
             self.cancel()
 
     def prompt(self, texts: Sequence[str]) -> None:
-        self.items, self.calls, self.announced = Queue(), {}, {}
+        self.items, self.calls, self.announced, self.files, self.is_priced = Queue(), {}, {}, [], False
         self.connection.sessions[self.id] = self.connection.sessions.pop(self.id, self)  # used last
         blocks = [{"type": "text", "text": text} for text in texts]
         self._prompting = asyncio.create_task(self._prompt(blocks, self.items))
@@ -91,7 +98,8 @@ class Session:
     async def _prompt(self, blocks: list[dict[str, str]], items: Queue[Item]) -> None:
         try:
             result = await self.connection.request("session/prompt", {"sessionId": self.id, "prompt": blocks}, None)
-            items.put_nowait(Answered(stop_reason=str(result.get("stopReason", ""))))
+            used = as_object(result.get("usage"))
+            items.put_nowait(Answered(stop_reason=str(result.get("stopReason", "")), used=used))
         except AcpRefused as error:
             items.put_nowait(Answered(problem=str(error)))
         except (AgentError, ProtocolError) as error:

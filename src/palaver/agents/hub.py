@@ -84,6 +84,27 @@ class HubFile:
         return PurePosixPath(self.path).name
 
 
+@value
+class ModelHub:
+    """Where models for this machine come from, and where they go."""
+
+    url: str
+    folder: Path
+
+    def describe(self, model: HubFile) -> str:
+        """Say what would be downloaded, for a person who decides."""
+        size = format_size(model.size)
+        return f"{model.repository}, {model.name}: {size}, licence {model.licence}, from {self.url}."
+
+    def get(self, model: HubFile, show: Callable[[str], None]) -> Path:
+        """Return the file, downloaded as far as it is not there yet, and show how far that is."""
+
+        def progress(there: int, whole: int) -> None:
+            show(f"{model.name}: {format_size(there)} of {format_size(whole)}, {100 * there // whole} %")
+
+        return download(model, self.folder, progress, self.url)
+
+
 def memory_of_machine() -> int:
     """Return the bytes of memory of this machine, or of the container that this runs in."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -97,6 +118,15 @@ def memory_of_machine() -> int:
 def suggested(memory: int) -> Suggestion:
     """Return the largest suggestion that fits into the memory; the smallest if none does."""
     return next((each for each in SUGGESTIONS if each.memory <= memory), SUGGESTIONS[-1])
+
+
+def label_suggestions(memory: int) -> list[tuple[str, str]]:
+    """Return the name of each suggestion, and what it is for a machine with this much memory."""
+    best = suggested(memory)
+    return [
+        (each.name, f"{each.name}, {each.says}{', suggested for this machine' if each is best else ''}")
+        for each in SUGGESTIONS
+    ]
 
 
 def find_model(name: str, hub: str = HUB) -> HubFile:
@@ -165,7 +195,7 @@ def download(model: HubFile, folder: Path, progress: Progress, hub: str = HUB) -
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise NotDownloaded(f"Another command downloads {model.name} now. Wait until it has ended.") from None
+            raise NotDownloaded(f"{model.name} is being downloaded already. Wait until that has ended.") from None
         _check_room(folder, model.size - stream.tell())
         _fetch_rest(model, stream, progress, hub)
     if part.stat().st_size != model.size or _sha256(part) != model.sha256:
@@ -194,8 +224,8 @@ def _fetch_rest(model: HubFile, stream: IO[bytes], progress: Progress, hub: str)
         failures = failures + 1 if stream.tell() == there else 0
         if failures >= _ATTEMPTS_WITHOUT_A_BYTE:
             raise NotDownloaded(
-                f"{model.name} stopped at {format_size(there)} of {format_size(model.size)}: {problem}. Run the same"
-                " command again to continue."
+                f"{model.name} stopped at {format_size(there)} of {format_size(model.size)}: {problem}. Try the same"
+                " again to continue."
             )
 
 
@@ -226,7 +256,7 @@ def _ask(url: str, repository: str) -> dict[str, Any]:
         raise NotDownloaded(_refusal(error, repository)) from error
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", "") or error
-        raise NotDownloaded(f"{url} cannot be reached: {reason}. Check the connection, or choose --hub.") from error
+        raise NotDownloaded(f"{url} cannot be reached: {reason}. Check the connection, or name another hub.") from error
     except ValueError:
         raise NotDownloaded(f"{url} does not answer as the hub does.") from None
     return cast("dict[str, Any]", found) if isinstance(found, dict) else {}

@@ -33,8 +33,17 @@ def context_length(file: Path) -> int | None:
         return None
 
 
-def is_model(file: Path) -> bool:
-    """Return whether this is a GGUF file."""
+def find_file(said: str) -> Path | None:
+    """Return the model file of this machine that somebody names; None if it names one of the hub."""
+    place = Path(said).expanduser()
+    if not place.is_file() and not said.startswith((".", "/", "~")):
+        return None
+    if not _is_model(place):
+        raise BadArgument("This is no model file:", found=said, allowed="a GGUF file", example="~/model.gguf")
+    return place.absolute()
+
+
+def _is_model(file: Path) -> bool:
     try:
         with file.open("rb") as stream:
             return stream.read(len(_MAGIC)) == _MAGIC
@@ -114,9 +123,14 @@ def installed_model() -> Path:
     )
 
 
-def local_agent(model: LocalModel, environ: Mapping[str, str]) -> ExternalAgent:
+def require_library() -> None:
+    """Raise MissingPackages if nothing here runs models."""
     if find_spec("xllamacpp") is None:
         raise MissingPackages("A local model needs", "local", missing="xllamacpp")
+
+
+def local_agent(model: LocalModel, environ: Mapping[str, str]) -> ExternalAgent:
+    require_library()
     if not Path(model.file).is_file():
         raise BadArgument(
             "The local agent has no model: {found} is not a file",

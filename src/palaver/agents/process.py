@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TextIO, cast
 
 from msgspec.structs import replace
 
@@ -83,32 +83,44 @@ async def end_group(process: asyncio.subprocess.Process) -> None:
 class Process:
     """A process in its own session and group: nothing it starts outlives it, and our signals do not reach it."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
+    def __init__(self, process: asyncio.subprocess.Process, limit: int) -> None:
+        self._process, self._limit = process, limit
         self._tasks = [asyncio.create_task(self._log_stderr()), asyncio.create_task(self._clean_up_after_exit())]
 
     @classmethod
     async def start(cls, command: Sequence[str], environ: Mapping[str, str], folder: Path | None) -> "Process":
         """Start it. Raises AgentError."""
-        pipe = asyncio.subprocess.PIPE
         try:
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                stdin=pipe,
-                stdout=pipe,
-                stderr=pipe,
-                limit=MAX_LINE_BYTES,
-                env=environ,
-                cwd=folder or home_folder(),
-                start_new_session=True,
-                preexec_fn=_end_with_gateway,
-            )
+            return await cls.spawn(command, environ, folder)
         except (OSError, ValueError) as error:
             is_transient = getattr(error, "errno", None) in _TRANSIENT_ERRORS
             reason = getattr(error, "strerror", None) or type(error).__name__
             kind = FailureKind.TRANSIENT if is_transient else FailureKind.FATAL
             raise AgentError(kind, f"{command[0]} could not be started: {reason}") from error
-        return cls(process)
+
+    @classmethod
+    async def spawn(
+        cls,
+        command: Sequence[str],
+        environ: Mapping[str, str],
+        folder: Path | None,
+        *,
+        stderr: int | TextIO = asyncio.subprocess.PIPE,
+        limit: int | None = None,
+    ) -> "Process":
+        """Start it, and read lines of at most `limit` bytes. Raises OSError and ValueError."""
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=stderr,
+            limit=limit or MAX_LINE_BYTES,
+            env=environ,
+            cwd=folder or home_folder(),
+            start_new_session=True,
+            preexec_fn=_end_with_gateway,
+        )
+        return cls(process, limit or MAX_LINE_BYTES)
 
     def write(self, line: bytes) -> None:
         """Write without waiting: a program that reads nothing can still have something to say.
@@ -125,7 +137,7 @@ class Process:
         try:
             return await self._process.stdout.readline() or None
         except ValueError as error:
-            raise ProtocolError(f"a line is longer than {MAX_LINE_BYTES} bytes") from error
+            raise ProtocolError(f"a line is longer than {self._limit} bytes") from error
 
     async def end(self, *, at_once: bool = False) -> int | None:
         """Close its input (unless `at_once`), then send SIGTERM, then SIGKILL. Return its exit code, if any."""

@@ -182,5 +182,7 @@ def _test(draft: AccountDraft, *, tests: bool) -> AccountDraft:
     answer = run(ask_account(draft.platform, draft.account, draft.options))
     if not answer.ok:
         words = without_secrets(answer.words, draft).rstrip(".")
-        raise AccountRejected(f"{draft.platform} says: {words}. Nothing was changed. Use --no-test to skip the test.")
+        raise AccountRejected(
+            f"{draft.adapter.platform.title} says: {words}. Nothing was changed. Use --no-test to skip the test."
+        )
     return replace(draft, known_as=answer.words if answer.was_asked else "")

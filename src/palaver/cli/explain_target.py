@@ -1,5 +1,6 @@
 """`palaver explain target`: where a delivery target leads."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -11,8 +12,10 @@ from palaver.cli.output import print_found
 from palaver.cli.shared_options import Json, StoreOption, require_profile
 from palaver.config.loader import load
 from palaver.engine.delivery.targets import OutputFile, TargetRules
+from palaver.engine.texts import CHAT_GONE
 from palaver.model.source import MAIN, Source
 from palaver.model.target import All, Home, Local, Origin, Place, Target, parse_targets
+from palaver.model.turn import outbound_to
 from palaver.model.value import value
 from palaver.platforms.local.adapter import output_folder
 from palaver.platforms.plugins import known_platforms
@@ -24,7 +27,9 @@ from palaver.store.store import Store
 class TargetExplanation:
     target: Target
     places: tuple[Source, ...] = ()
-    """Where it leads now; none if nothing can be sent there."""
+    """Where it leads now; none if no account can send there."""
+    gone: frozenset[Source] = frozenset()
+    """Those of them that can no longer be reached, as far as the last send showed."""
     has_home: bool = False
     """Whether there is a home channel, even at an account that is not configured."""
 
@@ -61,10 +66,14 @@ def _explain_all(text: str, store: str | None, origin: str, profile: str) -> lis
             file=OutputFile(owner="terminal:owner", name="messages", at=shared_options.now()),
         )
         homes = {home.platform for home in rules.homes}
+        places = {target: tuple(rules.places(target)) for target in targets}
+        everywhere = {place for found in places.values() for place in found}
+        gone = {each for each in everywhere if await opened.read(opened.accounts.is_chat_gone(outbound_to(each, "")))}
         return [
             TargetExplanation(
                 target=target,
-                places=tuple(rules.places(target)),
+                places=places[target],
+                gone=frozenset(gone),
                 has_home=bool(homes)
                 if isinstance(target, All)
                 else isinstance(target, Home) and target.platform in homes,
@@ -75,15 +84,20 @@ def _explain_all(text: str, store: str | None, origin: str, profile: str) -> lis
     return with_any_store(store, work, required=bool(origin))
 
 
-def _places(explained: TargetExplanation) -> list[dict[str, str]]:
+def _places(explained: TargetExplanation) -> list[Mapping[str, str | None]]:
     if isinstance(explained.target, Local):
         return [{"platform": Local.text}]
-    return [place.to_json() for place in explained.places]
+    return [{**place.to_json(), "problem": _problem(explained, place)} for place in explained.places]
+
+
+def _problem(explained: TargetExplanation, place: Source) -> str | None:
+    return CHAT_GONE if place in explained.gone else None
 
 
 def _destination_text(explained: TargetExplanation) -> str:
     if explained.places:
-        return ", ".join(_place_words(place) for place in explained.places)
+        problems = {place: _problem(explained, place) for place in explained.places}
+        return ", ".join(f"{_place_words(at)} ({why})" if why else _place_words(at) for at, why in problems.items())
     match explained.target:
         case Origin():
             return "name a message with --message"

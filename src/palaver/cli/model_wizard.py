@@ -1,22 +1,22 @@
 """Ask which agent answers: a provider from a list, its key, and a model that it offers."""
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from palaver.agents.hub import SUGGESTIONS, download, find_model, memory_of_machine, suggested
-from palaver.agents.local import is_model
-from palaver.agents.model_list import ListedModel, ModelsNotListed, list_models
+from palaver.agents.hub import ModelHub, find_model, label_suggestions, memory_of_machine, suggested
+from palaver.agents.local import find_file
+from palaver.agents.model_list import ModelsNotListed
 from palaver.cli.account_wizard import install_missing
 from palaver.cli.loop import run
 from palaver.cli.output import progress_line
 from palaver.cli.prompts import Cancelled, Choice, agrees, ask_for, choose, is_interactive, say
-from palaver.config.agent_plan import GUIDE, LOCAL, MODEL, AgentPlan, parse_agent, take_key
+from palaver.config.agent_plan import GUIDE, LOCAL, MODEL, AgentPlan, list_choices, parse_agent, take_key
 from palaver.config.offers import find_servers
 from palaver.model.attachment import format_size
 from palaver.model.errors import BadArgument, InvalidInput
 from palaver.model.local_time import parse_zone
-from palaver.model.providers import COMPATIBLE, PROVIDERS, chat_models, parse_model, pick_model
+from palaver.model.providers import COMPATIBLE, PROVIDERS, parse_model
 from palaver.protocols.agent import FailureKind
 from palaver.protocols.installation import MissingPackages
 
@@ -30,15 +30,7 @@ _AGENTS = (
 )
 
 
-@dataclass(kw_only=True)
-class Hub:
-    """Where local models come from, and where they go."""
-
-    url: str
-    folder: Path
-
-
-def ask_agent_plan(hub: Hub, *, installs: bool) -> AgentPlan:
+def ask_agent_plan(hub: ModelHub, *, installs: bool) -> AgentPlan:
     """Ask for an agent; write nothing."""
     chosen = choose(
         "Which model answers?",
@@ -89,16 +81,12 @@ def _ask_server(*, installs: bool) -> AgentPlan:
     return _ask_provider(plan, installs=installs, keyed=url not in {each.name for each in found})
 
 
-def _ask_local(hub: Hub) -> AgentPlan:
+def _ask_local(hub: ModelHub) -> AgentPlan:
     memory = memory_of_machine()
-    best = suggested(memory)
     said = choose(
         "Which model?",
-        [
-            Choice(each.name, f"{each.name}, {each.says}{', suggested for this machine' if each is best else ''}")
-            for each in SUGGESTIONS
-        ],
-        best.name,
+        [Choice(*each) for each in label_suggestions(memory)],
+        suggested(memory).name,
         help=f"This machine has {format_size(memory)} of memory. A larger model answers better and slower.",
         other="a GGUF file on this machine, or OWNER/REPOSITORY of the hub",
         accepts=lambda said: "/" in said or said.endswith(".gguf"),
@@ -106,15 +94,12 @@ def _ask_local(hub: Hub) -> AgentPlan:
     return local_plan(said, hub)
 
 
-def local_plan(said: str, hub: Hub, *, agreed: bool = False) -> AgentPlan:
+def local_plan(said: str, hub: ModelHub, *, agreed: bool = False) -> AgentPlan:
     """Return the plan for a model file of this machine, or for one of the hub, which is downloaded."""
-    place = Path(said).expanduser()
-    if place.is_file() or said.startswith((".", "/", "~")):
-        if not is_model(place):
-            raise BadArgument("This is no model file:", found=said, allowed="a GGUF file", example="~/model.gguf")
-        return AgentPlan(agent=LOCAL, file=str(place.absolute()))
+    if file := find_file(said):
+        return AgentPlan(agent=LOCAL, file=str(file))
     model = find_model(said, hub.url)
-    facts = f"{model.repository}, {model.name}: {format_size(model.size)}, licence {model.licence}, from {hub.url}."
+    facts = hub.describe(model)
     if not agreed and not is_interactive():
         raise BadArgument(
             f"{facts} There is no terminal to ask:", found="", allowed="--yes to download it", example="--yes"
@@ -123,12 +108,7 @@ def local_plan(said: str, hub: Hub, *, agreed: bool = False) -> AgentPlan:
     if not agreed and not agrees("Download it?", usual=True):
         raise Cancelled
     with progress_line() as show:
-
-        def progress(there: int, whole: int) -> None:
-            show(f"{model.name}: {format_size(there)} of {format_size(whole)}, {100 * there // whole} %")
-
-        file = download(model, hub.folder, progress, hub.url)
-    return AgentPlan(agent=LOCAL, file=str(file))
+        return AgentPlan(agent=LOCAL, file=str(hub.get(model, show)))
 
 
 def _ask_provider(plan: AgentPlan, *, installs: bool, keyed: bool = True) -> AgentPlan:
@@ -137,26 +117,22 @@ def _ask_provider(plan: AgentPlan, *, installs: bool, keyed: bool = True) -> Age
     while True:
         plan = _ask_key(plan) if keyed and not plan.key else plan
         try:
-            listed = chat_models([each.name for each in _list(plan, installs=installs)])
+            listed = _list(plan, installs=installs)
             break
         except ModelsNotListed as problem:
-            say(f"{_title(plan)}: {problem}.")
+            say(f"{plan.title}: {problem}.")
             if problem.kind is not FailureKind.UNAUTHORIZED:
                 break
             plan, keyed = replace(plan, key="", key_file="", key_variable=""), True
     return replace(plan, model=_ask_model(plan, listed))
 
 
-def _list(plan: AgentPlan, *, installs: bool) -> list[ListedModel]:
+def _list(plan: AgentPlan, *, installs: bool) -> list[str]:
     try:
-        return run(list_models(plan.provider, key=plan.key, base_url=plan.base_url))
+        return run(list_choices(plan))
     except MissingPackages as missing:
         install_missing(missing, installs=installs)
-    return run(list_models(plan.provider, key=plan.key, base_url=plan.base_url))
-
-
-def _title(plan: AgentPlan) -> str:
-    return plan.base_url or (PROVIDERS[plan.provider].title if plan.provider in PROVIDERS else plan.provider)
+    return run(list_choices(plan))
 
 
 def _ask_key(plan: AgentPlan) -> AgentPlan:
@@ -165,7 +141,7 @@ def _ask_key(plan: AgentPlan) -> AgentPlan:
     usual = next((name for name in names if os.environ.get(name)), "")
     where = f"Create a key at {known.key_page}." if known and not plan.base_url else "Leave it empty if it needs none."
     return ask_for(
-        f"Your key for {_title(plan)} (hidden while you type), or the variable that holds it:",
+        f"Your key for {plan.title} (hidden while you type), or the variable that holds it:",
         usual,
         lambda said: take_key(plan, said),
         help=f"{where} It goes into a file that only you can read.",
@@ -175,18 +151,16 @@ def _ask_key(plan: AgentPlan) -> AgentPlan:
 
 def _ask_model(plan: AgentPlan, listed: list[str]) -> str:
     """Ask for a model of the plan's provider, and return it as `provider:model`."""
-    known = PROVIDERS.get(plan.provider)
-    usual = pick_model(listed, known.default_model if known and not plan.base_url else "")
-    usual = usual or (known.default_model if known and not plan.base_url else "")
     if not listed:
-        return ask_for("Name of the model:", usual, lambda said: _spell(plan, said), help="As the provider writes it.")
-    shown = [usual, *(name for name in listed if name != usual)][:_MOST_SHOWN]
+        usual, help_text = plan.usual_model, "As the provider writes it."
+        return ask_for("Name of the model:", usual, lambda said: _spell(plan, said), help=help_text)
+    shown = listed[:_MOST_SHOWN]
     more = f" ({len(listed) - len(shown)} more can be named)" if len(listed) > len(shown) else ""
     said = choose(
         f"Which model?{more}",
         [Choice(name, name) for name in shown],
-        usual,
-        help=f"{_title(plan)} offers these to your key.",
+        listed[0],
+        help=f"{plan.title} offers these to your key.",
         other="another name",
         accepts=lambda said: bool(said) and not said.isdecimal(),
     )

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from palaver.agents.hub import HUB, NotDownloaded
+from palaver.agents.hub import HUB, ModelHub, NotDownloaded
 from palaver.cli import prompts, shared_options
 from palaver.cli.account_wizard import choose_platform, draft_account, install_missing
-from palaver.cli.model_wizard import Hub, ask_agent_plan, local_plan
+from palaver.cli.model_wizard import ask_agent_plan, local_plan
 from palaver.cli.output import print_json, print_line
 from palaver.cli.probe import NotReached, try_out
 from palaver.cli.prompts import Cancelled, agrees, ask_for, say
@@ -92,7 +92,7 @@ def setup(
     models = load(Path.cwd(), draft=_content(file)).data_dir / "models"
     steps = _Setup(
         file=file,
-        hub=Hub(url=hub.rstrip("/"), folder=models),
+        hub=ModelHub(url=hub.rstrip("/"), folder=models),
         account=account,
         tests=not no_test,
         installs=install,
@@ -134,7 +134,7 @@ class _Setup:
     """One run of the command. Each part is written whole, after all of its questions."""
 
     file: Path
-    hub: Hub
+    hub: ModelHub
     account: str
     tests: bool
     installs: bool

@@ -51,7 +51,7 @@ def unlink(store: Store, invocation: Invocation, context: CommandContext) -> Sta
         return "Stopping the answer in the conversation you share. Send /unlink again when it has stopped."
     context.mentioned.extend(unlinked.common)
     yield from _notify_unlinked(store, context, unlinked, addresses)
-    return _unlinked(unlinked)
+    return _unlinked(unlinked, by)
 
 
 @commands.add("whoami", "Show your accounts, your role and this conversation", "/whoami", role=AccessRole.GUEST)
@@ -73,9 +73,9 @@ def _notify_unlinked(
     store: Store, context: CommandContext, unlinked: Unlinked, addresses: Mapping[str, Source]
 ) -> Statements[None]:
     by = context.principal.name
-    text = f"{readable_identity(by)} unlinked your accounts. {_unlinked(unlinked)}"
     for identity, address in addresses.items():
         if not any({by, identity} <= person for person in unlinked.people):
+            text = f"{readable_identity(by)} unlinked your accounts. {_unlinked(unlinked, identity)}"
             yield from store.outbox.enqueue(
                 context.routes.notice(address, text),
                 SendCause(CauseKind.COMMAND, context.received.number, identity),
@@ -83,13 +83,17 @@ def _notify_unlinked(
             )
 
 
-def _unlinked(unlinked: Unlinked) -> str:
+def _unlinked(unlinked: Unlinked, reader: str) -> str:
     people = sorted(", ".join(sorted(map(readable_identity, identities))) for identities in unlinked.people)
-    lines = ["These are different people now, each back in their own conversation:", *people]
+    lines = ["These are different people now:", *people]
     if unlinked.common:
         # By id alone: not everybody who shared it took part, and a title says what it is about.
         names = ", ".join(f"/resume {session.id}" for session in unlinked.common)
         lines.append(f"What you shared has ended, and everybody who took part can still read it: {names}.")
+    is_at_home = reader in unlinked.at_home
+    lines.append(
+        "You are back in your own conversation." if is_at_home else "Your next message starts a new conversation."
+    )
     return "\n".join(lines)
 
 

@@ -23,29 +23,29 @@ commands = CommandGroup("finding")
 
 _ME = "me"
 _ROLES = (Role.USER, Role.ASSISTANT, Role.TOOL)
-_BEST = Arg(name="best", kind=ArgKind.FLAG)
+_ORDER = Arg(name="order", kind=ArgKind.OPTION, choices=tuple(order.value for order in Order))
 _MAX_HITS = 10
 
 
 @commands.add(
     "search",
-    'Search your conversations and their titles. Put "phrases" in quotes, end a word with * to match its start, use OR,'
-    " leave out a -word, rank with --best",
+    'Search your conversations and their titles with a question or a few words. To be exact, put "phrases" in quotes,'
+    " end a word with * to match its start, use OR, leave out a -word",
     '/search invoice OR bill "second reminder" pay* -draft --since 30d',
     Arg(name="words", kind=ArgKind.REST, required=True),
     Arg(name="from", kind=ArgKind.OPTION, hint="me or an account"),
     Arg(name="role", kind=ArgKind.OPTION, choices=tuple(role.value for role in _ROLES)),
     Arg(name="since", kind=ArgKind.OPTION, hint="3d or a date"),
     Arg(name="platform", kind=ArgKind.OPTION),
-    _BEST,
+    _ORDER,
 )
 async def search(store: Store, invocation: Invocation, context: CommandContext) -> Transaction[str]:
     narrowed = _search_filter(invocation, context)
-    order = Order.BEST if _BEST.name in invocation.flags else Order.NEWEST
+    order = Order(invocation.words[_ORDER.name]) if _ORDER.name in invocation.words else None
     words = invocation.words["words"]
     hits = await store.search.find(words, context.audience, filter=narrowed, order=order, limit=_MAX_HITS + 1)
     context.mentioned.extend(hit.session for hit in hits)
-    return reply(_found(hits, context, order))
+    return reply(_found(hits, context))
 
 
 def _search_filter(invocation: Invocation, context: CommandContext) -> SearchFilter:
@@ -80,7 +80,7 @@ def _since(text: str, context: CommandContext) -> datetime:
         raise BadArgument("--since cannot be", found=text, allowed=allowed, example=example) from error
 
 
-def _found(hits: Sequence[Hit], context: CommandContext, order: Order) -> str:
+def _found(hits: Sequence[Hit], context: CommandContext) -> str:
     if not hits:
         return "Nothing found."
     shown = hits[:_MAX_HITS]
@@ -88,8 +88,7 @@ def _found(hits: Sequence[Hit], context: CommandContext, order: Order) -> str:
         as_said(f"{session_name(hit.session)}, {format_time(hit.at, context.zone)}, {hit.found_in}: {hit.snippet}")
         for hit in shown
     ]
-    many = f"The {order.value} {_MAX_HITS} results:"
-    head = many if len(hits) > _MAX_HITS else f"Found {counted(len(hits), 'result')}:"
+    head = f"The first {_MAX_HITS} results:" if len(hits) > _MAX_HITS else f"Found {counted(len(hits), 'result')}:"
     # By id: several conversations can share a title.
     others = [hit.session.id for hit in shown if not context.is_in(hit.session)]
     return "\n".join(

@@ -11,7 +11,6 @@ from palaver.model.access import AccessRole
 from palaver.model.command import Arg, ArgKind, Invocation, as_said
 from palaver.model.errors import BadArgument, NotAllowed, NotFound
 from palaver.model.session import Principal, Session, unquoted
-from palaver.model.source import DM
 from palaver.model.text import counted
 from palaver.model.transcript import start_of_last_turns
 from palaver.store.people.grants import ChangeKind
@@ -202,13 +201,12 @@ def _switch_or_branch(store: Store, context: CommandContext, reader: Principal, 
             example="/detach",
             fix="Send /detach first.",
         )
-    is_own = wanted.owner in context.principal.identities
-    # Never move a group's conversation: on its way back it would take private messages along.
-    if wanted.key == key or (is_own and wanted.key.kind == DM):
+    identities = context.principal.identities
+    if wanted.key == key or wanted.can_move_with(identities):
         resumed = yield from store.sessions.switch(key, source, wanted.id, reader, context.now, by=by)
         return f"Resumed {session_phrase(resumed)}. /back returns to where you were."
     child = yield from store.branches.branch(key, source, reader, context.now, by=by, from_session=wanted.id)
-    where = "in its group" if is_own else "with the others who take part in it"
+    where = "in its group" if wanted.owner in identities else "with the others who take part in it"
     return f"This is {_branch_phrase(child, wanted)}, which stays {where}. /back returns to where you were."
 
 

@@ -58,7 +58,10 @@ def redo(store: Store, _invocation: Invocation, context: CommandContext) -> Stat
     yield from join_open_session(store, context)
     key, place = context.received.key, context.received.place
     undone = yield from store.history.redo(key, context.now, principal=context.principal, place=place)
-    return "There is nothing to redo." if undone is None else f"Restored {_describe_undone(undone)}."
+    if undone is None:
+        return "There is nothing to redo."
+    summary = " Earlier messages are summarised again." if undone.summaries else ""
+    return f"Restored {_describe_undone(undone)}.{summary}"
 
 
 @commands.add(

@@ -5,10 +5,11 @@ import re
 from dataclasses import field, replace
 from pathlib import Path
 
+from palaver.agents.model_list import list_models
 from palaver.config.account_draft import VARIABLE
 from palaver.config.secrets import read_secret
 from palaver.model.errors import BadArgument
-from palaver.model.providers import parse_model, spell_model
+from palaver.model.providers import PROVIDERS, chat_models, parse_model, pick_model, spell_model
 from palaver.model.value import value
 
 GUIDE, LOCAL, MODEL = "guide", "local", "model"
@@ -36,6 +37,16 @@ class AgentPlan:
         return self.model.partition(":")[0]
 
     @property
+    def title(self) -> str:
+        """Who would answer, for people."""
+        return self.base_url or (PROVIDERS[self.provider].title if self.provider in PROVIDERS else self.provider)
+
+    @property
+    def usual_model(self) -> str:
+        """What to begin with where nothing is listed; empty for a server of somebody."""
+        return PROVIDERS[self.provider].default_model if self.provider in PROVIDERS and not self.base_url else ""
+
+    @property
     def usual_key_file(self) -> str:
         """Where its key is kept, beside the configuration."""
         return f"keys/{'server' if self.base_url else self.provider}"
@@ -57,6 +68,16 @@ def parse_agent(said: str) -> AgentPlan:
     if _MODEL_NAME.fullmatch(name) and (not address or address.startswith(("http://", "https://"))):
         return AgentPlan(agent=MODEL, model=name, base_url=address.strip())
     raise BadArgument("Unknown agent or model", found=said, allowed=AGENT_FORMS, example="openai:gpt-5-mini")
+
+
+async def list_choices(plan: AgentPlan) -> list[str]:
+    """Return the models that the plan's provider offers to its key, the one to begin with first.
+
+    Raises ModelsNotListed, or MissingPackages.
+    """
+    listed = chat_models([each.name for each in await list_models(plan.provider, key=plan.key, base_url=plan.base_url)])
+    usual = pick_model(listed, plan.usual_model)
+    return [usual, *(name for name in listed if name != usual)] if listed else []
 
 
 def take_key(plan: AgentPlan, said: str) -> AgentPlan:

@@ -94,6 +94,10 @@ def _duration(text: str) -> timedelta:
     return timedelta(milliseconds=sum(int(found[unit] or 0) * size for unit, size in _UNITS.items()))
 
 
+def _window(text: str) -> timedelta | None:
+    return None if text.strip() == "0" else _duration(text) or None
+
+
 def duration_text(length: timedelta) -> str:
     """Return for example `1h30m`."""
     rest, parts = length // timedelta(milliseconds=1), ""
@@ -188,9 +192,9 @@ DurationOrOff = Annotated[
 ]
 Forever = Annotated[
     Annotated[timedelta, Field(ge=timedelta(seconds=1))] | None,
-    from_text(_duration, _FOREVER),
+    from_text(_window, _FOREVER),
     to_text(duration_text, _FOREVER),
-    Syntax(f"{_A_TIME.allowed}, from 1s up, or {_FOREVER}", _FOREVER),
+    Syntax(f"{_A_TIME.allowed}, from 1s up, or 0 or {_FOREVER} for no limit", _FOREVER),
 ]
 DaysOrForever = Annotated[
     Annotated[timedelta, Field(ge=timedelta(days=1), le=timedelta(days=36_500))] | None,

@@ -17,7 +17,7 @@ from palaver.protocols.installation import Installation, MissingPackages, find_i
 
 _LIMIT_S = 900.0
 _LOCK_INTERVAL_S = 0.2
-_MAX_LINE = 100
+_MAX_LINE, _MAX_READ = 100, 2000
 _MAX_OUTPUT = 1 << 20
 _LOCK_FILE = ".palaver-install.lock"
 _VARIABLES = frozenset({"PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "NO_PROXY", "HTTP_PROXY", "HTTPS_PROXY"})
@@ -105,8 +105,9 @@ async def _run(command: Sequence[str], lock: int, show: Callable[[str], None]) -
     try:
         assert process.stdout is not None  # noqa: S101
         async for line in process.stdout:
-            lines.append(text := one_line(redact(line.decode(errors="replace")), _MAX_LINE))
-            show(text)
+            # A cause can stand at the end of a long line.
+            lines.append(text := one_line(redact(line.decode(errors="replace")), _MAX_READ))
+            show(one_line(text, _MAX_LINE))
         code = await process.wait()
     finally:
         if process.returncode is None:
@@ -135,4 +136,4 @@ def explain_failure(lines: Sequence[str]) -> str:
         if re.search(pattern, text):
             return cause
     errors = [line for line in lines if line.lower().startswith("error")]
-    return (errors or list(lines))[-1].rstrip(".")
+    return one_line((errors or list(lines))[-1], _MAX_LINE).rstrip(".")

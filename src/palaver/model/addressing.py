@@ -1,5 +1,6 @@
 """Addressing: whether a message is for the agent, overheard or ignored, and which messages share a turn."""
 
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -13,7 +14,7 @@ from palaver.model.key import ScopedSetting
 from palaver.model.reset import ResetPolicy, ResetRule
 from palaver.model.source import DM, Source
 from palaver.model.split import ReplyRoutes
-from palaver.model.text import one_line
+from palaver.model.text import can_cut, one_line
 from palaver.model.turn import BusyMode, Cause, Inbound, QuestionMode, Received
 from palaver.model.value import value
 
@@ -73,13 +74,22 @@ _FIRST_UNSPACED = "\u2e80"  # Scripts from here on put no spaces between words, 
 
 
 def calls_by_name(text: str, names: Iterable[str]) -> bool:
-    """Return whether the text starts with one of the names: `Palaver, what …`, but not `palaverous`."""
-    opening = one_line(text[: 2 * _MAX_OPENING_LENGTH], _MAX_OPENING_LENGTH).casefold().lstrip(_OPENING_PUNCTUATION)
-    for name in (one_line(name, _MAX_OPENING_LENGTH).casefold() for name in names):
-        rest = opening[len(name) :]
-        if name and opening.startswith(name) and (not rest[:1].isalnum() or name[-1] >= _FIRST_UNSPACED):
-            return True
+    """Return whether the text starts with one of the names: `Palaver, what …`, but not `palaverous`.
+
+    A mark changes the letter before it, so `palaver` with an accent on its last letter is another word, too.
+    """
+    opening = _comparable(text[: 2 * _MAX_OPENING_LENGTH]).lstrip(_OPENING_PUNCTUATION)
+    for name in map(_comparable, names):
+        if name and opening.startswith(name) and can_cut(opening, len(name)):
+            following = opening[len(name) : len(name) + 1]
+            if not following.isalnum() or name[-1] >= _FIRST_UNSPACED:
+                return True
     return False
+
+
+def _comparable(text: str) -> str:
+    """Return the opening of a text in one form, no matter in which case and composition it was written."""
+    return unicodedata.normalize("NFC", one_line(text, _MAX_OPENING_LENGTH).casefold())
 
 
 @value

@@ -3,7 +3,9 @@
 import math
 import re
 import struct
+from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 
 BYTES_PER_SECOND_AT_LEAST = 1_000
 """What a recording of unknown length takes: less than any usual format, so that it counts as long rather than short."""
@@ -25,6 +27,7 @@ _OPENED = frozenset({_SEGMENT, _INFO, _CLUSTER, _BLOCK_GROUP})
 """The elements of Matroska that are read; the others are skipped."""
 _MAX_ELEMENTS = 1_000_000
 """More than a recording of five hours has; reading them takes about a second."""
+_HAS_OFFSET, _HAS_DESCRIPTION, _HAS_USUAL_LENGTH, _HAS_LENGTHS = 0x1, 0x2, 0x8, 0x100
 _PAGE, _POSITION, _FLAGS, _FIRST, _HEADER_BYTES = b"OggS", slice(6, 14), 5, 2, 27
 _VORBIS, _VORBIS_RATE = b"\x01vorbis", slice(12, 16)
 _RIFF_BYTES, _CHUNK_BYTES = 12, 8
@@ -128,16 +131,55 @@ def _flac_seconds(content: bytes) -> float | None:
 
 
 def _mp4_seconds(content: bytes) -> float | None:
-    """Read the header of the movie, which is in front of the sound or behind it."""
-    for kind, start, end in _boxes(content, 0, len(content)):
-        if kind == b"moov":
-            header = next((inside for inside in _boxes(content, start, end) if inside[0] == b"mvhd"), None)
-            if header is None:
-                return None
-            is_long = content[header[1]] == 1
-            rate, length = struct.unpack_from(">IQ" if is_long else ">II", content, header[1] + (20 if is_long else 12))
-            return _believed(length / rate if rate else 0.0, len(content))
+    """Read the header of the movie, which is in front of the sound or behind it, or add up its fragments."""
+    for header, _ in _find_boxes(content, 0, len(content), b"moov", b"mvhd"):
+        is_long = content[header] == 1
+        rate, length = struct.unpack_from(">IQ" if is_long else ">II", content, header + (20 if is_long else 12))
+        seconds = length / rate if rate and length else _seconds_of_fragments(content)
+        return _believed(seconds, len(content))
     return None
+
+
+def _seconds_of_fragments(content: bytes) -> float:
+    """Return what the samples of the longest track take: who writes while recording knows no length beforehand."""
+    find = partial(_find_boxes, content, 0, len(content))
+    rates, usual, lengths = dict[int, int](), dict[int, int](), Counter[int]()
+    tracks, media = find(b"moov", b"trak", b"tkhd"), find(b"moov", b"trak", b"mdia", b"mdhd")
+    for (track, _), (about, _) in zip(tracks, media, strict=False):
+        rate = _word(content, about + (20 if content[about] == 1 else 12))
+        rates[_word(content, track + (20 if content[track] == 1 else 12))] = rate
+    for extends, _ in find(b"moov", b"mvex", b"trex"):
+        usual[_word(content, extends + 4)] = _word(content, extends + 12)
+    for start, end in find(b"moof", b"traf"):
+        for head, _ in _find_boxes(content, start, end, b"tfhd"):
+            flags, number = _word(content, head), _word(content, head + 4)
+            place = head + 8 + 8 * bool(flags & _HAS_OFFSET) + 4 * bool(flags & _HAS_DESCRIPTION)
+            each = _word(content, place) if flags & _HAS_USUAL_LENGTH else usual.get(number, 0)
+            runs = _find_boxes(content, start, end, b"trun")
+            lengths[number] += sum(_length_of_run(content, *run, each) for run in runs)
+    return max((lengths[number] / rate for number, rate in rates.items() if rate), default=0.0)
+
+
+def _length_of_run(content: bytes, place: int, end: int, each: int) -> int:
+    """Add up a run of samples, each of which has a length of its own or the usual one."""
+    flags, count = _word(content, place), _word(content, place + 4)
+    if not flags & _HAS_LENGTHS:
+        return count * each
+    first, step = place + 8 + 4 * bool(flags & 1) + 4 * bool(flags & 4), 4 * (flags >> 8 & 15).bit_count()
+    return sum(_word(content, at) for at in range(first, min(first + count * step, end - 3), step))
+
+
+def _word(content: bytes, place: int) -> int:
+    return int(struct.unpack_from(">I", content, place)[0])
+
+
+def _find_boxes(content: bytes, start: int, end: int, name: bytes, *inside: bytes) -> Iterator[tuple[int, int]]:
+    """Yield where the content of each box at this path begins and ends."""
+    for kind, first, last in _boxes(content, start, end):
+        if kind == name and inside:
+            yield from _find_boxes(content, first, last, *inside)
+        elif kind == name:
+            yield first, last
 
 
 def _boxes(content: bytes, place: int, end: int) -> Iterator[tuple[bytes, int, int]]:

@@ -27,6 +27,8 @@ T = TypeVar("T")
 
 JOB = "job"
 """The kind of a conversation that only a scheduled job has. No chat is of this kind: such a key has no platform."""
+ARCHIVE = "archive"
+"""The kind of an imported conversation that is in no chat here, so nobody can write in it."""
 
 
 _NAMED = ("scope", "thread", "user", "person", "account", "alt_chat")

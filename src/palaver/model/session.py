@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from enum import Enum, StrEnum
@@ -10,9 +10,9 @@ from itertools import count
 from urllib.parse import urlsplit
 
 from palaver.model.errors import BadArgument
-from palaver.model.key import SessionKey
+from palaver.model.key import ARCHIVE, SessionKey
 from palaver.model.providers import parse_model, spell_model
-from palaver.model.source import Source, identity_of
+from palaver.model.source import DM, Source, identity_of
 from palaver.model.text import cut_line, cut_off, one_line, strip_markdown
 from palaver.model.usage import Spent
 from palaver.model.value import value
@@ -151,6 +151,13 @@ class Session:
     @property
     def state(self) -> SessionState:
         return SessionState.OPEN if self.ended is None else SessionState.ENDED
+
+    def can_move_with(self, identities: Collection[str]) -> bool:
+        """Tell whether a person can take it to another chat: it is theirs, and nobody else writes where it is.
+
+        A group's conversation never moves: on its way back it would take private messages along.
+        """
+        return self.owner in identities and self.key.kind in {DM, ARCHIVE}
 
     def name_after(self, first_said: str) -> str:
         """Return the title, or the first words until there is one."""

@@ -1,15 +1,22 @@
 """Files: where they can be fetched from, and their text, if a platform shows it as a message of its own."""
 
+import base64
+import binascii
 import mimetypes
 from collections.abc import Awaitable, Callable
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
-from palaver.model.attachment import UNKNOWN_TYPE, Attachment
+from palaver.model.attachment import UNKNOWN_TYPE, Attachment, NewFile
 from palaver.model.label import Label
+from palaver.model.text import one_line
 from palaver.model.turn import Outbound
 from palaver.protocols.adapter import PlatformError, SendRefused, SendUnclear
 
-__all__ = ["check_file_url", "described_file", "named_file", "send_text_of_file"]
+__all__ = ["check_file_url", "decoded_file", "described_file", "name_in_uri", "named_file", "send_text_of_file"]
+
+_MAX_NAME_LENGTH = 100
+_ENDINGS = {"image/jpeg": ".jpg", "audio/mpeg": ".mp3", "audio/ogg": ".ogg", "audio/wav": ".wav"}
+"""Where the usual ending is not the first that comes to the library's mind."""
 
 
 def named_file(name: str, size: int | None = None, *, handle: str) -> Attachment:
@@ -44,3 +51,22 @@ async def send_text_of_file(outbound: Outbound, send: Callable[[], Awaitable[obj
         await send()
     except PlatformError as error:
         raise SendUnclear(f"The file was sent, but its text failed: {error}") from error
+
+
+def decoded_file(data: str, media_type: str | None, name: str) -> NewFile | None:
+    """Return a file that came as Base64, with an ending to its name; None if it is not Base64."""
+    kind = (media_type or "").partition(";")[0].strip().lower() or mimetypes.guess_type(name)[0] or UNKNOWN_TYPE
+    try:
+        content = base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    ending = "" if "." in name else _ENDINGS.get(kind) or mimetypes.guess_extension(kind) or ""
+    return NewFile(one_line(name, _MAX_NAME_LENGTH) + ending, content, kind)
+
+
+def name_in_uri(uri: str) -> str:
+    """Return the last part of the path; nothing if there is none."""
+    try:
+        return unquote(urlsplit(uri).path).rstrip("/").rpartition("/")[2]
+    except ValueError:
+        return ""

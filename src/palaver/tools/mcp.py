@@ -22,7 +22,7 @@ from palaver.model.tools import matches_any
 from palaver.model.value import value
 from palaver.protocols.tools import Tool, ToolFailed, ToolUse
 from palaver.tools.mcp_results import CallResult, read_result
-from palaver.tools.mcp_transport import HttpServer, Stderr, StdioServer, connect, watched
+from palaver.tools.mcp_transport import AnswerRefused, HttpServer, Stderr, StdioServer, connect, watched
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +52,8 @@ class _Connection:
         self._address, self._on_change = address, on_change
         self._ended = asyncio.Event()
         self.asks_for_login = False
+        self.problem: Exception | None = None
+        """Why we ended it, if we did."""
         self._ready: Future[Client] = asyncio.get_running_loop().create_future()
         self.stderr = Stderr(asyncio.get_running_loop())
         self.task = asyncio.create_task(self._run(), name="mcp server")
@@ -72,7 +74,7 @@ class _Connection:
 
     async def _run(self) -> None:
         try:
-            connection = connect(self._address, self.stderr.file, self._note_status)
+            connection = connect(self._address, self.stderr.file, self._note_status, self._note_problem)
             async with Client(
                 watched(connection, self._ended.set), mode="legacy", message_handler=self._handle
             ) as client:
@@ -87,6 +89,9 @@ class _Connection:
 
     async def _note_status(self, response: httpx2.Response) -> None:
         self.asks_for_login |= response.status_code == HTTPStatus.UNAUTHORIZED
+
+    def _note_problem(self, problem: Exception) -> None:
+        self.problem = problem
 
     async def _handle(self, message: IncomingMessage) -> None:
         if isinstance(message, types.ToolListChangedNotification):
@@ -204,7 +209,8 @@ class McpServer:
         wrote = self._connection.stderr.text() if self._connection else ""
         asks = self._connection is not None and self._connection.asks_for_login
         login = f"It asks for a login. Run palaver mcp login {self.name}." if asks else ""
-        self.problem = (login or _describe_failure(error)) + (f" It wrote: {wrote}" if wrote else "")
+        ended = self._connection and self._connection.problem
+        self.problem = (login or _describe_failure(ended or error)) + (f" It wrote: {wrote}" if wrote else "")
         log.error("the server %s failed: %s", self.name, self.problem, extra={"action": "tool.server_failed"})
         self._pause = min(max(2 * self._pause, _FIRST_PAUSE_SECONDS), _MAX_PAUSE_SECONDS)
         self._retry_at = _time() + self._pause
@@ -274,7 +280,7 @@ def _describe_failure(error: BaseException) -> str:
         case httpx2.HTTPStatusError():
             return f"It answered with HTTP status {error.response.status_code}."
         case httpx2.HTTPError():
-            return "It cannot be reached. Check its url."
+            return str(error) if isinstance(error, AnswerRefused) else "It cannot be reached. Check its url."
         case TimeoutError():
             return "It did not answer in time."
         case OSError(filename=str(file), strerror=str(reason)):

@@ -1,24 +1,19 @@
 """What an MCP tool returns: its text, and its images, audio and resources as files."""
 
-import base64
-import binascii
 import json
-import mimetypes
 from collections.abc import Sequence
 from dataclasses import field
-from urllib.parse import unquote, urlsplit
 
 from mcp import Client, MCPError, types
 
 from palaver.model.attachment import UNKNOWN_TYPE, NewFile, format_size
 from palaver.model.text import one_line
 from palaver.model.value import value
+from palaver.protocols.files import decoded_file, name_in_uri
 
 _MAX_LINKS = 4
 """How many linked resources are read for one result."""
 _MAX_NAME_LENGTH = 100
-_KINDS = {"image/jpeg": ".jpg", "audio/mpeg": ".mp3", "audio/ogg": ".ogg", "audio/wav": ".wav"}
-"""Where the usual ending is not the first that comes to the library's mind."""
 
 
 @value
@@ -64,16 +59,13 @@ def _add_resource(
     if isinstance(resource, types.TextResourceContents):
         texts.append(resource.text)
     else:
-        name = unquote(urlsplit(resource.uri).path).rstrip("/").rpartition("/")[2]
-        _add_data(resource.blob, resource.mime_type, name or f"resource-{len(files) + 1}", texts, files)
+        name = name_in_uri(resource.uri) or f"resource-{len(files) + 1}"
+        _add_data(resource.blob, resource.mime_type, name, texts, files)
 
 
 def _add_data(data: str, media_type: str | None, name: str, texts: list[str], files: list[NewFile]) -> None:
-    kind = (media_type or "").partition(";")[0].strip().lower() or mimetypes.guess_type(name)[0] or UNKNOWN_TYPE
-    try:
-        content = base64.b64decode(data, validate=True)
-    except (binascii.Error, ValueError):
-        texts.append(f"({one_line(kind, _MAX_NAME_LENGTH)}, {format_size(len(data))}, not readable)")
-        return
-    ending = "" if "." in name else _KINDS.get(kind) or mimetypes.guess_extension(kind) or ""
-    files.append(NewFile(one_line(name, _MAX_NAME_LENGTH) + ending, content, kind))
+    if file := decoded_file(data, media_type, name):
+        files.append(file)
+    else:
+        kind = one_line(media_type or UNKNOWN_TYPE, _MAX_NAME_LENGTH)
+        texts.append(f"({kind}, {format_size(len(data))}, not readable)")

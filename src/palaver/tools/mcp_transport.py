@@ -1,19 +1,26 @@
 """How to reach an MCP server: as a program of its own, or over HTTP with a login."""
 
+import asyncio
 import os
 from asyncio import AbstractEventLoop
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import field
 from pathlib import Path
 from typing import Any, Self, TextIO
 
+import anyio
 import httpx2
-from mcp import StdioServerParameters
-from mcp.client.stdio import stdio_client
+import mcp_types as types
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.client.stdio import get_default_environment
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+from mcp_types import jsonrpc_message_adapter
 
-from palaver.agents.process import home_folder
+from palaver.agents.process import Process, home_folder
+from palaver.agents.wire import ProtocolError
+from palaver.model.attachment import format_size
 from palaver.model.redact import redact
 from palaver.model.text import one_line
 from palaver.model.tools import ALL_TOOLS
@@ -24,6 +31,12 @@ from palaver.tools.mcp_login import stored_login
 _CONNECT_TIMEOUT_SECONDS = 20.0
 _MAX_STDERR_BYTES = 4_096
 _MAX_SHOWN_LENGTH = 300
+MAX_MESSAGE_BYTES = 16_000_000
+"""A message is read as a whole, and everybody waits while that takes long."""
+_TOO_LONG = f"It sent a message of more than {format_size(MAX_MESSAGE_BYTES)}."
+_MAX_PARTS = 1_000
+"""How many parts a result can have: the library checks each of them."""
+_PARSED_IN_A_THREAD_BYTES = 1 << 16
 
 
 @value
@@ -55,15 +68,73 @@ class HttpServer(ServerLimits):
     """The file with the login for it, if somebody logged in."""
 
 
+class AnswerRefused(httpx2.TransportError):
+    """We do not read what the server sends. The text says why, for the owner."""
+
+
 def connect(
-    address: StdioServer | HttpServer, stderr: TextIO, on_response: Callable[[httpx2.Response], Awaitable[None]]
+    address: StdioServer | HttpServer,
+    stderr: TextIO,
+    on_response: Callable[[httpx2.Response], Awaitable[None]],
+    on_problem: Callable[[Exception], None],
 ) -> AbstractAsyncContextManager[Any]:
     if isinstance(address, HttpServer):
         return _connect_over_http(address, on_response)
-    server = StdioServerParameters(
-        command=address.command, args=list(address.args), env=dict(address.env), cwd=home_folder()
-    )
-    return stdio_client(server, errlog=stderr)
+    return _connect_over_pipes(address, stderr, on_problem)
+
+
+@asynccontextmanager
+async def _connect_over_pipes(
+    address: StdioServer, stderr: TextIO, on_problem: Callable[[Exception], None]
+) -> AsyncGenerator[Any]:
+    """Run the program. The library's own transport reads a line that never ends for ever, and slower and slower."""
+    command, environ = (address.command, *address.args), {**get_default_environment(), **address.env}
+    process = await Process.spawn(command, environ, home_folder(), stderr=stderr, limit=MAX_MESSAGE_BYTES)
+    to_us, reading = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    writing, from_us = anyio.create_memory_object_stream[SessionMessage](0)
+    tasks = [
+        asyncio.create_task(_read_lines(process, to_us, on_problem)),
+        asyncio.create_task(_write_lines(process, from_us)),
+    ]
+    try:
+        yield reading, writing
+    finally:
+        for task in tasks:
+            task.cancel()
+        for stream in (to_us, reading, writing, from_us):
+            stream.close()
+        await process.end()
+
+
+async def _read_lines(
+    process: Process,
+    to_us: MemoryObjectSendStream[SessionMessage | Exception],
+    on_problem: Callable[[Exception], None],
+) -> None:
+    """Pass on what the program says. Closing the stream tells that it has ended."""
+    with to_us, suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+        try:
+            while (line := await process.line()) is not None:
+                is_long = len(line) > _PARSED_IN_A_THREAD_BYTES
+                await to_us.send(await asyncio.to_thread(_parse, line) if is_long else _parse(line))
+        except ProtocolError:
+            on_problem(AnswerRefused(_TOO_LONG))
+
+
+def _parse(line: bytes) -> SessionMessage | Exception:
+    try:
+        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError as error:
+        return error
+    if isinstance(message, types.JSONRPCResponse) and len(message.result.get("content") or ()) > _MAX_PARTS:
+        error = types.ErrorData(code=types.INVALID_REQUEST, message=f"its result has more than {_MAX_PARTS} parts")
+        message = types.JSONRPCError(jsonrpc="2.0", id=message.id, error=error)
+    return SessionMessage(message)
+
+
+async def _write_lines(process: Process, from_us: MemoryObjectReceiveStream[SessionMessage]) -> None:
+    async for each in from_us:
+        process.write(each.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
 
 
 @asynccontextmanager
@@ -71,17 +142,42 @@ async def _connect_over_http(
     address: HttpServer, on_response: Callable[[httpx2.Response], Awaitable[None]]
 ) -> AsyncGenerator[Any]:
     client = httpx2.AsyncClient(
-        headers=dict(address.headers),
+        # A packed answer could be of any size.
+        headers={"accept-encoding": "identity", **address.headers},
         timeout=httpx2.Timeout(_CONNECT_TIMEOUT_SECONDS, read=None),
         auth=address.login and stored_login(address.login, address.url),
-        event_hooks={"response": [on_response]},
+        event_hooks={"response": [on_response, _limit_size]},
         verify=tls_context(),
     )
     async with (
         client,
-        streamable_http_client(address.url, http_client=client) as streams,
+        streamable_http_client(address.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES) as streams,
     ):
         yield streams
+
+
+async def _limit_size(response: httpx2.Response) -> None:
+    """Refuse a message that is too long. The library itself limits the events of a stream."""
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise AnswerRefused("It compresses its answers, although it is asked not to.")
+    if not response.headers.get("content-type", "").startswith("text/event-stream"):
+        response.stream = _LimitedStream(response.stream)
+
+
+class _LimitedStream(httpx2.AsyncByteStream):
+    def __init__(self, stream: Any) -> None:  # noqa: ANN401 - of the library
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for piece in self._stream:
+            size += len(piece)
+            if size > MAX_MESSAGE_BYTES:
+                raise AnswerRefused(_TOO_LONG)
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
 from palaver.model.key import SessionKey
 from palaver.model.session import Principal, Session
-from palaver.model.source import DM, MAIN, Source, decode_id
+from palaver.model.source import MAIN, Source, decode_id
 from palaver.model.transcript import Entry, Role
 from palaver.model.turn import outbound_to
 from palaver.model.value import value
@@ -148,7 +148,7 @@ async def continue_here(request: WebRequest, id_: str) -> Source:
             yield from store.attach.attach(place, held, request.now, by=by, farewell=farewell)
             return
         person = yield from person_of(request.caller, store)
-        if session.owner in person.identities and session.key.kind == DM:
+        if session.can_move_with(person.identities):
             yield from store.sessions.switch(place, source, session.id, principal, request.now, by=by)
         else:
             yield from store.branches.branch(place, source, principal, request.now, by=by, from_session=session.id)

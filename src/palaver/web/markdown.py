@@ -5,6 +5,7 @@ every text is escaped here.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
 from html import escape
@@ -21,7 +22,8 @@ from palaver.protocols.markdown import tree as markdown
 _TAGS = {markdown.Style.BOLD: "strong", markdown.Style.ITALIC: "em", markdown.Style.STRUCK: "del"}
 _SCHEMES = ("https://", "http://", "mailto:")
 """Other links are written out."""
-_ADDRESS = re.compile(r"https?://[^\s<>\"'`]+[^\s<>\"'`.,;:!?)\]}]", re.IGNORECASE)
+_ADDRESS = re.compile(r"https?://[\w\[][^\s<>\"'`]*", re.IGNORECASE)
+_BRACKETS = {")": "(", "]": "[", "}": "{"}
 _TASK = re.compile(r"\[([ xX])\]\s+")
 _FOOTNOTE = re.compile(r"\[\^([\w-]{1,40})\](:\s*)?")
 _LANGUAGE = re.compile(r"[A-Za-z0-9+#._-]{1,30}")
@@ -143,9 +145,19 @@ def _text(text: str, *, linked: bool) -> str:
     pieces: list[str] = []
     at = 0
     for found in () if linked else _ADDRESS.finditer(text):
-        pieces += _plain(text[at : found.start()]), _anchor(found[0], _plain(found[0]))
-        at = found.end()
+        address = _without_punctuation(found[0])
+        pieces += _plain(text[at : found.start()]), _anchor(address, _plain(address))
+        at = found.start() + len(address)
     return "".join((*pieces, _plain(text[at:])))
+
+
+def _without_punctuation(address: str) -> str:
+    """Leave out what ends the sentence; a bracket belongs to the address if it was opened there."""
+    end, counts = len(address), Counter(address)
+    while (last := address[end - 1]) in ".,;:!?" or (last in _BRACKETS and counts[last] > counts[_BRACKETS[last]]):
+        counts[last] -= 1
+        end -= 1
+    return address[:end]
 
 
 def _plain(text: str) -> str:

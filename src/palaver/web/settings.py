@@ -14,8 +14,8 @@ from palaver.config.writer import line_of
 from palaver.model.errors import PalaverError
 from palaver.protocols.installation import MissingPackages
 
-_INSTALL_WAIT_S = 20.0
-"""How long a request waits for an installation. The page follows a longer one."""
+_WORK_WAIT_S = 20.0
+"""How long a request waits for an installation or a download. The page follows a longer one."""
 
 
 class AccountAnswer(Protocol):
@@ -43,15 +43,22 @@ class Saved(NamedTuple):
         return f"Saved in {where}. Restart the gateway to use it."
 
 
+Show = Callable[[str], None]
+
+
 @dataclass(kw_only=True)
-class Installing:
-    """An installation that a page started."""
+class Work:
+    """An installation or a download that a page started, and that goes on without it."""
 
     task: "asyncio.Task[None]"
     shown: str = "Starting"
     """What it does now."""
     problem: str = ""
     """Why it failed; empty if it did not."""
+
+    @property
+    def is_over(self) -> bool:
+        return self.task.done()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,10 +71,10 @@ class Settings:
     ask_agent: Callable[[AgentConfig, str], Awaitable[str]]
     """Ask an agent one question; return why it does not answer, without its secret, or nothing."""
     ask_account: Callable[[str, str, Mapping[str, object]], Awaitable[AccountAnswer]]
-    install: Callable[[MissingPackages, Callable[[str], None]], Awaitable[None]]
+    install: Callable[[MissingPackages, Show], Awaitable[None]]
     """Install what is missing and show what goes on; raise an error that says why not."""
-    installing: dict[str, Installing] = field(default_factory=dict[str, Installing])
-    """By extra."""
+    works: dict[str, Work] = field(default_factory=dict[str, Work])
+    """By extra, and by the name of a model."""
     _changing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def load(self) -> Loaded:
@@ -83,27 +90,28 @@ class Settings:
         deferred = [name for name in self.find_deferred(loaded.config) if _concerns(edits, name)]
         return Saved(file=self.file.path, line=lines[0] if lines else None, deferred=deferred)
 
-    async def start_install(self, missing: MissingPackages, changed: Callable[[], None]) -> None:
-        """Install what is missing, unless that goes on already, and wait a while for its end."""
-        going_on = self.installing.get(missing.extra)
-        if going_on is None or going_on.task.done():
-            going_on = Installing(task=asyncio.create_task(self._install(missing, changed)))
-            self.installing[missing.extra] = going_on
+    async def start(self, name: str, work: Callable[[Show], Awaitable[None]], changed: Callable[[], None]) -> None:
+        """Begin work, unless it goes on already, and wait a while for its end."""
+        going_on = self.works.get(name)
+        if going_on is None or going_on.is_over:
+            going_on = Work(task=asyncio.create_task(self._run(name, work, changed)))
+            self.works[name] = going_on
         changed()
-        await asyncio.wait([going_on.task], timeout=_INSTALL_WAIT_S)
+        await asyncio.wait([going_on.task], timeout=_WORK_WAIT_S)
 
-    async def _install(self, missing: MissingPackages, changed: Callable[[], None]) -> None:
+    async def _run(self, name: str, work: Callable[[Show], Awaitable[None]], changed: Callable[[], None]) -> None:
         def show(line: str) -> None:
-            self.installing[missing.extra].shown = line
+            self.works[name].shown = line
             changed()
 
         await asyncio.sleep(0)  # until it is listed
         try:
-            await self.install(missing, show)
+            await work(show)
         except PalaverError as error:
-            self.installing[missing.extra].problem = str(error)
+            self.works[name].problem = str(error)
         finally:
-            changed()
+            # Only when its task has ended is it over.
+            asyncio.get_running_loop().call_soon(changed)
 
 
 def _concerns(edits: Sequence[Edit], deferred: str) -> bool:

@@ -206,6 +206,17 @@ def test_what_is_new_is_told_from_what_is_quoted() -> None:
         (f"{wrote}\n> Tea?\n\nYes.\n-- \nAnn", "Yes.", "Tea?"),
         ("ok\n\n-----Original Message-----\nFrom: Helper\nTea?", "ok", "Tea?"),
         ("ok\n________\nVon: Helper\nGesendet: Freitag\nAn: Ann\nBetreff: Tee\n\nTee?", "ok", "Tee?"),
+        ("好的\n\n发件人： Helper\n发送时间： 2026年5月1日\n收件人： Ann\n主题： 茶\n\n喝茶吗？", "好的", "喝茶吗？"),
+        ("好的\n\n------------------ 原始邮件 ------------------\n发件人: Helper\n喝茶吗？", "好的", "喝茶吗？"),
+        ("好的\n\nHelper <helper@example.net> 于2026年5月1日周五 09:30写道：\n> 喝茶吗？", "好的", "喝茶吗？"),
+        ("Tak\n\nOd: Helper\nData: piątek\nDo: Ann\nTemat: Herbata\n\nHerbaty?", "Tak", "Herbaty?"),
+        ("Tak\n\npt., 1 maj 2026 o 09:30 Helper <h@example.net> napisał(a):\n> Herbaty?", "Tak", "Herbaty?"),
+        ("Да\n\nОт: Helper\nДата: пятница\nКому: Ann\nТема: Чай\n\nЧаю?", "Да", "Чаю?"),
+        ("Да\nпт, 1 мая 2026 г. в 09:30, Helper <h@example.net>:\n> Чаю?", "Да", "Чаю?"),
+        ("Ja\n\n-----Oprindelig meddelelse-----\nFra: Helper\nSendt: fredag\nTil: Ann\n\nTe?", "Ja", "Te?"),
+        ('Ja\n\nD. 01/05/2026 09.30 skrev "Helper" <h@example.net>:\n\n    Te?\n    Nu?', "Ja", "Te?\n    Nu?"),
+        ("I disagree. On 5 May my boss said:\n> Tea!", "I disagree. On 5 May my boss said:", "Tea!"),
+        ("Look here. He said on 5 May 2026,\nat 9:30:\n> Tea!", "Look here. He said on 5 May 2026,\nat 9:30:", "Tea!"),
     ):
         found = split_history(text)
         assert (found.new, found.history[-len(history) :]) == (new, history)
@@ -214,6 +225,8 @@ def test_what_is_new_is_told_from_what_is_quoted() -> None:
         "> only a quote",
         "look\n---------- Forwarded message ---------\nFrom: Bob\nDate: Friday\nSubject: Plan\nTo: Ann\n\nx",
         "From: here\nto there",
+        "От: меня\nк вам",
+        "I wrote to ann@example.org on 5 May 2026:\nTea?",
         "1 > 0",
     ):
         assert split_history(kept) == (kept, "")
@@ -240,6 +253,14 @@ def test_a_plain_text_is_preferred_and_html_becomes_text() -> None:
     assert read(raw(html, Content_Type="text/html")).text == (
         "Hello you & me,\n- one\n- two\nsee this (https://example.org/)\nbye\n> Tea?\n> Now?\na\n  b"
     )
+    cells = "<tr><th>Name </th>\n<th>Sum<tr><td><p>Tea</p></td><td></td><td><p>3 €</p></td></tr>"
+    layout = "<table><tr><td>Hi<p>Ann</td><td><table><tr><td>you</table></td></tr></table>"
+    for shown, words in (
+        (f"a<table>{cells}</table>b", "a\nName | Sum\nTea | 3 €\nb"),
+        (layout, "Hi\nAnn\nyou"),
+        ("<ol><li>one<ul><li>x</ul><li>two</ol><ol start='7'><li>seven</ol>", "1. one\n- x\n2. two\n7. seven"),
+    ):
+        assert html_to_text(shown) == words
 
 
 def _whole(mail: EmailMessage) -> bytes:
@@ -288,6 +309,7 @@ def test_hostile_mails_are_read_or_skipped_in_good_time() -> None:
         raw(References="<" * 50_000),
         raw(results=f"{OURS}; " + "(" * 50_000),
         raw("<a " * 30_000, Content_Type="text/html"),
+        raw("<td><p>" * 30_000, Content_Type="text/html"),
         raw("<" * 100_000, Content_Type="text/html"),
         raw("> " * 50_000 + "\n" + ">\n" * 50_000),
         raw("\r\r\r"),

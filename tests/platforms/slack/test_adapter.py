@@ -436,6 +436,7 @@ async def test_only_slack_gets_the_token_for_a_file(server: Server, world: World
     for url, error in (
         ("http://files.example/F1", SendRefused),
         ("http://127.0.0.1.example/F1", SendRefused),
+        (server.url.replace("127.0.0.1", "evil127.0.0.1"), SendRefused),
         (server.url.replace("http:", "https:"), SendRefused),
         ("", SendRefused),
         (f"{server.url}/files/missing", SendRefused),

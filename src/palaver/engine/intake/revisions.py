@@ -38,10 +38,14 @@ class Revisions:
         expected: bool,
         withdraw_question: Withdraw | None = None,
     ) -> Transaction[int | None]:
-        """Accept an edit or deletion. If its message may still arrive (`expected`), keep it for that."""
+        """Accept an edit or deletion. If it is for us (`expected`), keep it for its message, which may still arrive.
+
+        A deletion does not show whether the message that it overtook is for us.
+        """
         # Some platforms do not say who deleted a message: then there is nobody to refuse.
         is_anonymous = message.source.participant is None
         refused = None if is_anonymous or access.verdict is Verdict.ALLOW else access.reason
+        is_deletion = message.revision is not None and message.revision.deleted
         return self.ctx.store.revisions.accept_revision(
             message,
             key,
@@ -50,7 +54,7 @@ class Revisions:
             role=access.role,
             basis=access.basis,
             refused=refused,
-            expected=expected,
+            expected=expected or (is_deletion and refused is None),
             withdraw_question=withdraw_question,
         )
 

@@ -22,10 +22,9 @@ GUIDE = SetupGuide(
         ),
     ],
     after=(
-        "In groups a bot only sees commands, replies to its messages and messages that mention it.",
         (
-            "To let it see everything, send /setprivacy to @BotFather, choose the bot, then Disable, and add it to "
-            "the group again."
+            "Only for groups: there a bot sees commands, replies to its messages and messages that mention it. To let "
+            "it see everything, send /setprivacy to @BotFather, choose the bot, then Disable, and add it again."
         ),
     ),
     owner_prompt="Your own Telegram user id (a number, not your @name)?",

@@ -38,7 +38,8 @@ from palaver.protocols import (
 
 PLATFORM = "telegram"
 _KINDS = {"private": DM, "group": GROUP, "supergroup": GROUP, "channel": CHANNEL}
-_START = "/start"
+_START, _GREETING = "/start", "Hello"
+"""What the button of a new chat sends, and what it says to an agent."""
 """Sent by the start button of a new chat, with the parameter of a deep link."""
 _AFTER_NAME = " \t\n,:"
 
@@ -282,7 +283,7 @@ def _addressed(message: Message, us: OwnBot) -> tuple[str, bool, bool]:
         command, _, bot = _span(text, first).partition("@")
         is_others = bool(bot) and first not in ours and message.chat.type != "private"
         words = command + _after(text, first) if first in ours else text
-        return ("/help" if command == _START else words), bool(ours), is_others
+        return (_GREETING if command == _START else words), bool(ours), is_others
     if first and first in ours:
         return _after(text, first).lstrip(_AFTER_NAME) or text, True, False
     return text, bool(ours), False

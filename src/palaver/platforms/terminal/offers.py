@@ -9,13 +9,15 @@ _NO = frozenset({"n", "no"})
 
 
 class PendingOffer:
-    """An offer until it is answered. Any line that is no answer leaves it at that."""
+    """An offer until it is answered. Any line that is no answer leaves it for later."""
 
     def __init__(self, *, is_accepted: bool = False) -> None:
         self.is_accepted = is_accepted
         """Whether the answer is yes before it is asked."""
         self._offer: Offer | None = None
         self._known = asyncio.Event()
+        self.unanswered = ""
+        """What to say to use the offer after all, if the last line left it unanswered."""
 
     def made(self, offer: Offer | None) -> None:
         """Take what the gateway offers, for the first time or again after a reconnect."""
@@ -30,14 +32,14 @@ class PendingOffer:
 
     def read(self, line: str, *, default: bool = False) -> str:
         """Return what a typed line says to the gateway. With `default`, an empty line is a yes."""
-        said = line.strip().lower()
+        said, self.unanswered = line.strip().lower(), ""
         if self._offer is None:
             return line
         if said in _YES or (default and not said):
             return self._answer(accepts=True) or line
         if said in _NO:
             return self._answer(accepts=False) or line
-        self._offer = None
+        self.unanswered, self._offer = self._offer.accept, None
         return line
 
     def is_answer(self, line: str) -> bool:

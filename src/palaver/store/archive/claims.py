@@ -1,8 +1,9 @@
 """Check what an archived session claims about people against what is known here.
 
-Whoever wrote an archive could name anybody as participant of any conversation, lead anybody's next message into it, and
-send its answers anywhere. So a session is open here, and can be gone back to, only where all its people are people of
-that conversation. Any other is imported as ended, in a conversation of its own.
+An archive can name anybody as participant of any conversation, lead anybody's next message into it, and send its
+answers anywhere. So a session is open here, and can be gone back to, only where all its people are people of that
+conversation: its key names them, or they have spoken there here. Any other is imported as ended, in a conversation of
+its own; if one person is left in that, it is theirs.
 """
 
 from collections.abc import Collection, Iterable
@@ -10,9 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from palaver.db.transaction import Statements, transaction
+from palaver.db.transaction import Statements, Value, transaction
 from palaver.model.errors import BadArgument
-from palaver.model.key import JOB, SessionKey
+from palaver.model.key import ARCHIVE, JOB, SessionKey
 from palaver.model.session import EndReason
 from palaver.model.source import DM, Source, decode_id, identity_of, participant_text
 from palaver.model.text import counted
@@ -22,8 +23,6 @@ from palaver.store.results import OperationKind
 
 IMPORTER = "import"
 """The worker of imported turns, which prove nothing about who is in a chat."""
-OWN_KIND = "archive"
-"""The chat kind of conversations that nobody can write in."""
 _MAX_NAMED = 5
 _MOVING = frozenset({OperationKind.SWITCH, OperationKind.RESET, OperationKind.BRANCH})
 
@@ -54,10 +53,11 @@ def check_claims(record: SessionRecord) -> Statements[Accepted]:
         # The sender of its first message can read it and continue it in a chat of their own.
         belonging |= {each for each in strangers if each == identity_of(origin) and _may_begin(origin, key)}
         notes.append(_own_note(strangers, belonging))
+        own = SessionKey(key.profile, session.platform, ARCHIVE, session.id, user=IMPORTER)
         return Accepted(
-            key=_own_key(session, key),
+            key=own,
             participants=sorted(belonging),
-            owner=_own_key(session, key).text,
+            owner=next(iter(belonging)) if len(belonging) == 1 else own.text,
             ended=session.ended or session.last_active,
             end_reason=session.end_reason or EndReason.SWITCHED.value,
             routes=[],
@@ -93,10 +93,6 @@ def _may_begin(origin: Source, key: SessionKey) -> bool:
     return _lies_in(origin, key) and not _first_part(key.chat)
 
 
-def _own_key(session: ArchivedSession, key: SessionKey) -> SessionKey:
-    return SessionKey(key.profile, session.platform, OWN_KIND, session.id, user=IMPORTER)
-
-
 def _own_note(strangers: Iterable[str], kept: Collection[str]) -> str:
     left_out = [each for each in strangers if each not in kept]
     named = ", ".join(left_out[:_MAX_NAMED])
@@ -112,6 +108,8 @@ def _people_among(claimed: Collection[str], key: SessionKey) -> Statements[set[s
         rows = yield "SELECT identity FROM identities WHERE person = ?", (key.person,)
         return set(claimed) & {row[0] for row in rows} if rows else set(claimed)
     found = {each for each in claimed if _is_named_by(key, each)} | (yield from _known_in(key))
+    if set(claimed) - found:
+        found |= yield from _heard_in(key)
     if key.shared and key.platform and not found:
         return set(claimed)  # nobody here has said anything in that chat
     return set(claimed) & (yield from _with_linked(found))
@@ -135,17 +133,32 @@ def _first_part(chat: str) -> str:
 
 
 def _known_in(key: SessionKey) -> Statements[set[str]]:
-    """Return who took part here, in something that was not imported: in the chat if it is shared, else by the key."""
-    where, values = "s.key = ?", (key.text,)
-    if key.shared and key.platform:
-        prefix = key._replace(thread="", user="", person="").text
-        where, values = "(s.key = ? OR substr(s.key, 1, ?) = ?)", (prefix, len(prefix) + 1, f"{prefix}:")
+    """Return who took part here, in something that was not imported."""
+    where, values = _is_there(key)
     rows = yield (
         f"SELECT DISTINCT p.identity FROM sessions s JOIN participants p ON p.session_no = s.no WHERE {where}"
         " AND EXISTS (SELECT 1 FROM turns t WHERE t.session_no = s.no AND t.worker <> ?)",
         (*values, IMPORTER),
     )
     return {row[0] for row in rows}
+
+
+def _heard_in(key: SessionKey) -> Statements[set[str]]:
+    """Return who sent something here: messages outlast the conversation that was deleted."""
+    where, values = _is_there(key)
+    rows = yield (
+        f"SELECT DISTINCT identity FROM inbox s WHERE {where} AND identity IS NOT NULL AND state <> 'refused'",
+        values,
+    )
+    return {row[0] for row in rows}
+
+
+def _is_there(key: SessionKey) -> tuple[str, tuple[Value, ...]]:
+    """Return the condition for rows `s` of a conversation, or of its whole chat if that shares it."""
+    if not (key.shared and key.platform):
+        return "s.key = ?", (key.text,)
+    prefix = key._replace(thread="", user="", person="").text
+    return "(s.key = ? OR substr(s.key, 1, ?) = ?)", (prefix, len(prefix) + 1, f"{prefix}:")
 
 
 def _with_linked(identities: Collection[str]) -> Statements[set[str]]:

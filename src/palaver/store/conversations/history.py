@@ -19,7 +19,7 @@ from palaver.store.conversations.sessions import (
     route,
     routed_session,
 )
-from palaver.store.conversations.transcript import unhide
+from palaver.store.conversations.transcript import redo_compaction, unhide
 from palaver.store.conversations.undo_log import Operation
 from palaver.store.conversations.visibility import get, lock_session, select_sessions, visible_to
 from palaver.store.queue.inbox import fail, list_waiting
@@ -198,7 +198,10 @@ def _show(operation: Operation, session: Session) -> Statements[Undone]:
     entries = yield from unhide(operation, session.number)
     if operation.kind is OperationKind.REVISION:
         yield from undo_revision(operation.number, operation.details, session, entries)
-    return Undone(kind=operation.kind, session=session.id, entries=entries)
+    summaries = 0
+    for compaction in reversed(operation.details.get("compactions", ())):
+        summaries += yield from redo_compaction(compaction, session.number)
+    return Undone(kind=operation.kind, session=session.id, entries=entries, summaries=summaries)
 
 
 def _return_to_left(
@@ -206,6 +209,8 @@ def _return_to_left(
 ) -> Statements[Undone]:
     """Reopen the session that was left; the one that was brought here returns to where it came from."""
     left = yield from _find_left(operation.from_session)
+    if left is not None:
+        left = yield from _skip_empty(left, session, key, now)
     current = yield from open_by_key(key)
     if current is not None:
         # If there was no session before, the next message must not reopen what was undone.
@@ -221,6 +226,18 @@ def _find_left(before: str | None) -> Statements[Session | None]:
     """Return the session that was left; None if there was none, it was not imported, or nobody can continue it."""
     found = yield from select_sessions("s.id = ?", before)
     return found[0] if found and found[0].end_reason is not EndReason.UNLINKED else None
+
+
+def _skip_empty(left: Session, beside: Session, key: SessionKey, now: datetime) -> Statements[Session]:
+    """Return the session before those in which nothing was said, and undo the resets that began them."""
+    while not left.counters.entries:
+        began = yield from undo_log.reset_that_began(key, left.number)
+        before = (yield from _find_left(began.from_session)) if began else None
+        if began is None or before is None or before.number == beside.number:
+            break
+        yield from undo_log.mark_undone(began.number, now)
+        left = before
+    return left
 
 
 def _reopen_here(

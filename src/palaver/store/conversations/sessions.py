@@ -17,7 +17,7 @@ from palaver.store.conversations import undo_log
 from palaver.store.conversations.attach import detach_all
 from palaver.store.conversations.titles import free_title, suggest_title
 from palaver.store.conversations.visibility import find, get, get_visible, lock_session, select_sessions
-from palaver.store.records import SESSION_COLUMNS, instant, json_text, micros, read_one, session_of, source_text
+from palaver.store.records import SEQS, SESSION_COLUMNS, instant, json_text, micros, read_one, session_of, source_text
 from palaver.store.results import Opened, Opening, OperationKind
 
 AUTOMATIC_ENDS = frozenset({EndReason.IDLE, EndReason.DAILY, EndReason.SUSPENDED, EndReason.EXPIRED})
@@ -173,14 +173,20 @@ def _lock_contacts(source: Source) -> Statements[None]:
     yield Lock(f"contacts of {identity_of(source)}")
 
 
+_WAS_SPOKEN_TO = (
+    f"EXISTS (SELECT 1 FROM entries e WHERE e.id >= s.no * {SEQS} AND e.id < (s.no + 1) * {SEQS}"
+    " AND e.role = 'user' AND e.observed = 0)"
+)
+
+
 def _is_first_contact(source: Source, besides: int = 0) -> Statements[bool]:
-    """Return whether the sender never took part in another session of the profile."""
+    """Return whether the sender took part in no other session of the profile in which somebody spoke to the agent."""
     identity = identity_of(source)
     if identity is None:
         return False
     rows = yield (
         "SELECT 1 FROM participants p JOIN sessions s ON s.no = p.session_no"
-        " WHERE p.identity = ? AND p.session_no <> ? AND s.profile = ? LIMIT 1",
+        f" WHERE p.identity = ? AND p.session_no <> ? AND s.profile = ? AND {_WAS_SPOKEN_TO} LIMIT 1",
         (identity, besides, source.profile),
     )
     return not rows

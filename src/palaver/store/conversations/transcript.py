@@ -5,13 +5,14 @@ from datetime import datetime
 from itertools import groupby
 
 from palaver.db.transaction import JOURNAL, Lock, Notify, Row, Statements, Value, transaction
-from palaver.model.compaction import CompactionPlan, check_gain, estimate_tokens
+from palaver.model.compaction import CompactionPlan, check_gain
 from palaver.model.errors import NothingToCompact
 from palaver.model.key import SessionKey
 from palaver.model.redact import redact
 from palaver.model.session import Principal, Session
 from palaver.model.transcript import Entry, Role, ToolCall, UnreadableEntry, turn_starts
 from palaver.model.value import value
+from palaver.model.view import estimate_tokens
 from palaver.store.conversations import undo_log
 from palaver.store.conversations.attachment_refs import add_refs
 from palaver.store.conversations.sessions import check_not_busy, open_by_key
@@ -202,9 +203,9 @@ def undo(key: SessionKey, count: int, now: datetime, *, principal: Principal) ->
         return None
     yield from check_not_busy(session)
     entries = yield from load_visible(session.id, principal)
-    summaries = 0
-    while len(turn_starts(entries)) < count and (yield from _undo_compaction(key, session, entries, now)):
-        summaries += 1
+    compactions: list[int] = []
+    while len(turn_starts(entries)) < count and (done := (yield from _undo_compaction(key, session, entries, now))):
+        compactions.append(done.number)
         entries = yield from load_visible(session.id, principal)
     starts = turn_starts(entries)
     if len(starts) < count:  # A branch has its parent's summary, but not what that covers: hide the summary too.
@@ -213,8 +214,9 @@ def undo(key: SessionKey, count: int, now: datetime, *, principal: Principal) ->
         return None
     first = min(starts[-count:])
     hidden = tuple(entry for entry in entries if entry.position >= first)
-    yield from hide(OperationKind.UNDO, key, session, hidden, now, by=principal.name)
-    return Undone(kind=OperationKind.UNDO, session=session.id, entries=hidden, summaries=summaries)
+    details = {"compactions": compactions} if compactions else {}
+    yield from hide(OperationKind.UNDO, key, session, hidden, now, by=principal.name, **details)
+    return Undone(kind=OperationKind.UNDO, session=session.id, entries=hidden, summaries=len(compactions))
 
 
 def _undo_compaction(
@@ -230,6 +232,26 @@ def _undo_compaction(
 
 
 @transaction
+def redo_compaction(number: int, session_number: int) -> Statements[bool]:
+    """Put a summary back in the place of what it covers. False if it is gone, or a later one was made since."""
+    newer = "n.session_no = o.session_no AND n.no > o.no AND n.kind = 'compaction' AND n.undone_at IS NULL"
+    rows = yield (
+        "SELECT 1 FROM operations o WHERE o.no = ? AND o.undone_at IS NOT NULL"
+        f" AND NOT EXISTS (SELECT 1 FROM operations n WHERE {newer})",
+        (number,),
+    )
+    summaries = (yield from show(number, session_number)) if rows else []
+    for summary in summaries:
+        first, last = summary.covers or (0, 0)
+        shown = yield from load_shown(session_number)
+        covered = [each for each in shown if first <= each.position <= last and each.seq != summary.seq]
+        yield "UPDATE operations SET undone_at = NULL WHERE no = ?", (number,)
+        yield from write_journal("show", session_number, summary.seq, summary.seq)
+        yield from _hide_by(number, session_number, covered)
+    return bool(summaries)
+
+
+@transaction
 def hide(
     kind: OperationKind,
     key: SessionKey,
@@ -238,16 +260,22 @@ def hide(
     now: datetime,
     *,
     by: str,
-    **details: int,
+    **details: int | list[int],
 ) -> Statements[int]:
     """Hide entries by an operation that can be undone; return its number."""
     operation = yield from undo_log.record(kind, key, session.number, now, by, details)
-    ids: list[tuple[Value, ...]] = [(operation, session.number * SEQS + entry.seq) for entry in hidden]
+    yield from _hide_by(operation, session.number, hidden)
+    return operation
+
+
+def _hide_by(operation: int, session_number: int, hidden: Sequence[Entry]) -> Statements[None]:
+    if not hidden:
+        return
+    ids: list[tuple[Value, ...]] = [(operation, session_number * SEQS + entry.seq) for entry in hidden]
     yield "UPDATE entries SET hidden_by = ? WHERE id = ? AND hidden_by IS NULL", ids
     seqs = [entry.seq for entry in hidden]
-    yield from advance_shown_from(session.number, max(seqs) + 1)
-    yield from write_journal("hide", session.number, min(seqs), max(seqs))
-    return operation
+    yield from advance_shown_from(session_number, max(seqs) + 1)
+    yield from write_journal("hide", session_number, min(seqs), max(seqs))
 
 
 @transaction

@@ -75,6 +75,17 @@ def get(number: int) -> Statements[Operation | None]:
     return read_one(operation_of, rows, "operation")
 
 
+@transaction
+def reset_that_began(key: SessionKey, session_number: int) -> Statements[Operation | None]:
+    """Return the reset of a conversation that began this session, unless it was undone."""
+    rows = yield (
+        f"SELECT {OPERATION_COLUMNS} FROM operations"
+        " WHERE key = ? AND session_no = ? AND kind = 'reset' AND undone_at IS NULL",
+        (key.text, session_number),
+    )
+    return read_one(operation_of, rows, "operation")
+
+
 OPERATION_COLUMNS = "no, session_no, kind, details, from_session, from_key, to_key"
 
 

@@ -12,7 +12,7 @@ from palaver.db.transaction import Lock, Statements, Value, transaction
 from palaver.model.access import AccessRole
 from palaver.model.key import DmScope, Scope, SessionKey, Speaker, derive_key
 from palaver.model.session import EndReason, Session
-from palaver.model.source import identity_of
+from palaver.model.source import DM, identity_of
 from palaver.model.turn import Received
 from palaver.store.conversations import attach, undo_log
 from palaver.store.conversations.sessions import check_not_busy, end, open_by_key, reopen, route
@@ -65,6 +65,17 @@ def separate(old_person: str, people: People, now: datetime) -> Statements[list[
     yield from _detach_places(people, now)
     yield from _move_waiting(old_person, people)
     return common
+
+
+@transaction
+def list_at_home(people: People) -> Statements[frozenset[str]]:
+    """Return the identities of those who have a direct conversation of their own open."""
+    at_home: set[str] = set()
+    for session in (yield from _sessions_of(people)):
+        if session.ended is None and session.key.kind == DM and not session.key.shared:
+            sides = _sides((yield from _participants(session)), people)
+            at_home.update(*(_person(side, people) for side in sides))
+    return frozenset(at_home)
 
 
 def _sessions_of(people: People) -> Statements[list[Session]]:

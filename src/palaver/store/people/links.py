@@ -15,7 +15,7 @@ from palaver.model.value import value
 from palaver.store.conversations.sessions import DELIBERATE_ENDS, switch
 from palaver.store.conversations.titles import renumber_titles
 from palaver.store.people.grants import ChangeKind, record
-from palaver.store.people.linked_conversations import People, separate, stop_turns
+from palaver.store.people.linked_conversations import People, list_at_home, separate, stop_turns
 from palaver.store.people.people import Offer, Party, find_person, identities_of, person_of
 from palaver.store.records import (
     SESSION_COLUMNS,
@@ -158,6 +158,8 @@ class Unlinked:
     """The identities of each person there is now."""
     common: tuple[Session, ...] = ()
     """Conversations in which several of them took part: they have ended and stay readable for all of those."""
+    at_home: frozenset[str] = frozenset()
+    """The identities of those who have a direct conversation of their own open."""
     is_busy: bool = False
     """Nothing was unlinked yet: a turn in a common conversation has to stop first."""
 
@@ -251,7 +253,8 @@ def _separate(person: str, people: People, now: datetime) -> Statements[Unlinked
     for identities, name in people.items():
         yield from _assign(identities, name)
     common = yield from separate(person, people, now)
-    return Unlinked(people=tuple(people), common=tuple(common))
+    at_home = yield from list_at_home(people)
+    return Unlinked(people=tuple(people), common=tuple(common), at_home=at_home)
 
 
 def _links_within(person: str) -> Statements[list[Link]]:

@@ -45,7 +45,6 @@ from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.queue.inbox import (
     MAX_WAITING,
-    OPEN_TURN,
     RUNNING,
     assign_to_turn,
     read_waiting,
@@ -55,6 +54,8 @@ from palaver.store.queue.inbox import (
 from palaver.store.queue.welcome import welcome
 from palaver.store.records import (
     INBOX_COLUMNS,
+    OPEN_TURN,
+    REPLIES,
     SEQS,
     TURN_COLUMNS,
     USAGE_COLUMNS,
@@ -63,6 +64,7 @@ from palaver.store.records import (
     entries_of,
     entry_span,
     micros,
+    outbound_of,
     placeholders,
     prepare,
     readable,
@@ -193,7 +195,8 @@ def _begin(
     prepared = [prepare(entry, turn.number) for entry in entries]
     yield from append(turn.session_number, first_seq, prepared, turn.number)
     yield from outbox.enqueue_parts(notices, SendCause(CauseKind.WELCOME, opened.session.id), now)
-    return Begun(turn=turn, opened=opened, messages=tuple(messages), has_notes=bool(rows[0][1]))
+    has_notes = bool(rows[0][1])
+    return Begun(turn=turn, opened=opened, messages=tuple(messages), has_notes=has_notes, more_wait=bool(more_wait))
 
 
 @transaction
@@ -367,11 +370,13 @@ def settle(
     retry_at: datetime | None = None,
     stopped_by: str | None = None,
     ends: EndReason | None = None,
+    replies_due: datetime | None = None,
 ) -> Transaction[int]:
     """End a turn: write its last entries and usage, and enqueue its replies. It counts as a turn if it was answered.
 
     With `ends` its session ends too, and the next message starts fresh. `quota` names the one that the turn was over,
-    `failure` the kind of its agent's failure, `retry_at` when the provider takes requests again.
+    `failure` the kind of its agent's failure, `retry_at` when the provider takes requests again. Replies that wait for
+    the request of a draft are due later, at `replies_due`, unless `end_draft` says sooner that it has ended.
     """
     state, spent = advance(turn.state, TurnState.FAILED if error else TurnState.DONE), usage or NO_USAGE
     answered = not error and any(entry.role is Role.ASSISTANT and not entry.calls for entry in entries)
@@ -385,9 +390,33 @@ def settle(
         (state.value, micros(now), error, int(answered), *used, turn.number),
         (quota, failure, retry_at and micros(retry_at), stopped_by),
         end(turn.session_number, ends, now) if ends else None,
-        outbox.enqueue_replies(turn.number, replies, now),
+        _enqueue(turn.number, replies, now, replies_due),
     )
     return keyed(turn.key.text, work)
+
+
+def _enqueue(turn: int, replies: Sequence[Outbound], now: datetime, due: datetime | None) -> Transaction[None]:
+    enqueue = outbox.enqueue_replies(turn, replies, now, due)
+    return _enqueue_over_draft(turn, enqueue) if replies and replies[0].repeats_draft else enqueue
+
+
+@transaction
+def _enqueue_over_draft(turn: int, enqueue: Transaction[None]) -> Statements[None]:
+    yield from enqueue
+    yield from replace_draft(turn)
+
+
+@transaction
+def replace_draft(turn: int) -> Statements[None]:
+    """Let the answer of a turn replace its draft, once both the answer and the receipt of the draft are stored."""
+    rows = yield (
+        "SELECT o.id, o.body, t.draft FROM turns t JOIN outbox o ON o.id = t.no * ?"
+        " WHERE t.no = ? AND t.draft_unclear = 0 AND o.state = 'due'",
+        (REPLIES, turn),
+    )
+    for number, body, receipt in rows:
+        if (answer := outbound_of(body)).repeats_draft:
+            yield from outbox.rewrite(number, replace(answer, edits=receipt, repeats_draft=False))
 
 
 @transaction

@@ -40,7 +40,8 @@ def welcome(
             notices.append(reset_notice(opened.reason))
     if last.key.kind == JOB:  # Nobody talks in the conversation of a job.
         return notes, []
-    if opened.is_first_contact and last.inbound.job is None and routes.reaches_people(source):
+    is_spoken_to = last.inbound.job is None and not last.inbound.observed
+    if opened.is_first_contact and is_spoken_to and routes.reaches_people(source):
         notes.append(FIRST_CONTACT_NOTE)
     if not routes.reaches_people(source):
         notices = []

@@ -30,6 +30,7 @@ from palaver.store.search.index import (
 )
 
 NEWEST_WINDOW = 2_000
+MAX_COUNTED = 10_000
 _RARE = 1
 """Of so few of the newest documents it does not pay to ask where they begin."""
 _SHORT_PREFIX = 3
@@ -189,6 +190,9 @@ class PostgresIndex:
             raise IndexLost("the tables were replaced")
         return found
 
+    async def count(self, terms: Sequence[str]) -> tuple[int, list[int]]:
+        return await self._run(self._database.read(_count(terms)))
+
     async def _run(self, step: Awaitable[T]) -> T:
         try:
             return await step
@@ -274,6 +278,32 @@ def _read_journal() -> Statements[_Unread]:
     committed = [JournalRow(*row) for row in rows]
     progress = yield from read_changes(committed)
     return _Unread((int(xid), pos), version, int(settled), table, forgettable, committed, progress)
+
+
+@transaction
+def _count(terms: Sequence[str]) -> Statements[tuple[int, list[int]]]:
+    """Take the frequencies of common words from the planner's statistics, and count the others."""
+    rows = yield "SELECT reltuples::bigint FROM pg_class WHERE oid = to_regclass('search_documents')", ()
+    documents = rows[0][0] if rows else 0
+    if documents < MAX_COUNTED:  # never analysed, or small
+        documents = (yield f"SELECT count(*) FROM (SELECT 1 FROM search_documents LIMIT {MAX_COUNTED}) d", ())[0][0]
+    rows = yield (
+        "SELECT m.term, m.share FROM pg_stats s,"
+        " LATERAL unnest(s.most_common_elems::text::text[], s.most_common_elem_freqs) m(term, share)"
+        " WHERE s.schemaname = current_schema() AND s.tablename = 'search_documents' AND s.attname = 'terms'"
+        " AND m.term = ANY (string_to_array(?, ' '))",
+        (" ".join(terms),),
+    )
+    # Of a small table the statistics can be old.
+    common: dict[str, int] = {term: int(share * documents) for term, share in rows if documents >= MAX_COUNTED}
+    rest = [term for term in terms if term not in common]
+    rows = yield (
+        "SELECT t.term, (SELECT count(*) FROM (SELECT 1 FROM search_documents WHERE terms @@"
+        f" quote_literal(t.term)::tsquery LIMIT {MAX_COUNTED}) d) FROM unnest(string_to_array(?, ' ')) t(term)",
+        (" ".join(rest),),
+    )
+    counted: dict[str, int] = dict(rows)
+    return documents, [(common | counted)[term] for term in terms]
 
 
 @transaction

@@ -1,12 +1,13 @@
 """Rank candidates of a search, and cut the snippet that is shown of each."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import log
 
 from palaver.model.query import Clause, Query
 from palaver.model.text import can_cut, one_line
 from palaver.model.tokenizer import Span
-from palaver.store.search.index import Candidate
+from palaver.model.value import value
+from palaver.store.search.index import Candidate, Tag, options_of
 
 # The constants k1 and b of BM25.
 _SATURATION = 1.2
@@ -14,14 +15,37 @@ _LENGTH_WEIGHT = 0.75
 _ADJACENT_BOOST = 1.5
 
 
-def rank(query: Query, found: Sequence[Candidate]) -> list[Candidate]:
-    """Return the best first, by BM25 over these candidates; among equals the newest."""
+@value
+class Frequencies:
+    """In how many documents of the index terms are."""
+
+    documents: int
+    by_term: Mapping[str, int]
+
+    def of(self, clause: Clause) -> int | None:
+        """Return in how many documents the clause is at most; None for a prefix, which has no frequency."""
+        if clause.prefix:
+            return None
+        return sum(min(self.by_term.get(term, 0) for term in option.terms) for option in options_of(clause))
+
+    def weight(self, clause: Clause, share: float) -> float:
+        """Return the inverse document frequency; of a prefix by its share of the candidates."""
+        known = self.of(clause)
+        frequency = min(self.documents * share if known is None else known, self.documents)
+        return log(1 + (self.documents - frequency + 0.5) / (frequency + 0.5))
+
+
+def rank(query: Query, found: Sequence[Candidate], frequencies: Frequencies) -> list[Candidate]:
+    """Return the best first, by BM25; among equals the newest."""
     if not found:
         return []
     average = sum(len(each.body) for each in found) / len(found)
     clauses = query.clauses
     counts = [_count(clause, found) for clause in clauses]
-    weights = [log(1 + average * len(found) / (1 + sum(each))) for each in counts]
+    weights = [
+        frequencies.weight(clause, sum(map(bool, count)) / len(found))
+        for clause, count in zip(clauses, counts, strict=True)
+    ]
     phrase = " ".join(word for clause in clauses for word in clause.words) if len(clauses) > 1 else None
 
     def score(index: int) -> float:
@@ -32,14 +56,21 @@ def rank(query: Query, found: Sequence[Candidate]) -> list[Candidate]:
         )
         return total * (_ADJACENT_BOOST if phrase is not None and phrase in body else 1)
 
-    order = sorted(range(len(found)), key=lambda index: (-score(index), index))
+    order = sorted(range(len(found)), key=lambda index: (-score(index), -found[index].at))
     return [found[index] for index in order]
 
 
+def terms_to_count(clauses: Iterable[Clause]) -> list[str]:
+    options = (option for clause in clauses if not clause.prefix for option in options_of(clause))
+    return list(dict.fromkeys(term for option in options for term in option.terms))
+
+
 def _count(clause: Clause, found: Sequence[Candidate]) -> list[int]:
-    needle = clause.needle
-    marked = f"|{clause.single}{'' if clause.prefix else '|'}" if clause.single else None
-    return [each.body.count(needle) + (each.body.count(marked) if marked else 0) for each in found]
+    ending = "" if clause.prefix else "|"
+    needles = [clause.needle, *([f"|{clause.single}{ending}"] if clause.single else [])]
+    for stem in dict.fromkeys(stem.text for stem in clause.stems):
+        needles += [f"|{Tag.STEM.term(stem)}|", *([f" {stem} "] if stem != clause.single else [])]
+    return [sum(map(each.body.count, needles)) for each in found]
 
 
 _SNIPPET_CHARS = 160

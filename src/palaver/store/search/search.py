@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from palaver.db.transaction import JOURNAL, Database
 from palaver.model.errors import StoreError
+from palaver.model.key import JOB
 from palaver.model.query import Clause, Query, parse_query
 from palaver.model.session import Principal, Session
 from palaver.model.tokenizer import Span, split_pages
@@ -27,8 +28,8 @@ from palaver.store.search.entries import (
     visible_entries,
     visible_titles,
 )
-from palaver.store.search.index import Candidate, Condition, Index, IndexLost, IndexQuery, Option, Tag, any_of
-from palaver.store.search.ranking import make_snippet, rank
+from palaver.store.search.index import Candidate, Condition, Index, IndexLost, IndexQuery, Tag, any_of, options_of
+from palaver.store.search.ranking import Frequencies, make_snippet, rank, terms_to_count
 
 SPOKEN_ROLES = frozenset({Role.USER, Role.ASSISTANT})
 """What people and the agent said, without tool results and notes."""
@@ -76,6 +77,8 @@ class Hit:
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 RANKED_CANDIDATES = 200
+RANKED_ANY = 1000
+"""Of a question's candidates. Common words alone rank the newest so many."""
 RANKED_PHRASES = 64  # fewer, since a phrase is compared with the text itself
 SCANNED_CANDIDATES = 1000
 """After so many candidates that the principal may not see, fewer are ranked together."""
@@ -105,17 +108,24 @@ class Search:
         principal: Principal,
         *,
         filter: SearchFilter = SearchFilter(),  # noqa: A002, B008
-        order: Order = Order.NEWEST,
+        order: Order | None = None,
         limit: int = 20,
         neighbours: int = 0,
     ) -> list[Hit]:
-        """Return what the principal may see and is not hidden. Catches up first, so it misses no committed entry."""
+        """Return what the principal may see and is not hidden. Catches up first, so it misses no committed entry.
+
+        A question, several plain words, finds the best first, and one of its words is enough. Everything else finds
+        the newest first unless `order` says otherwise.
+        """
         asked = parse_query(query)
+        order = order or (Order.BEST if asked.is_question else Order.NEWEST)
 
         async def attempt() -> list[Hit]:
             await self._index.catch_up(purge=False)
             hits = await self._find(asked, principal, filter, order, limit, neighbours)
-            return [*await self._find_titles(asked, principal, filter, limit), *hits][:limit]
+            titles = await self._find_titles(asked, principal, filter, limit)
+            of_jobs = [hit for hit in titles if hit.session.key.kind == JOB]
+            return [*(hit for hit in titles if hit not in of_jobs), *hits, *of_jobs][:limit]
 
         return await _retry_if_lost(attempt)
 
@@ -149,25 +159,54 @@ class Search:
             return []
         found: dict[int, _Found] = {}
         query = _index_query(asked, filters, scope, bodies=order is Order.BEST)
+        loose = order is Order.BEST and asked.is_question
+        collect = self._collect_any if loose else self._collect
         # What people said comes before what jobs said.
         for part in (query._replace(excluded=(*query.excluded, _IN_JOB)), query.only(Tag.JOB.term(""))):
             if len(found) < limit:
-                await self._collect(found, asked, part, principal, limit)
+                await collect(found, asked, part, principal, limit)
+        asked = asked.any_clause() if loose else asked
         hits = await asyncio.to_thread(lambda: [_hit(asked, each) for each in list(found.values())[:limit]])
         return [await self._with_neighbours(hit, neighbours) for hit in hits] if neighbours > 0 else hits
 
     async def _collect(
         self, found: dict[int, "_Found"], asked: Query, query: IndexQuery, principal: Principal, limit: int
     ) -> None:
-        """Add what the index finds and the principal may see, up to the limit."""
+        """Add what has all clauses and the principal may see, up to the limit."""
+        query = query.also(map(_condition, asked.groups))
         best, size = query.bodies, limit + SPARE_CANDIDATES
-        confined = principal.sees_all or query.sessions is not None
-        pools = self._pools(query, None if confined else principal, size) if best else self._chunks(query, size)
+        frequencies = await self._count(asked) if best else None
+        pools = self._pools(query, principal, size) if best else self._chunks(query, size)
         async for pool in pools:
-            ranked = rank(asked, pool) if best else pool
+            ranked = rank(asked, pool, frequencies) if frequencies else pool
             await self._load(found, asked, ranked, principal, limit, step=size if best else MAX_CHUNK)
             if len(found) >= limit:
                 break
+
+    async def _collect_any(
+        self, found: dict[int, "_Found"], asked: Query, query: IndexQuery, principal: Principal, limit: int
+    ) -> None:
+        """Add what fits a question best: what has all its words, its rarest words, and, for want of more, any word."""
+        loose = asked.any_clause()
+        frequencies = await self._count(loose)
+        clauses = sorted(loose.clauses, key=lambda clause: frequencies.of(clause) or 0)
+        rare = list(_rarest(clauses, frequencies))
+        choices = [list(map(_condition, asked.groups)), [_condition((clause,)) for clause in clauses[:2]]]
+        choices += [[_condition(some)] for some in (rare, clauses) if some]
+        pool: dict[int, Candidate] = {}
+        for conditions in choices:
+            if conditions is choices[-1] and len(pool) >= limit:
+                break  # what has only common words adds nothing
+            async for some in self._pools(query.also(conditions), principal, RANKED_ANY):
+                pool |= {each.number: each for each in some}
+                break
+        ranked = await asyncio.to_thread(rank, loose, list(pool.values()), frequencies)
+        await self._load(found, asked, ranked, principal, limit, step=limit + SPARE_CANDIDATES)
+
+    async def _count(self, asked: Query) -> Frequencies:
+        terms = terms_to_count(asked.clauses)
+        documents, counts = await self._index.count(terms)
+        return Frequencies(documents=documents, by_term=dict(zip(terms, counts, strict=True)))
 
     async def _find_titles(self, asked: Query, principal: Principal, filters: SearchFilter, limit: int) -> list[Hit]:
         """Return the newest sessions with a matching title, unless the filter asks for what somebody said."""
@@ -200,17 +239,15 @@ class Search:
             last = chunk[-1]
             size = min(size * 2, max(size, MAX_CHUNK))
 
-    async def _pools(
-        self, query: IndexQuery, principal: Principal | None, least: int
-    ) -> AsyncIterator[list[Candidate]]:
+    async def _pools(self, query: IndexQuery, principal: Principal, least: int) -> AsyncIterator[list[Candidate]]:
         """Yield candidates to rank together: the newest that the principal may see, fewer if most are not visible."""
-        size = max(
-            least, RANKED_PHRASES if any(condition.needles for condition in query.conditions) else RANKED_CANDIDATES
-        )
+        is_confined = principal.sees_all or query.sessions is not None
+        has_phrase = any(condition.needles for condition in query.conditions)
+        size = max(least, RANKED_PHRASES if has_phrase else RANKED_CANDIDATES)
         pool: list[Candidate] = []
         scanned = 0
         async for chunk in self._chunks(query, size):
-            pool += chunk if principal is None else await self._visible(chunk, principal)
+            pool += chunk if is_confined else await self._visible(chunk, principal)
             scanned += len(chunk)
             if len(pool) >= (size if scanned < SCANNED_CANDIDATES else least):
                 yield pool
@@ -307,7 +344,7 @@ def _index_query(query: Query, filters: SearchFilter, sessions: Sequence[int] | 
     people = [Tag.PERSON.term(person) for person in sorted(filters.people)]
     tags = (any_of(group) for group in (roles, platforms, people) if group)
     return IndexQuery(
-        (*map(_condition, query.groups), *tags),
+        tuple(tags),
         None if sessions is None else tuple(sessions),
         None if filters.since is None else micros(filters.since),
         None if filters.until is None else micros(filters.until),
@@ -317,10 +354,22 @@ def _index_query(query: Query, filters: SearchFilter, sessions: Sequence[int] | 
 
 
 def _condition(group: Sequence[Clause]) -> Condition:
-    options = [Option(terms, each.prefix) for each in group for terms in (each.terms, (each.whole,)) if any(terms)]
-    alone = len(group) == 1 and not group[0].phrase and not group[0].prefix
-    # The terms of a single word decide alone.
-    return Condition(tuple(options), () if alone else tuple(needle for each in group for needle in _needles(each)))
+    options = [option for each in group for option in options_of(each)]
+    # The terms of plain words decide alone.
+    has_needles = any(each.phrase or each.prefix for each in group)
+    return Condition(
+        tuple(options), tuple(needle for each in group for needle in _needles(each)) if has_needles else ()
+    )
+
+
+def _rarest(clauses: Iterable[Clause], frequencies: Frequencies) -> Iterator[Clause]:
+    """Yield those of the rarest clauses whose matches can all be ranked together."""
+    total = 0
+    for clause in clauses:
+        total += frequencies.of(clause) or 0
+        if total > RANKED_ANY:
+            return
+        yield clause
 
 
 def _needles(clause: Clause) -> tuple[str, ...]:

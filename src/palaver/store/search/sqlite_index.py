@@ -47,6 +47,9 @@ _CORRUPT_CODES = frozenset(
 )
 _CORRUPT_MESSAGES = ("no such table", "no such column", "vtable constructor failed", "malformed")
 _MERGE_PAGES = 500
+MAX_FREQUENCIES = 4096
+FREQUENCIES_GO_STALE = 20
+"""Count again once a document in so many is new."""
 
 
 class Mark(NamedTuple):
@@ -69,6 +72,11 @@ class SqliteIndex:
         self._generation = 0
         """Changes with every opening of the file."""
         self._complete_generation = 0
+        self._documents = 0
+        """About how many there are: other processes write, too."""
+        self._frequencies: dict[str, int] = {}
+        self._written = 0
+        """Documents since the frequencies were last forgotten."""
         self._next_free_second: dict[int, int] = {}
         self._catch_up_lock = asyncio.Lock()
 
@@ -101,6 +109,21 @@ class SqliteIndex:
             return find_candidates(db, query, after, limit)
 
         return await self._use(read)
+
+    async def count(self, terms: Sequence[str]) -> tuple[int, list[int]]:
+        def read(db: sqlite3.Connection) -> tuple[int, list[int]]:
+            return self._documents, [self._count(db, term) for term in terms]
+
+        return await self._use(read)
+
+    def _count(self, db: sqlite3.Connection, term: str) -> int:
+        """Remember it: to count a word that is everywhere takes milliseconds."""
+        if term not in self._frequencies:
+            if len(self._frequencies) >= MAX_FREQUENCIES:
+                self._frequencies.clear()
+            rows = db.execute("SELECT doc FROM temp.vocabulary WHERE term = ?", (term,)).fetchall()
+            self._frequencies[term] = rows[0][0] if rows else 0
+        return self._frequencies[term]
 
     async def entry_ids(self, after: int, limit: int) -> list[int]:
         sql = "SELECT DISTINCT entry FROM documents WHERE entry > ? ORDER BY entry LIMIT ?"
@@ -166,6 +189,9 @@ class SqliteIndex:
         for setting in ("synchronous = NORMAL", "secure_delete = ON", "temp_store = MEMORY"):
             db.execute(f"PRAGMA {setting}")
         _create_schema(db)
+        db.execute("CREATE VIRTUAL TABLE temp.vocabulary USING fts5vocab(main, terms, row)")
+        self._documents = db.execute("SELECT count(*) FROM documents").fetchone()[0]
+        self._frequencies.clear()
         self._inode = _inode_of(self._path)
         return db
 
@@ -184,6 +210,11 @@ class SqliteIndex:
         for name, value in zip(("pos", "seq", "note"), until, strict=True):
             _set(db, name, value)
         db.execute("COMMIT")
+        self._documents += len(documents)
+        self._written += len(documents)
+        if self._written * FREQUENCIES_GO_STALE > self._documents:
+            self._frequencies.clear()
+            self._written = 0
         return sum(len(change.entries) for change in changes)
 
     def _free_number(self, db: sqlite3.Connection, at: int) -> int:

@@ -136,7 +136,8 @@ class _SearchQuery(Schema, frozen=True, kw_only=True):
     session: str | None = None
     since: Timestamp | None = None
     until: Timestamp | None = None
-    order: Order = Order.NEWEST
+    order: Order | None = None
+    """By default the best come first for several plain words, else the newest."""
     limit: Annotated[int, Meta(ge=1, le=100)] = 20
 
 

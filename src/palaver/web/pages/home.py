@@ -78,6 +78,7 @@ async def home(request: WebRequest) -> Response:
         found=found,
         problems=list_problems(request, found),
         agent=_agent_name(config.agent),
+        offers=await request.services.find_offers(),
         has_no_model=isinstance(config.agent, GuideAgentConfig | EchoAgentConfig),
         schedule_text=schedule_text,
         people=await list_names(request),

@@ -38,7 +38,7 @@ async def search(request: WebRequest) -> Response:
                 words,
                 await request.principal(),
                 filter=_filter(fields, request.now),
-                order=Order.BEST if fields["order"] == Order.BEST else Order.NEWEST,
+                order=Order(fields["order"]) if fields["order"] in set(Order) else None,
                 limit=limit,
                 neighbours=1,
             )
@@ -59,7 +59,7 @@ async def search(request: WebRequest) -> Response:
         people=person_choices(await list_names(request), fields["person"]),
         roles=list(_ROLES.items()),
         days=[("", "any time"), *_DAYS.items()],
-        orders=[(Order.NEWEST.value, "newest first"), (Order.BEST.value, "best first")],
+        orders=[("", "what fits"), (Order.NEWEST.value, "newest first"), (Order.BEST.value, "best first")],
     )
 
 

@@ -1,6 +1,7 @@
 """The settings page for platform accounts: the same steps as `palaver setup`, tested before they are saved."""
 
 from dataclasses import replace
+from functools import partial
 from urllib.parse import urlencode
 
 from starlette.responses import Response
@@ -64,7 +65,7 @@ async def _offer_install(request: WebRequest, missing: MissingPackages) -> Respo
         missing=missing,
         platform=request.path["platform"],
         obstacle=find_installation().obstacle,
-        installing=settings.installing.get(missing.extra) if settings else None,
+        installing=settings.works.get(missing.extra) if settings else None,
     )
 
 
@@ -76,8 +77,8 @@ async def install_packages(request: WebRequest) -> Response:
     try:
         load_factory(platform)
     except MissingPackages as missing:
-        await settings.start_install(missing, lambda: request.services.hub.hint("platforms"))
-        return answer_action(request, "", back, moved=True)
+        hint = partial(request.services.hub.hint, "platforms")
+        await settings.start(missing.extra, partial(settings.install, missing), hint)
     return answer_action(request, "", back, moved=True)
 
 
@@ -139,7 +140,7 @@ async def _tested(draft: AccountDraft, settings: Settings) -> AccountDraft:
     if not answer.ok:
         words = without_secrets(answer.words, draft).rstrip(".")
         raise BadArgument(
-            f"{draft.platform} says: {words}. Nothing was saved.",
+            f"{draft.adapter.platform.title} says: {words}. Nothing was saved.",
             found="",
             allowed="an account that the platform accepts",
             example="a new token",
