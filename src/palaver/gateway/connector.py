@@ -14,8 +14,8 @@ from palaver.config.offers import Offer, address_of, find_keys, find_servers, pl
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine.commands import CommandContext
 from palaver.engine.intake.pasted_keys import PastedKeys, is_received
-from palaver.model.pasted_key import Pasted, PastedKey
 from palaver.model.providers import KEYED_PROVIDERS, PROVIDERS, pick_model
+from palaver.model.redact import Pasted, PastedKey
 from palaver.model.source import MAIN
 from palaver.model.text import listed
 from palaver.protocols.agent import FailureKind

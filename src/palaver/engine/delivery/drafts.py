@@ -55,6 +55,8 @@ class Draft:
         """The first request may have left, and its receipt is unknown."""
         self.is_answered = False
         """The answer was stored meanwhile: it has to learn what became of the first request."""
+        self.delays_answer = False
+        """The answer that was stored meanwhile is not due before the request has ended."""
         self._is_lost = is_unclear and not limits.repeats_safely
         """Without the id of the first, another draft would be a second message."""
 
@@ -69,13 +71,17 @@ class Draft:
         self._start()
 
     def _start(self) -> None:
-        is_idle = not self._is_lost and (self._showing is None or self._showing.done())
+        is_idle = not self._is_lost and not self.is_under_way
         if is_idle and supports(self._adapter, Editing) and self._may_show():
             self.is_unclear = self.receipt is None
             self._showing = asyncio.create_task(self._show(self._adapter, self._budget.hold(self._chat)))
 
     def _may_show(self) -> bool:
         return self._budget.try_acquire_draft(self._chat, self._adapter.limits.interval, self._interval)
+
+    @property
+    def is_under_way(self) -> bool:
+        return self._showing is not None and not self._showing.done()
 
     async def finish(self) -> None:
         """Wait for a draft that is being sent."""

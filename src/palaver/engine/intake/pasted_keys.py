@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from palaver.model.access import AccessRole
-from palaver.model.pasted_key import Pasted, PastedKey, mask_keys
 from palaver.model.platform import Platform
+from palaver.model.redact import Pasted, PastedKey, mask_keys
 from palaver.model.source import Source
 from palaver.model.turn import Cause, Inbound
 

@@ -22,8 +22,8 @@ from palaver.model.attachment import Attachment
 from palaver.model.errors import StoreError, StoreUnavailable
 from palaver.model.feedback import Rating, rating_of
 from palaver.model.key import SessionKey
-from palaver.model.pasted_key import PastedKey, find_pasted_key
 from palaver.model.platform import Platform
+from palaver.model.redact import PastedKey, find_pasted_key
 from palaver.model.revision import RevisionPolicy
 from palaver.model.session import Principal
 from palaver.model.source import Source, Trust, account_text, identity_of
@@ -241,7 +241,7 @@ class Intake:
         return await store.transact(store.revisions.accept_revision(message, key, now, ignore, refused=reason))
 
     def _busy_notices(self, message: Inbound, parsed: ParsedMessage, role: AccessRole | None) -> BusyNotices | None:
-        """Return what to answer if a turn is open. Urgent commands wait for none, other commands for no approval."""
+        """Return what to do if a turn is parked. Commands wait for no approval."""
         options, routes = self._ctx.options, self._ctx.replies.routes
         if message.cause is not Cause.HUMAN or message.observed or parsed.is_urgent:
             return None
@@ -261,7 +261,6 @@ class Intake:
             )
         return BusyNotices(
             place=place if options.acknowledges else None,
-            running=texts.COMMAND_QUEUED if is_command else texts.BUSY_NOTICES[options.busy_mode(message)],
             parked=None if is_command else options.for_reader(texts.ASKED_FIRST, role),
             answer=answer,
             withdraw=withdraw,

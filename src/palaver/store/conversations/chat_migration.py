@@ -10,9 +10,9 @@ from palaver.db.transaction import INBOX, OUTBOX, Lock, Notify, Row, Statements,
 from palaver.model.key import SessionKey
 from palaver.model.source import Source, account_text, decode_id, encode_id
 from palaver.store.people.grants import ChangeKind, record
-from palaver.store.queue.inbox import OPEN_TURN, move_waiting
+from palaver.store.queue.inbox import move_waiting
 from palaver.store.queue.outbox import OPEN_SEND
-from palaver.store.records import json_text, key_in, micros, readable, source_in, source_text
+from palaver.store.records import OPEN_TURN, json_text, key_in, micros, readable, source_in, source_text
 
 
 @transaction

@@ -4,8 +4,8 @@ from palaver.db.transaction import Statements, transaction
 from palaver.store.damage.relation_rules import NOBODY_SEES_ANOTHERS, NOTHING_IRREVERSIBLE
 from palaver.store.damage.rules import Invariant, Violation, find_broken
 from palaver.store.damage.work_rules import NOTHING_LOST, NOTHING_TWICE
-from palaver.store.queue.inbox import OPEN_TURN
 from palaver.store.queue.outbox import OPEN_SEND
+from palaver.store.records import OPEN_TURN
 
 INVARIANTS = (*NOTHING_LOST, *NOTHING_TWICE, *NOBODY_SEES_ANOTHERS, *NOTHING_IRREVERSIBLE)
 _MINUTE_MICROS = 60_000_000

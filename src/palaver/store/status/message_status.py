@@ -18,12 +18,13 @@ from palaver.store.conversations.sessions import open_by_key
 from palaver.store.conversations.transcript import load_turn
 from palaver.store.conversations.visibility import Filter, get_visible, messages_visible_to, select_sessions, visible_to
 from palaver.store.queue.cause import CauseKind
-from palaver.store.queue.inbox import OPEN_TURN, ORIGINAL, SAME_MESSAGE, get_message
+from palaver.store.queue.inbox import ORIGINAL, SAME_MESSAGE, get_message
 from palaver.store.queue.outbox import OPEN_SEND, has_pending
 from palaver.store.queue.turn_control import record_answers
 from palaver.store.queue.turns import resume
 from palaver.store.records import (
     DELIVERY_COLUMNS,
+    OPEN_TURN,
     REPLIES,
     SELECT_RECEIVED,
     delivery_of,
