@@ -17,8 +17,9 @@ import pytest
 
 from palaver.cli import shared_options
 from palaver.cli.main import main
+from palaver.cli.search import print_hits
 from palaver.cli.shared_options import store_url as chosen_url
-from palaver.cli.transcripts import entry_fields, print_entries, print_hits, print_previews
+from palaver.cli.transcripts import entry_fields, print_entries, print_previews
 from palaver.commands.formatting import ago
 from palaver.model.attachment import Attachment
 from palaver.model.errors import StoreUnavailable
@@ -813,7 +814,7 @@ def test_times_for_people(distance: timedelta, words: str) -> None:
 def test_help_shows_an_example_of_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sessions", "--help"]) == 0
     commands = re.findall(r"^  ([a-z]+)  ", capsys.readouterr().out, re.MULTILINE)
-    assert commands == ["list", "show", "search", "rename", "export", "import", "delete", "prune", "stats"]
+    assert commands == ["list", "show", "rename", "search", "export", "import", "delete", "prune", "stats"]
     for command in commands:
         assert main(["sessions", command, "--help"]) == 0
         printed = capsys.readouterr().out

@@ -14,6 +14,7 @@ from palaver.model.split import ReplyPlace, ReplyRoutes
 from palaver.model.turn import Cause, Inbound, InboxState, OutboxState, Received, TurnState, outbound_to
 from palaver.store import accounts
 from palaver.store.queue import commands, inbox, outbox, turn_control, turns
+from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.status import message_status
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
@@ -32,6 +33,19 @@ async def row(world: World, number: int | None) -> Received:
     found = await world.store.read(inbox.get_message(number, OPERATOR))
     assert found
     return found
+
+
+async def test_somebody_was_told_that_they_lost_access_only_if_it_was_them_there_and_since(world: World) -> None:
+    told = await row(world, await world.say("hello", dm("7", thread_id="1")))
+    others = [await world.say("hello", source) for source in (dm("7"), dm("8", thread_id="1"))]
+    world.later(minutes=1)
+    lost = SendCause(CauseKind.ACCESS_LOST, told.number)
+    await world.store.transact(outbox.enqueue(outbound_to(dm("7"), "no more"), lost, world.now))
+    world.later(minutes=1)
+    later = await world.say("again", dm("7", thread_id="1"))
+    assert await world.store.read(inbox.was_told_of_lost_access(told))
+    for number in (*others, later):
+        assert not await world.store.read(inbox.was_told_of_lost_access(await row(world, number)))
 
 
 async def accept(world: World, id_: str, *, refused: str | None = None, cause: Cause = Cause.HUMAN) -> int | None:

@@ -45,7 +45,6 @@ from palaver.store.people import access_rules, aliases, grants, people
 from palaver.store.people.access_rules import AccessRules
 from palaver.store.people.grants import GrantCache, GrantTable
 from palaver.store.people.pairing import PAIRING_LOCK, Requested
-from palaver.store.process_notices import has_output
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.results import BusyNotices
 
@@ -269,7 +268,7 @@ class CurrentRights:
         """Return the waiting notices with output of a process that its starter cannot have any more."""
         found: list[Received] = []
         for each in messages:
-            if has_output(each.inbound):
+            if each.inbound.has_process_output:
                 sees = yield from self.sees_output(each.inbound.source, each.role, each.basis)
                 found += [] if sees else [each]
         return found

@@ -243,6 +243,9 @@ class TurnRunner:
         await self._end(running, outcome)
         if running.draft is not None:
             await running.draft.finish()
+            if running.draft.delays_answer:
+                end_draft = self.ctx.store.turn_control.end_draft(running.turn, self.ctx.clock.now())
+                await retry_until_stored(self.ctx.store, end_draft)
 
     async def _end(self, running: RunningTurn, outcome: Outcome | StopReason | None) -> None:
         """Store what came of it; None if it took too long."""
@@ -259,13 +262,13 @@ class TurnRunner:
         await self.completion.complete(running, outcome)
 
     def _settles_at_once(self, running: RunningTurn, outcome: Outcome | StopReason | None) -> bool:
-        """Return whether the answer is stored while its draft is still being sent, so that a crash forgets none.
+        """Return whether to store the answer while its draft is still being sent, so that a crash loses neither.
 
-        It replaces the draft afterwards, for which whoever sends it has to know that the draft is on its way.
+        It replaces the draft afterwards.
         """
         places = [to.place.address for to in running.destinations]
         is_answer = isinstance(outcome, Final) and bool(outcome.text.strip())
-        return self.ctx.alone and is_answer and places == [running.source.address]
+        return is_answer and places == [running.source.address]
 
     async def _read_rights(self, running: RunningTurn) -> None:
         """Give the messages the roles that their senders have now."""

@@ -22,8 +22,9 @@ from palaver.store.privacy.digests import Digests
 from palaver.store.privacy.footprint import Footprint, sole_participant_filter
 from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind
-from palaver.store.queue.inbox import OPEN_TURN, withdraw
+from palaver.store.queue.inbox import withdraw
 from palaver.store.records import (
+    OPEN_TURN,
     SEQS,
     SET_BODY,
     body_values,

@@ -24,6 +24,7 @@ from palaver.store.privacy.footprint import (
 from palaver.store.privacy.names import drop_grants
 from palaver.store.privacy.person_export import has_data, no_data_error
 from palaver.store.queue.cause import CauseKind
+from palaver.store.queue.outbox import OPEN_SEND
 from palaver.store.records import SEQS, file_digests, instant, micros, readable
 from palaver.store.scrub import owe_scrub, scrub
 from palaver.store.search.search import Search
@@ -131,7 +132,7 @@ def erasures() -> Statements[list[tuple[int, datetime, datetime | None, str]]]:
 @transaction
 def _has_unsent_answer(command: str) -> Statements[bool]:
     rows = yield (
-        "SELECT 1 FROM outbox WHERE cause_kind = ? AND cause_id = ? AND state IN ('due', 'claimed', 'sending') LIMIT 1",
+        f"SELECT 1 FROM outbox WHERE cause_kind = ? AND cause_id = ? AND state IN {OPEN_SEND} LIMIT 1",
         (CauseKind.COMMAND.value, command),
     )
     return bool(rows)

@@ -17,6 +17,7 @@ from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.records import (
     INBOX_COLUMNS,
+    OPEN_TURN,
     SELECT_RECEIVED,
     SET_BODY,
     body_values,
@@ -29,8 +30,6 @@ from palaver.store.records import (
 )
 from palaver.store.results import BusyNotices
 
-OPEN_TURN = "('running', 'parked', 'interrupted')"
-"""The states of a turn that is not over: its conversation cannot start another."""
 _ASKS = "state = 'parked' AND pending_call IS NOT NULL"
 """Of a turn: it waits for an approval. A parked turn without a pending call waits for its client."""
 ASKED_IN_CHAT = (
