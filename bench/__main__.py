@@ -20,6 +20,7 @@ from bench import (
     postgres,
     processes,
     reads,
+    recall,
     searches,
     soak,
     sqlite,
@@ -43,6 +44,7 @@ MEASURES: Mapping[str, Measure] = {
     "domain.section": lambda _: domain.section(),
     "cli.help": lambda _: commands.help_page(),
     "store.turn": _on(engines.sqlite, turns.turn),
+    "store.sending": _on(engines.sqlite, turns.sending),
     "store.turn_io": sqlite.turn_io,
     "store.turns_64": _on(engines.sqlite, turns.turns_64),
     "store.encrypted_turn": encryption.encrypted_turn,
@@ -53,6 +55,7 @@ MEASURES: Mapping[str, Measure] = {
     "store.list_100k": _on(engines.sqlite, reads.list_100k),
     "store.open_100k": sqlite.open_100k,
     "store.search_1m": _on(engines.sqlite, searches.search_1m),
+    "store.recall": _on(engines.sqlite, recall.recall),
     "store.backup": operating.backup,
     "engine.messages": engine.messages,
     "engine.growth": engine.growth,
@@ -71,6 +74,7 @@ MEASURES: Mapping[str, Measure] = {
     "web.open_10k": lambda workshop: import_module("bench.chat").open_10k(workshop),
     "pg.messages": postgres.messages,
     "pg.turn": _on(engines.postgres, turns.turn),
+    "pg.sending": _on(engines.postgres, turns.sending),
     "pg.turns_64": _on(engines.postgres, turns.turns_64),
     "pg.load_200": _on(engines.postgres, reads.load_200),
     "pg.route_growth": _on(engines.postgres, reads.route_growth),
@@ -78,6 +82,7 @@ MEASURES: Mapping[str, Measure] = {
     "pg.due_100k": _on(engines.postgres, jobs.due_100k),
     "pg.migrate": operating.migrate,
     "pg.search_200k": _on(engines.postgres, searches.search_200k),
+    "pg.recall": _on(engines.postgres, recall.recall),
 }
 LONG: Mapping[str, Measure] = {"engine.soak": soak.soak, "pg.million": million.million}
 """Taken only where it is named."""

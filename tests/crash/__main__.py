@@ -5,7 +5,7 @@ import asyncio
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,6 +61,10 @@ def _print(text: str) -> None:
     sys.stdout.flush()
 
 
+def _sorted(delays: Mapping[str, float]) -> str:
+    return " ".join(f"{delay:.1f}" for delay in sorted(delays.values())) or "-"
+
+
 @asynccontextmanager
 async def _square(platform: str, folder: str, seed: int) -> AsyncGenerator[Square]:
     if platform in {"fake", "paced"}:
@@ -113,8 +117,9 @@ async def _besiege(
         complaints = [*verdict.complaints, *town.errors]
     tell(f"{line(verdict)} given_up={verdict.given_up} seconds={time.monotonic() - began:.0f}")
     if is_paced:
-        told = " ".join(f"{delay:.1f}" for delay in sorted(verdict.killed_leaving.values()))
-        tell(f"killed so many milliseconds after the commit, before the request left: {told or '-'}")
+        tell(f"killed so many ms after the commit, before the request left: {_sorted(verdict.killed_leaving)}")
+        tell(f"marked falsely, killed so many ms after the commit: {_sorted(verdict.marked_falsely)}")
+        tell(f"computed again, killed so many ms after the agent had ended: {_sorted(verdict.computed_again)}")
     if isinstance(square, Forgetful):
         ends = [len(end) for end in verdict.cut_off]
         tell(f"cut_off={sum(ends)}, at most {max(ends, default=0)} on one of {len(square.connections)} connections")

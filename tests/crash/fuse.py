@@ -2,10 +2,8 @@
 
 import os
 import signal
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeVar
 
 from palaver.agents.echo import EchoAgent
@@ -22,14 +20,14 @@ from palaver.store import process_notices, processes
 from palaver.store.queue import commands
 from palaver.store.store import Store
 
-__all__ = ["ASKED", "BACKGROUND", "ENDED", "STEPS", "Fuse", "FusedAgent", "FusedStore", "fuse_adapter"]
+__all__ = ["ASKED", "BACKGROUND", "ENDED", "LEAVING", "STEPS", "Fuse", "FusedAgent", "FusedStore", "fuse_adapter"]
 
 T = TypeVar("T")
 
 ASKED, ENDED = "asked", "ended"
 """What an agent writes down about a turn."""
-_LEAVING = ("begin_send", "begin_draft")
-"""What is written down with its number, its gateway and its time: from its commit on a request can have left."""
+LEAVING = ("begin_send", "begin_draft")
+"""What is written down of a send or a turn before its commit, from which on a request can have left."""
 _WORKS = (
     *("count_start", "acquire", "reclaim", "reclaim_sends", "extend_leases", "save_position"),
     *("accept", "begin", "append_to_turn", "settle", "claim", "begin_send", "settle_send"),
@@ -127,7 +125,7 @@ class _Group:
         def describe_fused(*args: Any, **kwargs: object) -> Transaction[Any]:
             work = describe(*args, **kwargs)
             fused = _fused(name, work, self._fuse)
-            if name in _LEAVING:
+            if name in LEAVING:
                 fused = _noted(fused, lambda: self._note(f"{name} {args[0].number}"))
             return _with_key_of(work, fused)
 
@@ -231,21 +229,17 @@ def fuse_adapter(adapter: Adapter, fuse: Fuse, *, connected: Callable[[], None])
 
 @dataclass(frozen=True)
 class FusedAgent:
-    """Writes down which turns it was asked for, and which it ended, so that a kill forgets nothing of it."""
+    """Writes down which turns it was asked for, and which it ended."""
 
     fuse: Fuse
-    record: Path
+    note: Callable[[str], None]
     echo: EchoAgent = field(default_factory=EchoAgent)
 
     async def answer(self, request: Request) -> AsyncGenerator[Event]:
-        self._write(ASKED, request.turn)
+        self.note(f"{ASKED} {request.turn}")
         self.fuse.reach("run")
         async for event in self.echo.answer(request):
             if isinstance(event, Final):
-                self._write(ENDED, request.turn)
+                self.note(f"{ENDED} {request.turn}")
             yield event
             self.fuse.reach("after an event")
-
-    def _write(self, what: str, turn: int) -> None:
-        with self.record.open("a") as record:
-            record.write(f"{what} {turn} {time.time():.3f}\n")

@@ -103,7 +103,11 @@ def _adapter(order: Order) -> Adapter:
     if "relay_file" in order.where:
         return make_relayed(FAKE, BOT, RelayedOptions.model_validate(order.where))
     if order.platform == "fake":
-        limits = Limits(interval=PACE_SECONDS, draft_interval=PACE_SECONDS) if order.is_paced else Limits()
+        limits = (
+            Limits(interval=PACE_SECONDS, draft_interval=PACE_SECONDS, announces_requests=True)
+            if order.is_paced
+            else Limits()
+        )
         return FakeAdapter(SocketClient(**order.where), limits=limits)
     adapter: Any = make_adapter(order.platform, ACCOUNT, order.where)
     adapter.limits = replace(adapter.limits, interval=0.0)
@@ -148,13 +152,14 @@ async def _serve(order: Order) -> None:
     asyncio.get_running_loop().add_reader(0, os._exit, 1)  # the process that gave the order is gone
     fuse = Fuse(order.step, order.length, order.signal)
     async with await _open(order) as store:
-        fused, adapter = FusedStore(store, fuse, _notebook(order)), _adapter(order)
+        note = _notebook(order)
+        fused, adapter = FusedStore(store, fuse, note), _adapter(order)
         echo = EchoAgent(delay=0.1, streams=True) if order.is_paced else EchoAgent(delay=0.005)
         fuse_adapter(adapter, fuse, connected=lambda: _say("serving", os.getpid()))
         await Engine(
             store=fused,
             adapters=[adapter],
-            agent=FusedAgent(fuse, Path(order.log).with_name("agents"), echo),
+            agent=FusedAgent(fuse, note, echo),
             commands=builtin_commands(fused),
             options=_options(order),
             clock=StoreClock(store.database, SystemClock()),
@@ -166,7 +171,7 @@ async def _serve(order: Order) -> None:
 
 def _notebook(order: Order) -> Callable[[str], None]:
     """Write down what happens at which gateway and when, so that a kill forgets nothing of it."""
-    book = os.open(Path(order.log).with_name("leaving"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    book = os.open(Path(order.log).with_name("notes"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def note(what: str) -> None:
         os.write(book, f"{what} {order.worker} {time.monotonic():.6f}\n".encode())

@@ -14,7 +14,7 @@ from palaver.db.transaction import Row, Statements, transaction
 from palaver.store.opening import open_store
 from palaver.store.store import Store
 from tests.crash.background import Background
-from tests.crash.fuse import BACKGROUND, STEPS
+from tests.crash.fuse import ASKED, BACKGROUND, ENDED, STEPS
 from tests.crash.gateway import Gateway, Order, Slot, open_keyed, slots
 from tests.crash.square import FakeSquare, Forgetful, Square, fake_square
 from tests.crash.trouble import Trouble
@@ -90,9 +90,14 @@ class Town:
         return self._read("log")
 
     @property
+    def notes(self) -> list[str]:
+        """What gateways wrote down: what of which number, at which gateway, and when."""
+        return self._read("notes")
+
+    @property
     def agents(self) -> list[str]:
-        """What agents wrote down: which turns they were asked for, and which they ended."""
-        return self._read("agents")
+        """What of that is about turns that agents were asked for, and that they ended."""
+        return [note for note in self.notes if note.startswith((ASKED, ENDED))]
 
     def _read(self, name: str) -> list[str]:
         path = self.folder / name
@@ -124,9 +129,8 @@ class Town:
                 store,
                 connections,
                 requests=requests,
-                leaving=self._read("leaving"),
+                notes=self.notes,
                 killed={each.order.worker: each.killed for each in self._gateways if each.killed},
-                agents=self.agents,
                 told=self.is_paced,
             )
             more = await self.background.judge(store) if self.background else []

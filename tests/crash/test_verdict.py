@@ -157,20 +157,20 @@ async def test_a_mark_is_false_if_no_request_or_draft_came_before_it(tmp_path: P
         requests = [Arrived(key, is_marked, at) for at, (key, is_marked) in enumerate(said)]
         one.show("bot", _to(one, f"again\n{MAY_BE_DUPLICATE}"), key=keys[0])
         verdict = await judge([one, other], here.store, requests=requests)
-        assert (verdict.marked, verdict.marked_falsely, verdict.killed_leaving) == (1, [keys[1]], {})
+        assert (verdict.marked, list(verdict.marked_falsely), verdict.killed_leaving) == (1, [keys[1]], {})
         number = int(keys[1].split(":")[1])
         for first, lived, is_false in (
             (f"begin_send {number}", LEAVING_MS / 2, False),
             (f"begin_send {number}", LEAVING_MS * 2, True),
             (f"begin_draft {number // REPLIES}", LEAVING_MS / 2, False),
         ):
-            leaving = [f"{first} w1 1.0", f"begin_send {number} w2 1.9", f"begin_send {number} w3 3.0"]
+            notes = [f"{first} w1 1.0", f"begin_send {number} w2 1.9", f"begin_send {number} w3 3.0"]
             killed = {"w1": 1.0 + lived / 1000}
-            verdict = await judge([one, other], here.store, requests=requests, leaving=leaving, killed=killed)
+            verdict = await judge([one, other], here.store, requests=requests, notes=notes, killed=killed)
             assert (keys[1] in verdict.marked_falsely, keys[1] in verdict.killed_leaving) == (is_false, not is_false)
         # What made it unclear was no kill.
-        verdict = await judge([one, other], here.store, requests=requests, leaving=leaving)
-        assert verdict.marked_falsely == [keys[1]]
+        verdict = await judge([one, other], here.store, requests=requests, notes=notes)
+        assert list(verdict.marked_falsely) == [keys[1]]
 
 
 @transaction
@@ -190,7 +190,8 @@ async def test_what_is_left_to_a_person_has_left_us_and_is_told(tmp_path: Path) 
 
 
 async def test_a_turn_that_is_asked_for_after_its_agent_had_ended_is_computed_again(tmp_path: Path) -> None:
-    written = ["asked 1 0.1", "asked 2 0.2", "ended 1 0.3", "asked 2 0.4", "ended 2 0.5", "asked 1 0.6", "asked 1 0.7"]
+    said = ("asked 1 w1", "asked 2 w1", "ended 1 w1", "asked 2 w2", "ended 2 w2", "asked 1 w2", "asked 1 w3")
+    notes = [f"{words} {number}" for number, words in enumerate(said)]
     async with running(tmp_path / "p.db", acknowledges=False) as here:
-        verdict = await judge(await talk(here), here.store, agents=written)
-    assert verdict.computed_again == ["1"]
+        verdict = await judge(await talk(here), here.store, notes=notes, killed={"w1": 2.5})
+    assert verdict.computed_again == {"1": 500.0}

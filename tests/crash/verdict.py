@@ -17,12 +17,13 @@ from palaver.store.records import DELIVERY_COLUMNS, INBOX_COLUMNS, REPLIES, SEQS
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
 from palaver.testkit.updates import Message
-from tests.crash.fuse import ENDED
+from tests.crash.fuse import ASKED, ENDED, LEAVING
 
 __all__ = ["GIVEN_UP", "LEAVING_MS", "Arrived", "Room", "Verdict", "judge", "line", "quiet", "token"]
 
 LEAVING_MS = 10.0
 """The request leaves so soon after the commit that says so: a kill meanwhile looks like one while it is on its way."""
+SEND, DRAFT = LEAVING
 _TOKEN = re.compile(r"\bc\d+-\d+\b")
 GIVEN_UP = "interrupted and not resumed"
 _ENDS = frozenset({"delivered", "unclear"})
@@ -74,14 +75,14 @@ class Verdict:
     """Rows that still wait, run or are owed."""
     marked: int = 0
     """Sends that were shown with the mark."""
-    marked_falsely: Sequence[str] = ()
+    marked_falsely: Mapping[str, float] = field(default_factory=dict[str, float])
     """Those of them of which no earlier request had arrived, although there was time for one."""
     killed_leaving: Mapping[str, float] = field(default_factory=dict[str, float])
     """Those whose gateway was killed within `LEAVING_MS` of recording that the request leaves, each after how many."""
     never_requested: Sequence[str] = ()
     """Sends that were given up or left to a person although no request for them ever arrived."""
-    computed_again: Sequence[str] = ()
-    """Turns for which the agent was asked again after it had ended."""
+    computed_again: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Turns for which the agent was asked again, and how many ms after it had ended the gateway was killed."""
     untold: Sequence[str] = ()
     """Sends that are unclear for good without a notice to the owner."""
     broken: Sequence[str] = ()
@@ -317,20 +318,38 @@ def _first_marked(requests: Sequence[Arrived]) -> list[Arrived]:
     return [request for request in first.values() if request.is_marked]
 
 
-def _delays(marked: Sequence[Arrived], leaving: Sequence[str], killed: Mapping[str, float]) -> dict[str, float]:
-    """Return how long gateways lived, in milliseconds, after they recorded that a request leaves which never arrived.
+@dataclass(frozen=True, kw_only=True)
+class _Note:
+    """What a gateway wrote down of a send or a turn."""
 
-    The longest of them for each send; infinitely long if a gateway was not killed.
-    """
-    begun, drafts = defaultdict[int, list[tuple[float, float]]](list), defaultdict[int, list[tuple[float, float]]](list)
-    for what, number, worker, at in (written.split() for written in leaving):
-        life = float(at), 1000 * (killed.get(worker, inf) - float(at))
-        (drafts[int(number) * REPLIES] if what == "begin_draft" else begun[int(number)]).append(life)
+    what: str
+    number: int
+    at: float
+    lived: float
+    """How long the gateway lived after it, in milliseconds; infinitely long if it was not killed."""
+
+
+def _read_notes(notes: Sequence[str], killed: Mapping[str, float]) -> list[_Note]:
+    found = (note.split() for note in notes)
+    return [
+        _Note(what=what, number=int(number), at=float(at), lived=1000 * (killed.get(worker, inf) - float(at)))
+        for what, number, worker, at in found
+    ]
+
+
+def _delays(marked: Sequence[Arrived], notes: Sequence[_Note]) -> dict[str, float]:
+    """Return how long gateways lived after they recorded that a request leaves which never arrived: the longest."""
+    begun = defaultdict[tuple[str, int], list[_Note]](list)
+    for note in notes:
+        begun[note.what, note.number].append(note)
     delays = dict[str, float]()
     for request in marked:
         number = int(request.key.split(":")[1])
-        own = [life for at, life in begun[number] if at < request.at][:-1]  # The last one is of this request.
-        delays[request.key] = max([*own, *(life for at, life in drafts[number] if at < request.at)], default=inf)
+        sends, drafts = (
+            [note.lived for note in begun[what, each] if note.at < request.at]
+            for what, each in ((SEND, number), (DRAFT, number // REPLIES))
+        )
+        delays[request.key] = max([*sends[:-1], *drafts], default=inf)  # The last one is of this request.
     return delays
 
 
@@ -340,15 +359,15 @@ def _never_requested(rows: Sequence[Row], requests: Sequence[Arrived]) -> list[s
     return [f"out:{each.number}" for each in ended if each.idempotency_key not in arrived]
 
 
-def _computed_again(agents: Sequence[str]) -> list[str]:
+def _computed_again(notes: Sequence[_Note]) -> dict[str, float]:
     """Return the turns that agents wrote down as asked after they had written them down as ended."""
-    ended, again = set[str](), dict[str, None]()
-    for what, turn, _ in (written.split() for written in agents):
-        if what == ENDED:
-            ended.add(turn)
-        elif turn in ended:
-            again[turn] = None
-    return list(again)
+    ended, again = dict[int, _Note](), dict[str, float]()
+    for note in notes:
+        if note.what == ENDED:
+            ended.setdefault(note.number, note)
+        elif note.what == ASKED and note.number in ended:
+            again[str(note.number)] = ended[note.number].lived
+    return again
 
 
 async def judge(
@@ -357,22 +376,21 @@ async def judge(
     connections: Sequence[Sequence[str]] = (),
     *,
     requests: Sequence[Arrived] | None = None,
-    leaving: Sequence[str] = (),
+    notes: Sequence[str] = (),
     killed: Mapping[str, float] | None = None,
-    agents: Sequence[str] = (),
     told: bool = False,
 ) -> Verdict:
     """Say what became of everything.
 
-    `requests` are the requests to send that arrived; None if nobody counted. `leaving` is what gateways wrote down
-    before each commit that lets a request leave, and `killed` when each was killed. `agents` is what agents wrote down.
-    With `told` there is an owner, who gets notices.
+    `requests` are the requests to send that arrived; None if nobody counted. `notes` are what gateways wrote down, and
+    `killed` says when each was killed. With `told` there is an owner, who gets notices.
     """
     rows = await store.read(_rows())
     stories = _stories(chats, rows)
     cut_off = _cut_off(connections, {each.said.id for each in stories if each.inbox})
     missed = set(chain.from_iterable(cut_off))
-    delays = _delays(_first_marked(requests or ()), leaving, killed or {})
+    noted = _read_notes(notes, killed or {})
+    delays = _delays(_first_marked(requests or ()), noted)
     twice = {story.word for story in stories if story.is_shown_twice}
     return Verdict(
         messages=len(stories),
@@ -387,10 +405,10 @@ async def judge(
         cut_off=cut_off,
         unfinished=await store.read(_unfinished()),
         marked=sum(MAY_BE_DUPLICATE in message.text for chat in chats for message in _shown(chat)),
-        marked_falsely=[key for key, delay in delays.items() if delay > LEAVING_MS],
+        marked_falsely={key: delay for key, delay in delays.items() if delay > LEAVING_MS},
         killed_leaving={key: delay for key, delay in delays.items() if delay <= LEAVING_MS},
         never_requested=[] if requests is None else _never_requested(rows["sends"], requests),
-        computed_again=_computed_again(agents),
+        computed_again=_computed_again(noted),
         untold=await store.read(_untold()) if told else [],
         broken=[*_written_twice(rows["entries"]), *map(str, await store.read(violations()))],
         outcomes={story.word: story.outcome for story in stories},

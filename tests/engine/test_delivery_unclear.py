@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
 from palaver.model.source import Source
 from palaver.model.turn import Outbound
-from palaver.protocols.adapter import Limits, PlatformDown
+from palaver.protocols.adapter import Limits, PlatformDown, SendUnclear
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.chat import Chat
 from palaver.testkit.faults import Faults, SendFault
@@ -272,7 +273,8 @@ async def test_an_answer_is_marked_after_a_draft_of_which_nobody_knows_whether_i
     assert [message.text for message in chat.shown] == [f"answer to: hello\n{texts.MAY_BE_DUPLICATE}"]
 
 
-async def test_an_answer_is_stored_while_its_draft_is_on_its_way_and_replaces_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("alone", [True, False])
+async def test_an_answer_is_stored_while_its_draft_is_on_its_way_and_replaces_it(tmp_path: Path, alone: bool) -> None:
     world, agent, go = FakePlatform(), Slow(first_word="well"), asyncio.Event()
 
     class Late(FakeAdapter):
@@ -283,12 +285,15 @@ async def test_an_answer_is_stored_while_its_draft_is_on_its_way_and_replaces_it
     alice = world.person("alice")
     chat = world.dm(alice)
     adapters = [Late(world, limits=Limits(draft_interval=0.0))]
-    async with running(tmp_path / "p.db", world, agent=agent, adapters=adapters) as here:
+    async with running(tmp_path / "p.db", world, agent=agent, adapters=adapters, alone=alone) as here:
         await chat.say(alice, "hello")
         await until(lambda: _is_draft_on_its_way(here))
         agent.go.set()
         await until(lambda: _is_done(here, turns=1))
         assert await states(here) == ["due"]
+        # Another gateway does not send it meanwhile.
+        ((waits,),) = await here.rows("SELECT due > created FROM outbox")
+        assert bool(waits) is not alone
         go.set()
         await here.settled()
     assert [(message.text, message.earlier) for message in chat.shown] == [("answer to: hello", ("well",))]
@@ -296,3 +301,78 @@ async def test_an_answer_is_stored_while_its_draft_is_on_its_way_and_replaces_it
 
 async def _is_draft_on_its_way(here: Bench) -> bool:
     return bool(await here.rows("SELECT 1 FROM turns WHERE draft_unclear = 1"))
+
+
+class Connecting(FakeAdapter):
+    """Connects for each send, which takes until it may go on, and fails as often as it is told to."""
+
+    def __init__(self, world: FakePlatform) -> None:
+        super().__init__(world, limits=Limits(announces_requests=True, draft_interval=0.0))
+        self.begun, self.go, self.failures = asyncio.Event(), asyncio.Event(), list[Exception]()
+
+    async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        self.begun.set()
+        await self.go.wait()
+        if self.failures:
+            raise self.failures.pop()
+        return await super().send(outbound, idempotency_key=idempotency_key)
+
+
+async def test_a_crash_while_a_send_connects_leaves_no_doubt(tmp_path: Path) -> None:
+    world = FakePlatform()
+    alice = world.person("alice")
+    chat, adapter = world.dm(alice), Connecting(world)
+    async with running(tmp_path / "p.db", world, adapters=[adapter]) as here:
+        await chat.say(alice, "hello")
+        await adapter.begun.wait()
+        assert await states(here) == ["claimed"]
+    async with running(tmp_path / "p.db", world, worker="w2") as here:
+        await here.settled()
+    assert [message.text for message in chat.shown] == ["You said: hello"]
+
+
+async def test_a_crash_while_a_draft_connects_leaves_no_doubt(tmp_path: Path) -> None:
+    world, agent = FakePlatform(), Slow(first_word="well")
+    alice = world.person("alice")
+    chat, adapter = world.dm(alice), Connecting(world)
+    async with running(tmp_path / "p.db", world, agent=agent, adapters=[adapter]) as here:
+        await chat.say(alice, "hello")
+        await adapter.begun.wait()
+        assert not await _is_draft_on_its_way(here)
+    agent.go.set()
+    async with running(tmp_path / "p.db", world, agent=agent, worker="w2") as here:
+        await here.settled()
+    assert [message.text for message in chat.shown] == ["answer to: hello"]
+
+
+async def test_a_connection_lost_before_a_request_left_leaves_no_doubt(tmp_path: Path) -> None:
+    world = FakePlatform()
+    alice = world.person("alice")
+    chat, adapter = world.dm(alice), Connecting(world)
+    adapter.failures += [SendUnclear("lost"), TimeoutError()]
+    adapter.go.set()
+    async with running(tmp_path / "p.db", world, adapters=[adapter], chance=NoPauses()) as here:
+        await chat.say(alice, "hello")
+        await here.settled()
+        assert await here.rows("SELECT state, attempts, times_unclear FROM outbox") == [("delivered", 3, 0)]
+    assert [message.text for message in chat.shown] == ["You said: hello"]
+
+
+@transaction
+def take_over() -> Statements[None]:
+    yield "UPDATE outbox SET worker = 'w2'", ()
+
+
+async def test_a_send_that_was_taken_over_while_it_connected_does_not_leave(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = FakePlatform()
+    alice = world.person("alice")
+    chat, adapter = world.dm(alice), Connecting(world)
+    async with running(tmp_path / "p.db", world, adapters=[adapter], alone=False) as here:
+        await chat.say(alice, "hello")
+        await adapter.begun.wait()
+        await here.store.transact(take_over())
+        adapter.go.set()
+        await until(lambda: any(getattr(said, "action", "") == "send.lease_lost" for said in caplog.records))
+    assert not chat.shown

@@ -45,8 +45,13 @@ async def healthy(world: World) -> bool:
 
 
 @pytest.fixture
-def world(store: Store) -> World:
-    return World(store)
+async def world(store: Store) -> World:
+    """Where somebody else has attached a chat of theirs to a conversation of theirs."""
+    world = World(store)
+    session = (await world.exchange("theirs", source=dm("desk2"))).turn.session
+    they = Principal(identities=frozenset({"telegram:desk2"}))
+    await store.transact(_attach(session, key_of(dm("phone2")), they, world))
+    return world
 
 
 async def test_what_is_said_in_an_attached_place_is_said_to_the_conversation(world: World) -> None:
@@ -143,9 +148,9 @@ async def test_two_at_once_attach_a_place_to_one(world: World) -> None:
     await asyncio.gather(
         *(world.store.transact(attach_phone(world, session, me)) for session in (first, second)), return_exceptions=True
     )
-    assert len(await world.store.read(rows("SELECT place FROM attached_chats"))) == 1
+    assert len(await world.store.read(rows("SELECT place FROM attached_chats"))) == 2, "that of somebody else, and one"
     standing = await world.store.read(rows("SELECT no FROM operations WHERE kind = 'attach' AND undone_at IS NULL"))
-    assert len(standing) == 1
+    assert len(standing) == 2
 
 
 async def test_after_the_clock_was_set_back_nobody_reads_what_was_before_they_were_attached(world: World) -> None:

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from palaver.commands.formatting import trace_steps
+from palaver.commands.trace_steps import trace_steps
 from palaver.db.transaction import Statements, transaction
 from palaver.model.access import AccessRole
 from palaver.model.errors import BadArgument, NotFound

@@ -17,7 +17,7 @@ from palaver.store.results import Begun, BusyNotices, Decision
 from palaver.store.status import overview
 from palaver.store.store import Store
 from tests.store.conftest import DRIVER, fresh_store
-from tests.store.world import LEASE, OPERATOR, World, dm, key_of
+from tests.store.world import LEASE, OPERATOR, World, answer, begin_sends, dm, key_of
 
 KEY = key_of(dm())
 
@@ -125,6 +125,15 @@ async def test_the_message_in_which_an_answer_grows_is_known_after_a_crash(world
     await world.store.transact(turn_control.save_draft(turn, "late"))
     session = await world.store.transact(turns.reclaim("w3", world.now, LEASE, alone=True))
     assert [each.draft for each in session] == ["p99"]
+
+
+async def test_an_answer_that_waits_for_the_request_of_its_draft_is_due_when_that_has_ended(world: World) -> None:
+    turn, place = await begin(world), outbound_to(dm(), "hel")
+    later = world.now + timedelta(seconds=30)
+    await world.store.transact(turns.settle(turn, [answer()], [place], world.now, replies_due=later))
+    assert not await world.store.transact(begin_sends("w1", world.now))
+    await world.store.transact(turn_control.end_draft(turn, world.now))
+    assert await world.store.transact(begin_sends("w1", world.now))
 
 
 @pytest.mark.parametrize(("when", "edits"), [("before", "p99"), ("after", "p99"), ("never", None)])

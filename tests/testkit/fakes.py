@@ -19,7 +19,7 @@ Make = Callable[[PlatformClient], Adapter]
 
 
 def fake(link: PlatformClient) -> Adapter:
-    return FakeAdapter(link, limits=Limits(text=500, interval=0.01, repeats_safely=True))
+    return FakeAdapter(link, limits=Limits(text=500, interval=0.01, repeats_safely=True, announces_requests=True))
 
 
 class FakePlatformServer:

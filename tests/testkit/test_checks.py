@@ -22,6 +22,7 @@ from palaver.protocols.adapter import (
     SendRefused,
     SendUnclear,
     TargetGone,
+    announced,
 )
 from palaver.protocols.capabilities import MenuCommand
 from palaver.testkit.adapter import FakeAdapter, PlatformClient, UpdateStream
@@ -209,6 +210,18 @@ class Hurries(FakeAdapter):
         super().__init__(link, limits=Limits(text=500, interval=0.0))
 
 
+class AnnouncesNothing(FakeAdapter):
+    def __init__(self, link: PlatformClient, *, limits: Limits) -> None:
+        super().__init__(link, limits=replace(limits, announces_requests=True))
+
+    async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        async def nothing() -> None:
+            pass
+
+        with announced(nothing):
+            return await super().send(outbound, idempotency_key=idempotency_key)
+
+
 class RetriesByItself(Sends):
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
         try:
@@ -310,6 +323,7 @@ BROKEN = [
     (NewKeyEachTime, "a_repeated_key_shows_one_message_if_the_adapter_says_so"),
     (RetriesByItself, "a_rate_limit_says_how_long_to_wait"),
     (CallsEverythingDown, "a_gone_chat_raises_target_gone"),
+    (AnnouncesNothing, "no_request_leaves_before_it_was_announced"),
     (LeavesATask, "cancelling_leaves_nothing_behind"),
     (EditsBySending, "editing_twice_to_the_same_text_does_no_harm"),
     (FetchesTheFirst, "files_are_announced_with_their_message_and_fetched_later"),

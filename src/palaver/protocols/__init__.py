@@ -28,6 +28,8 @@ from palaver.protocols.adapter import (
     SetupQuestion,
     TargetAway,
     TargetGone,
+    announced,
+    request_leaves,
 )
 from palaver.protocols.background import BackgroundTasks, run_together
 from palaver.protocols.capabilities import (
@@ -138,6 +140,7 @@ __all__ = [
     "VoiceMessages",
     "account_text",
     "after_name",
+    "announced",
     "answer_error",
     "check_secret",
     "check_url",
@@ -161,6 +164,7 @@ __all__ = [
     "read_ahead",
     "read_object",
     "receive_or_skip",
+    "request_leaves",
     "run_together",
     "split_names",
     "supports",

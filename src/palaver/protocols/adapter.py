@@ -14,8 +14,9 @@ message, are the Protocols of `palaver.protocols.capabilities`; an adapter has o
     └── SendUnclear             the connection was lost while sending
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Protocol
 
@@ -101,6 +102,12 @@ class Limits:
     """Sending twice under one idempotency key shows one message."""
     accepts_messages: bool = True
     """False for an account that only receives, such as a webhook without a URL to post to."""
+    announces_requests: bool = False
+    """Everything that shows a message awaits `request_leaves` on an open connection, before it writes to it.
+
+    Then the gateway records there that the message may have been sent, and a crash while we connect leaves no doubt.
+    Otherwise it records that before it calls the adapter. `RestApi` announces all its requests.
+    """
 
 
 @value
@@ -191,6 +198,25 @@ class Adapter(Protocol):
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
         """Send one message and return the platform's id of it. Raise one of the errors above."""
         ...
+
+
+_announced: ContextVar[Callable[[], Awaitable[None]] | None] = ContextVar("announced", default=None)
+
+
+@contextmanager
+def announced(leaves: Callable[[], Awaitable[None]]) -> Generator[None]:
+    """Await `leaves` before each request of this task that is announced. If it raises, the request is not made."""
+    token = _announced.set(leaves)
+    try:
+        yield
+    finally:
+        _announced.reset(token)
+
+
+async def request_leaves() -> None:
+    """Announce that a request is about to be written to an open connection."""
+    if leaves := _announced.get():
+        await leaves()
 
 
 class Blobs(Protocol):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from palaver.protocols import Adapter, Label, Limits, PlatformBusy, PlatformDown, SendUnclear, TargetGone
+from palaver.protocols import Adapter, Label, Limits, PlatformBusy, PlatformDown, SendUnclear, TargetGone, announced
 from palaver.testkit.capability_checks import CapabilityChecks
 from palaver.testkit.driver import keep_pace, run_adapter, send, skip_unless_possible, skip_without_history, to_chat
 from palaver.testkit.fake_server import FakeServer, Shown, WithEdits, WithMessageIds
@@ -250,6 +250,23 @@ class AdapterConformance(CapabilityChecks):
                 await keep_pace(adapter, adapter.send(to_chat(adapter, fake, "lost?"), idempotency_key="lost"))
             await send(adapter, fake, "after")
         assert [message.text for message in await fake.shown()] == ["before", *(["lost?"] if shown else []), "after"]
+
+    async def test_no_request_leaves_before_it_was_announced(self, fake: FakeServer) -> None:
+        """As `Limits.announces_requests` says: a message that was not announced is taken for one that was not sent."""
+
+        class Stopped(Exception):
+            pass
+
+        async def stop() -> None:
+            raise Stopped
+
+        async with run_adapter(fake) as (adapter, _):
+            if not adapter.limits.announces_requests:
+                pytest.skip("the adapter announces no requests")
+            with announced(stop), pytest.raises(Stopped):
+                await adapter.send(to_chat(adapter, fake, "stopped"), idempotency_key="stopped")
+            await send(adapter, fake, "after")
+        assert [message.text for message in await fake.shown()] == ["after"]
 
     # Shutdown
 

@@ -40,6 +40,7 @@ from palaver.protocols import (
     TargetAway,
     TargetGone,
     Unit,
+    request_leaves,
 )
 from palaver.testkit.chat import Chat
 from palaver.testkit.faults import FaultInjector, Faults, SendFault
@@ -254,6 +255,7 @@ class FakePlatform:
     async def _start_send(self) -> SendFault | None:
         """Fail as planned before the message is shown; return the fault that strikes afterwards."""
         self._check_connection()
+        await request_leaves()
         fault = self.injector.next_fault()
         await self._delay(self._cuts)
         if fault and fault is not SendFault.LOST_AFTER:

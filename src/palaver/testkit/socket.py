@@ -39,6 +39,7 @@ from palaver.protocols import (
     SendUnclear,
     TargetAway,
     TargetGone,
+    request_leaves,
 )
 from palaver.protocols.background import run_together
 from palaver.testkit.adapter import UpdateStream
@@ -160,6 +161,7 @@ class SocketClient:
     async def _call(self, do: str, *arguments: object) -> Answer:
         reader, writer = await self._connect()
         try:
+            await request_leaves()
             await _write(writer, _Request(do, arguments))
             answer = await _read(reader, Answer)
         except OSError as error:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from heapq import heappop, heappush
 from typing import TypeVar
 
@@ -31,6 +32,7 @@ from palaver.protocols.adapter import (
     SendUnclear,
     TargetAway,
     TargetGone,
+    announced,
 )
 from palaver.protocols.hooks import EventKind, EventSubscription, GatewayEvent
 from palaver.store import accounts
@@ -203,10 +205,11 @@ class DeliveryWorker:
             await self.ctx.budget.acquire(chat_columns(outbound), adapter.limits.interval)
             if not await self._is_reachable(adapter, delivery):
                 return
-            until = self.ctx.clock.now() + options.lease + limit
-            delivery = await self._begin(delivery, until, at_once=not adapter.limits.interval)
+            departure = _Departure(delivery, partial(self._begin, limit=limit, at_once=not adapter.limits.interval))
+            if not adapter.limits.announces_requests:
+                await departure.leave()
             with self.ctx.meter.step("send", delivery.turn or 0):
-                await self._attempt(adapter, delivery, limit.total_seconds())
+                await self._attempt(adapter, departure, limit.total_seconds())
         except StaleFence:
             self.ctx.meter.count("sends_lost")
             log.warning(
@@ -215,11 +218,14 @@ class DeliveryWorker:
         finally:
             self.ctx.ended_sends.notify(delivery.number)
 
-    async def _begin(self, delivery: Delivery, until: datetime, *, at_once: bool) -> Delivery:
-        """Record that the request leaves now. Where there is time, one after the other, so that it does at once."""
+    def _begin(self, delivery: Delivery, *, limit: timedelta, at_once: bool) -> Callable[[], Awaitable[Delivery]]:
+        """Return what records that the request leaves now. Done again, it finds what was done."""
+        until = self.ctx.clock.now() + self.ctx.options.lease + limit
         begin = self.ctx.store.outbox.begin_send(delivery, self.ctx.worker, until)
-        if at_once:
-            return await self._retry_until_settled(begin)
+        return partial(self._retry_until_settled, begin) if at_once else partial(self._begin_alone, begin)
+
+    async def _begin_alone(self, begin: Transaction[Delivery]) -> Delivery:
+        """Where there is time, record it for one send after the other, so that each request leaves at once."""
         await self._leaving.acquire()
         try:
             return await self._retry_until_settled(begin)
@@ -239,28 +245,45 @@ class DeliveryWorker:
             return False
         return True
 
-    async def _attempt(self, adapter: Adapter, delivery: Delivery, limit: float) -> None:
-        returns, chat = self.accounts.returns, chat_columns(delivery.outbound)
+    async def _attempt(self, adapter: Adapter, departure: "_Departure", limit: float) -> None:
+        returns = self.accounts.returns
         try:
-            receipt = await self._sender.send(adapter, delivery, limit)
-        except SendRefused as error:
-            await self._settle_rejected(delivery, error)
-        except TargetAway as away:
-            # Somebody may have come back while we were looking.
-            pause = 0 if self.accounts.returns != returns else away.after
-            await self._settle(delivery, OutboxState.DUE, error=str(away), due=self._schedule_retry(pause))
-        except PlatformBusy as busy:
-            self.ctx.budget.back_off(chat, busy.after)
-            await self._settle_for_retry(delivery, str(busy), busy.after, rate_limited=True)
-        except PlatformDown as error:
-            await self._settle_for_retry(delivery, str(error), DOWN_PAUSE_SECONDS)
-        except (SendUnclear, TimeoutError) as error:
-            await self._settle_unclear(delivery, str(error) or "no answer in time")
+            receipt = await self._send(adapter, departure, limit)
+        except StaleFence:
+            raise
         except Exception as error:  # noqa: BLE001 - no adapter error may end more than one send
-            log_error(log, "an adapter failed", error, {"action": "adapter.error", "delivery": delivery.number})
-            await self._settle_unclear(delivery, f"the adapter broke: {type(error).__name__}")
+            await self._settle_error(await departure.record(), error, returns)
         else:
-            await self._settle_delivered(delivery, receipt)
+            await self._settle_delivered(await departure.record(), receipt)
+
+    async def _send(self, adapter: Adapter, departure: "_Departure", limit: float) -> str:
+        """Send a message. If the connection is lost before a request left, there is no doubt."""
+        try:
+            with announced(departure.leave):
+                return await self._sender.send(adapter, departure.delivery, limit)
+        except (SendUnclear, TimeoutError) as error:
+            if departure.has_left:
+                raise
+            raise PlatformDown(str(error) or "no connection in time") from error
+
+    async def _settle_error(self, delivery: Delivery, error: Exception, returns: int) -> None:
+        match error:
+            case SendRefused():
+                await self._settle_rejected(delivery, error)
+            case TargetAway():
+                # Somebody may have come back while we were looking.
+                pause = 0 if self.accounts.returns != returns else error.after
+                await self._settle(delivery, OutboxState.DUE, error=str(error), due=self._schedule_retry(pause))
+            case PlatformBusy():
+                self.ctx.budget.back_off(chat_columns(delivery.outbound), error.after)
+                await self._settle_for_retry(delivery, str(error), error.after, rate_limited=True)
+            case PlatformDown():
+                await self._settle_for_retry(delivery, str(error), DOWN_PAUSE_SECONDS)
+            case SendUnclear() | TimeoutError():
+                await self._settle_unclear(delivery, str(error) or "no answer in time")
+            case _:
+                log_error(log, "an adapter failed", error, {"action": "adapter.error", "delivery": delivery.number})
+                await self._settle_unclear(delivery, f"the adapter broke: {type(error).__name__}")
 
     # Settle
 
@@ -420,6 +443,29 @@ class DeliveryWorker:
         due = self.ctx.clock.now() + timedelta(seconds=pause)
         heappush(self._retry_times, due)
         return due
+
+
+class _Departure:
+    """A send on its way to its request. That the request leaves is recorded once, right before it does."""
+
+    def __init__(self, delivery: Delivery, begin: Callable[[Delivery], Callable[[], Awaitable[Delivery]]]) -> None:
+        self.delivery = delivery
+        self.has_left = False
+        """A request can have left."""
+        self._begin = begin
+        self._begun: Callable[[], Awaitable[Delivery]] | None = None
+        self._recording = asyncio.Lock()
+
+    async def leave(self) -> None:
+        await self.record()
+        self.has_left = True
+
+    async def record(self) -> Delivery:
+        async with self._recording:
+            if self.delivery.state is OutboxState.CLAIMED:
+                self._begun = self._begun or self._begin(self.delivery)
+                self.delivery = await self._begun()
+        return self.delivery
 
 
 @transaction

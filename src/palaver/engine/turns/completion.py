@@ -122,6 +122,13 @@ class TurnCompletion:
                 running.draft.is_answered = True
         return replies
 
+    def _replies_due(self, running: RunningTurn, now: datetime) -> datetime | None:
+        """Let the answer wait for the request of its draft, which another worker does not know of. None for now."""
+        if self.ctx.alone or running.draft is None or not running.draft.is_under_way:
+            return None
+        running.draft.delays_answer = True
+        return now + self.ctx.options.send_limit
+
     def _parts_for_each(self, destinations: Sequence[Destination], files: int) -> int:
         """Return in how many messages the text can be sent to each place: what a turn can send is for all of them."""
         places = sum(len(self.ctx.replies.routes.places(to.place)) for to in destinations)
@@ -294,7 +301,15 @@ class TurnCompletion:
         settle = await off_loop(
             sum(len(entry.text) for entry in entries),
             lambda: self.ctx.store.turns.settle(
-                turn, entries, replies, now, usage=running.usage, error=error, failure=reason, retry_at=retry_at
+                turn,
+                entries,
+                replies,
+                now,
+                usage=running.usage,
+                error=error,
+                failure=reason,
+                retry_at=retry_at,
+                replies_due=self._replies_due(running, now),
             ),
         )
         problem = self._problem(running, failure) if failure else None

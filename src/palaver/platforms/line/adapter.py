@@ -53,7 +53,7 @@ class LineAdapter:
     options = LineOptions
     guide = GUIDE
     # 96 characters are reserved for what the gateway adds.
-    limits = Limits(text=MAX_TEXT - 96, unit=Unit.UTF16, interval=0.5)
+    limits = Limits(text=MAX_TEXT - 96, unit=Unit.UTF16, interval=0.5, announces_requests=True)
     takes_callbacks = True
 
     def __init__(self, account: str, options: LineOptions) -> None:

@@ -77,7 +77,7 @@ class MattermostAdapter:
     options = MattermostOptions
     guide = GUIDE
     # The rest is reserved for what the gateway and the renderer add.
-    limits = Limits(text=MAX_TEXT - 383, interval=0.2)
+    limits = Limits(text=MAX_TEXT - 383, interval=0.2, announces_requests=True)
 
     def __init__(self, account: str, options: MattermostOptions) -> None:
         self.account = account

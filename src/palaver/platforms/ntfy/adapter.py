@@ -48,7 +48,7 @@ class NtfyAdapter:
     options = NtfyOptions
     guide = GUIDE
     # A longer message would become a file. 96 bytes are reserved for what the gateway adds.
-    limits = Limits(text=MAX_BYTES - 96, unit=Unit.UTF8, interval=1.0)
+    limits = Limits(text=MAX_BYTES - 96, unit=Unit.UTF8, interval=1.0, announces_requests=True)
 
     def __init__(self, account: str, options: NtfyOptions) -> None:
         self.account = account

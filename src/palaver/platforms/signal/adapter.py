@@ -74,7 +74,7 @@ class SignalAdapter:
     options = SignalOptions
     guide = GUIDE
     # 96 bytes are reserved for what the gateway adds.
-    limits = Limits(text=_MAX_TEXT - 96, unit=Unit.UTF8, interval=1.0, draft_interval=6.0)
+    limits = Limits(text=_MAX_TEXT - 96, unit=Unit.UTF8, interval=1.0, draft_interval=6.0, announces_requests=True)
 
     def __init__(self, account: str, options: SignalOptions) -> None:
         self.account = account

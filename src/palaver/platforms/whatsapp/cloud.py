@@ -68,7 +68,7 @@ class CloudAdapter:
     platform = PLATFORMS["whatsapp"]
     # 96 characters are reserved for what the gateway adds. WhatsApp takes ten messages a minute for one person, and
     # more in bursts: beyond that it answers 131056.
-    limits = Limits(text=MAX_TEXT - 96, unit=Unit.UTF16, interval=1.0)
+    limits = Limits(text=MAX_TEXT - 96, unit=Unit.UTF16, interval=1.0, announces_requests=True)
     takes_callbacks = True
 
     def __init__(self, account: str, options: WhatsAppOptions) -> None:

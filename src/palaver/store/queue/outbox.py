@@ -4,14 +4,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import chain
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from zlib import crc32
 
 from palaver.db.transaction import OUTBOX, Lock, Notify, Row, Statements, Transaction, Value, keyed, transaction
 from palaver.model.errors import BadArgument, StaleFence
 from palaver.model.source import account_text, encode_id
 from palaver.model.turn import Delivery, Outbound, OutboxState, advance, resolve_unclear
-from palaver.protocols.hooks import EventSubscription, GatewayEvent
 from palaver.store.conversations.attachment_refs import add_refs
 from palaver.store.queue.cause import CAUSE_COLUMNS, CauseKind, SendCause
 from palaver.store.records import (
@@ -29,6 +28,9 @@ from palaver.store.records import (
     readable,
 )
 from palaver.store.results import RepeatSafety
+
+if TYPE_CHECKING:
+    from palaver.protocols.hooks import EventSubscription, GatewayEvent
 
 T = TypeVar("T")
 
@@ -54,22 +56,24 @@ def place_values(outbound: Outbound) -> tuple[Value, ...]:
     return account, server, account, server, chat, chat
 
 
-def _row(outbound: Outbound, now: datetime) -> tuple[Value, ...]:
+def _row(outbound: Outbound, now: datetime, due: datetime | None = None) -> tuple[Value, ...]:
     moment, place = micros(now), place_values(outbound)
-    return *place, moment, moment, moment, *place, *body_values(outbound_body(outbound))
+    return *place, micros(due or now), moment, moment, *place, *body_values(outbound_body(outbound))
 
 
 def _files(outbound: Outbound) -> tuple[str, ...]:
     return file_digests([outbound.file] if outbound.file else [])
 
 
-def enqueue_replies(turn: int, replies: Sequence[Outbound], now: datetime) -> Transaction[None]:
-    """Enqueue the replies of a turn. The same turn and ordinal cannot be written twice."""
+def enqueue_replies(
+    turn: int, replies: Sequence[Outbound], now: datetime, due: datetime | None = None
+) -> Transaction[None]:
+    """Enqueue the replies of a turn, due now or later. The same turn and ordinal cannot be written twice."""
     if len(replies) > REPLIES:  # More would get the numbers of the next turn.
         allowed = f"at most {REPLIES}"
         raise BadArgument("too many replies", found=str(len(replies)), allowed=allowed, example="the first of them")
     rows: list[tuple[Value, ...]] = [
-        (turn * REPLIES + ordinal, *_row(reply, now)) for ordinal, reply in enumerate(replies)
+        (turn * REPLIES + ordinal, *_row(reply, now, due)) for ordinal, reply in enumerate(replies)
     ]
     filed = {turn * REPLIES + each: _files(reply) for each, reply in enumerate(replies) if reply.file}
     return _enqueue_rows(rows, filed)
@@ -113,7 +117,7 @@ def enqueue_parts(parts: Sequence[Outbound], cause: SendCause, now: datetime) ->
 
 @transaction
 def enqueue_events(
-    subscriptions: Sequence[EventSubscription], events: Iterable[GatewayEvent], text: str = ""
+    subscriptions: "Sequence[EventSubscription]", events: "Iterable[GatewayEvent]", text: str = ""
 ) -> Statements[None]:
     """Send events to the accounts that subscribe to them. `text` is the delivered answer, if it was one."""
     for event in events:
@@ -125,7 +129,7 @@ def enqueue_events(
 
 @transaction
 def with_events(
-    step: Transaction[T], subscriptions: Sequence[EventSubscription], events: Iterable[GatewayEvent]
+    step: Transaction[T], subscriptions: "Sequence[EventSubscription]", events: "Iterable[GatewayEvent]"
 ) -> Statements[T]:
     """Do a step and send events in the same transaction, so that subscribers get them exactly if it is committed."""
     result = yield from step
@@ -133,7 +137,7 @@ def with_events(
     return result
 
 
-def _event_cause(event: GatewayEvent, account: str) -> SendCause:
+def _event_cause(event: "GatewayEvent", account: str) -> SendCause:
     """Name the turn or session that the event is about, because the event is forgotten with it."""
     if event.delivery is not None:
         return SendCause(CauseKind.DELIVERED, event.turn or "", f"{event.delivery}:{account}")
