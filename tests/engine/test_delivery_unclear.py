@@ -307,7 +307,7 @@ class Connecting(FakeAdapter):
     """Connects for each send, which takes until it may go on, and fails as often as it is told to."""
 
     def __init__(self, world: FakePlatform) -> None:
-        super().__init__(world, limits=Limits(announces_requests=True))
+        super().__init__(world, limits=Limits(announces_requests=True, draft_interval=0.0))
         self.begun, self.go, self.failures = asyncio.Event(), asyncio.Event(), list[Exception]()
 
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
@@ -329,6 +329,20 @@ async def test_a_crash_while_a_send_connects_leaves_no_doubt(tmp_path: Path) -> 
     async with running(tmp_path / "p.db", world, worker="w2") as here:
         await here.settled()
     assert [message.text for message in chat.shown] == ["You said: hello"]
+
+
+async def test_a_crash_while_a_draft_connects_leaves_no_doubt(tmp_path: Path) -> None:
+    world, agent = FakePlatform(), Slow(first_word="well")
+    alice = world.person("alice")
+    chat, adapter = world.dm(alice), Connecting(world)
+    async with running(tmp_path / "p.db", world, agent=agent, adapters=[adapter]) as here:
+        await chat.say(alice, "hello")
+        await adapter.begun.wait()
+        assert not await _is_draft_on_its_way(here)
+    agent.go.set()
+    async with running(tmp_path / "p.db", world, agent=agent, worker="w2") as here:
+        await here.settled()
+    assert [message.text for message in chat.shown] == ["answer to: hello"]
 
 
 async def test_a_connection_lost_before_a_request_left_leaves_no_doubt(tmp_path: Path) -> None:

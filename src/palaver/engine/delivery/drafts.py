@@ -9,11 +9,15 @@ from palaver.engine.delivery.sender import SendBudget
 from palaver.engine.retry import contain_cancellation, describe_error, off_loop
 from palaver.model.split import split
 from palaver.model.turn import Outbound
-from palaver.protocols.adapter import Adapter, Limits, PlatformBusy, PlatformDown, SendRefused, TargetAway
+from palaver.protocols.adapter import Adapter, Limits, PlatformBusy, PlatformDown, SendRefused, TargetAway, announced
 from palaver.protocols.capabilities import Drafting, Editing, supports
 from palaver.store.records import chat_columns
 
 log = logging.getLogger(__name__)
+
+
+class _NotNow(Exception):
+    """Another message is owed to the chat first, or the turn is over."""
 
 
 class Draft:
@@ -40,6 +44,8 @@ class Draft:
         self._store_receipt = store_receipt
         self._begin = begin
         """Records that the first request leaves; returns False if it may not."""
+        self._has_left = False
+        """The first request can have left."""
         self.receipt = receipt
         """The platform's id of the message, once it has one."""
         self._idempotency_key = idempotency_key
@@ -51,7 +57,7 @@ class Draft:
         self._showing: asyncio.Task[None] | None = None
         limits = adapter.limits
         self._interval = (is_group and limits.group_draft_interval) or limits.draft_interval
-        self.is_unclear = is_unclear
+        self.is_unclear = self._was_unclear = is_unclear
         """The first request may have left, and its receipt is unknown."""
         self.is_answered = False
         """The answer was stored meanwhile: it has to learn what became of the first request."""
@@ -73,7 +79,7 @@ class Draft:
     def _start(self) -> None:
         is_idle = not self._is_lost and not self.is_under_way
         if is_idle and supports(self._adapter, Editing) and self._may_show():
-            self.is_unclear = self.receipt is None
+            self.is_unclear, self._has_left = self.receipt is None, False
             self._showing = asyncio.create_task(self._show(self._adapter, self._budget.hold(self._chat)))
 
     def _may_show(self) -> bool:
@@ -92,7 +98,7 @@ class Draft:
         try:
             await self._show_now(editing)
         except Exception as error:  # noqa: BLE001 - the answer itself is sent later
-            self._is_lost = self.is_unclear
+            self.is_unclear = self._is_lost = self.is_unclear and (self._has_left or self._was_unclear)
             log.info("a draft was dropped: %s", describe_error(error), extra={"action": "draft.dropped"})
         finally:
             release()
@@ -101,11 +107,9 @@ class Draft:
         text, limits = "\n\n".join(filter(None, (self.text, self._progress))), self._adapter.limits
         piece = await off_loop(min(len(text), limits.text), lambda: _first_piece(text, limits))
         shown = replace(self._outbound, text=piece)
-        receipt, is_begun = self.receipt, False
-        if shown.text.strip() and (receipt or await self._begin()):
-            receipt, is_begun = await self._request(editing, shown), True
+        receipt = await self._request(editing, shown) if shown.text.strip() else self.receipt
         was_unclear, self.is_unclear = self.is_unclear, False
-        if receipt != self.receipt or (was_unclear and (is_begun or self.is_answered)):
+        if receipt != self.receipt or (was_unclear and (self._has_left or self.is_answered)):
             self.receipt = receipt
             await self._store_receipt(receipt)
 
@@ -113,15 +117,24 @@ class Draft:
         """Send or edit it and return its receipt. What the platform did not take is no draft."""
         try:
             async with asyncio.timeout(self._timeout):
-                with contain_cancellation():
+                with contain_cancellation(), announced(self._leave):
+                    if not self._adapter.limits.announces_requests:
+                        await self._leave()
                     return await self._send_or_edit(editing, shown)
-        except TargetAway:
+        except (TargetAway, _NotNow):
             pass
         except PlatformBusy as busy:
             self._budget.back_off(self._chat, busy.after)
         except (PlatformDown, SendRefused) as error:
             log.info("a draft was dropped: %s", describe_error(error), extra={"action": "draft.dropped"})
         return self.receipt
+
+    async def _leave(self) -> None:
+        """Record once that the first request leaves."""
+        if self.receipt is None and not self._has_left:
+            if not await self._begin():
+                raise _NotNow
+            self._has_left = True
 
     async def _send_or_edit(self, editing: Editing, shown: Outbound) -> str:
         if supports(self._adapter, Drafting):
