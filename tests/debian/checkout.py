@@ -34,12 +34,13 @@ _OLLAMA_PORT = 11434
 _MAX_SHOWN = 6000
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 _MOUNT = """
-for folder in /dev /dev/pts /dev/shm /etc/resolv.conf /etc/hosts {binds}; do
+for folder in /dev /dev/pts /etc/resolv.conf /etc/hosts {binds}; do
   if test -d $folder; then mkdir -p {root}$folder; else mkdir -p {root}${{folder%/*}} && touch {root}$folder; fi
   mount --bind $folder {root}$folder
 done
 mount --bind {cache} {root}{home}/.cache
 mount -t proc proc {root}/proc
+mount -t tmpfs shm {root}/dev/shm
 exec chroot --userspec={user} {root} /usr/bin/env -i "$@"
 """
 

@@ -14,6 +14,7 @@ from palaver.store.conversations import attach, handoff, history, sessions
 from palaver.store.queue import inbox
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
+from tests.store.speech import topic
 from tests.store.world import World, dm, key_of
 
 DESK, PHONE = dm("desk"), dm("phone")
@@ -50,7 +51,7 @@ async def world(store: Store) -> World:
     world = World(store)
     session = (await world.exchange("theirs", source=dm("desk2"))).turn.session
     they = Principal(identities=frozenset({"telegram:desk2"}))
-    await store.transact(_attach(session, key_of(dm("phone2")), they, world))
+    await store.transact(_attach(session, key_of(topic("2")), they, world))
     return world
 
 
@@ -83,6 +84,18 @@ async def test_only_what_goes_on_elsewhere_and_is_seen_can_be_attached_to(world:
         await world.store.transact(attach_phone(world, elsewhere))
     await world.store.transact(attach_phone(world, other.id))
     assert await healthy(world)
+
+
+async def test_a_conversation_is_shared_by_those_who_are_in_it_now(world: World) -> None:
+    begun = await world.exchange("at the desk", source=DESK)
+    number, session = begun.turn.session_number, await world.store.read(sessions.get_visible(begun.turn.session, ME))
+    assert not await world.store.read(attach.is_shared(session))
+    await world.store.transact(sessions.join(number, dm("stranger")))
+    assert await world.store.read(attach.is_shared(session))
+    await world.store.transact(
+        rows("UPDATE participants SET left_at = 1 WHERE identity = ? RETURNING 1", "telegram:stranger")
+    )
+    assert not await world.store.read(attach.is_shared(session))
 
 
 async def test_two_places_are_not_attached_crosswise(world: World) -> None:

@@ -36,13 +36,16 @@ async def row(world: World, number: int | None) -> Received:
 
 
 async def test_somebody_was_told_that_they_lost_access_only_if_it_was_them_there_and_since(world: World) -> None:
-    told = await row(world, await world.say("hello", dm("7", thread_id="1")))
-    others = [await world.say("hello", source) for source in (dm("7"), dm("8", thread_id="1"))]
+    mine, theirs = (
+        Source(platform="telegram", chat_kind=GROUP, chat_id="-1", thread_id="5", user_id=user) for user in "78"
+    )
+    told = await row(world, await world.say("hello", mine))
+    others = [await world.say("hello", source) for source in (dm("7"), theirs)]
     world.later(minutes=1)
     lost = SendCause(CauseKind.ACCESS_LOST, told.number)
     await world.store.transact(outbox.enqueue(outbound_to(dm("7"), "no more"), lost, world.now))
     world.later(minutes=1)
-    later = await world.say("again", dm("7", thread_id="1"))
+    later = await world.say("again", mine)
     assert await world.store.read(inbox.was_told_of_lost_access(told))
     for number in (*others, later):
         assert not await world.store.read(inbox.was_told_of_lost_access(await row(world, number)))
