@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from palaver.protocols.adapter import (
     TargetGone,
 )
 from palaver.protocols.agent import Event, Final, Request
-from palaver.protocols.relay import read_error, write_bytes, write_error
+from palaver.protocols.relay import read_error, read_outbound, write_bytes, write_error, write_outbound
 from palaver.store.damage.repair import find_damage
 from palaver.testkit.driver import retry_until_connected
 from palaver.testkit.faults import SendFault
@@ -223,6 +224,14 @@ async def test_a_file_that_is_too_large_for_the_connector_is_refused(tmp_path: P
 def test_an_adapters_own_error_crosses_as_what_it_is(kind: type[PlatformError]) -> None:
     own = type("Own", (kind,), {})
     assert type(read_error(write_error(own("no")))) is kind
+
+
+def test_where_a_notice_of_the_gateway_goes_next_is_no_matter_of_the_connector() -> None:
+    """Neither side gives it on: else the connector's owner gets a refused notice of the gateway."""
+    notice = Outbound(platform="fake", chat_id="1", text="hi", avoids=(("fake:bot", "", "2"),))
+    frame = write_outbound(notice)
+    assert frame["avoids"] is None
+    assert read_outbound(frame | {"avoids": []}, "fake", None) == replace(notice, avoids=None)
 
 
 async def test_edits_deletions_moves_and_groups_cross(tmp_path: Path) -> None:
