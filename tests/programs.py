@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from ctypes import CDLL
 from dataclasses import dataclass
 
 __all__ = ["NEEDS", "PROGRAMS", "Program", "Right", "find", "install", "is_ci", "missing_programs"]
@@ -74,6 +75,8 @@ PROGRAMS = {
         Program(name="espeak-ng", package="espeak-ng", purpose="voice messages, spoken"),
         Program(name="exim4", package="exim4-daemon-light", purpose="e-mail, through a real mail server"),
         Program(name="ffmpeg", package="ffmpeg", purpose="voice messages, converted"),
+        Program(name="less", package="less", purpose="background processes with a terminal"),
+        Program(name="libgomp.so.1", package="libgomp1", purpose="a model on this machine"),
         Program(name="ngircd", package="ngircd", purpose="IRC, on a real server"),
         Program(name="pgbouncer", package="pgbouncer", purpose="PostgreSQL, behind a connection pooler"),
         Program(name="prosody", package="prosody", purpose="XMPP, on a real server"),
@@ -98,11 +101,21 @@ NEEDS: Mapping[str, Program | Right] = {**PROGRAMS, **RIGHTS}
 
 
 def find(name: str) -> str | None:
+    if ".so." in name:
+        return name if _loads(name) else None
     path = f"{os.environ.get('PATH', os.defpath)}:{SYSTEM_FOLDERS}"
     for each in (name, *PROGRAMS[name].other_names):
         if found := shutil.which(each, path=path):
             return found
     return None
+
+
+def _loads(library: str) -> bool:
+    try:
+        CDLL(library)
+    except OSError:
+        return False
+    return True
 
 
 def is_ci() -> bool:

@@ -109,8 +109,8 @@ class Remembering:
         for block in (
             image_block(base64.b64encode(b"pixels").decode(), "image/png"),
             resource_link_block("the plan", "https://example.org/a (b)", title="The [plan]"),
-            resource_link_block("notes.md", "file:///home/notes.md"),
-            resource_block(embedded_text_resource("file:///home/my%20table.csv", "a,b", mime_type="text/csv")),
+            resource_link_block("notes.md", "file:///notes.md"),
+            resource_block(embedded_text_resource("file:///tables/my%20table.csv", "a,b", mime_type="text/csv")),
             image_block("no base64", "image/png"),
         ):
             await self.client.session_update(session, update_agent_message(block))

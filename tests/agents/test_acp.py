@@ -138,7 +138,7 @@ async def _say_more_than_text(here: Bench) -> None:
         await here.settled()
     answer = (await here.entries())[-1]
     assert answer.text == (
-        "Here:\n[The \\[plan\\]](https://example.org/a%20%28b%29)\nnotes.md (file:///home/notes.md)\n"
+        "Here:\n[The \\[plan\\]](https://example.org/a%20%28b%29)\nnotes.md (file:///notes.md)\n"
         "(image, not readable)\nThat is all."
     )
     files = [(file.name.plain(), file.media_type, file.size) for file in answer.files]

@@ -28,6 +28,7 @@ def small(**changed: object) -> LocalModel:
     return LocalModel(**{**usual, **changed})  # pyright: ignore[reportArgumentType]
 
 
+@pytest.mark.needs("libgomp.so.1")
 async def test_it_really_answers_and_can_be_stopped_and_finds_too_much_too_much() -> None:
     """One process for all of it: to load the model is what takes the time."""
     agent = local_agent(small(), os.environ)
@@ -57,6 +58,7 @@ async def test_it_really_answers_and_can_be_stopped_and_finds_too_much_too_much(
     await agent.close()
 
 
+@pytest.mark.needs("libgomp.so.1")
 async def test_a_file_that_is_no_model_ends_in_a_failure(tmp_path: Path) -> None:
     (tmp_path / "not.gguf").write_bytes(b"GGUF")
     agent = local_agent(small(file=str(tmp_path / "not.gguf")), os.environ)
@@ -65,6 +67,7 @@ async def test_a_file_that_is_no_model_ends_in_a_failure(tmp_path: Path) -> None
     assert only == Failure(kind=FailureKind.FATAL, detail="the model could not be loaded: RuntimeError")
 
 
+@pytest.mark.needs("libgomp.so.1")
 async def test_nothing_of_the_folder_in_which_the_gateway_was_started_is_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+import pytest
+
 from palaver.agents.local import LocalModel, installed_model, local_agent
 from palaver.db.transaction import JOBS, Notify, Statements, transaction
 from palaver.tools.toolsets import Toolsets
@@ -15,6 +17,7 @@ def look_for_jobs() -> Statements[None]:
     yield Notify(JOBS)
 
 
+@pytest.mark.needs("libgomp.so.1")
 async def test_the_small_model_sets_a_reminder_and_it_comes(tmp_path: Path) -> None:
     model = LocalModel(file=str(installed_model()), context_window=2048, max_tokens=12, temperature=0.0)
     agent, clock = local_agent(model, os.environ), MovableClock()

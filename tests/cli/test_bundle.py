@@ -13,6 +13,7 @@ import pytest
 from palaver.cli.main import main
 from palaver.cli.versions import Library, check_versions
 from palaver.gateway.log_file import LogFile
+from palaver.protocols.installation import install_line
 from palaver.store.damage.health_check import HealthCheck
 from palaver.store.opening import open_store
 from tests.packages import bring
@@ -168,7 +169,7 @@ def test_libraries_that_are_too_old_are_named_with_the_command(monkeypatch: pyte
     monkeypatch.setattr("palaver.cli.versions.requires", {"palaver": needed}.get)
     check = check_versions()
     assert "and palaver needs >=99" in check.found
-    assert check.fix == "install what fits: pip install --upgrade 'palaver[web]'"
+    assert check.fix == f"install what fits: {install_line('web')}"
 
 
 def test_a_finding_without_a_fix_cannot_be_made() -> None:

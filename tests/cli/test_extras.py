@@ -125,7 +125,7 @@ def converse(folder: Path, extras: frozenset[str], palaver: Distribution) -> str
         check=False,
     )
     answered = chat.stdout.startswith("Hello! I am Palaver's guide")
-    link = "/login#" if "web" in extras else "pip install 'palaver[web]'"
+    link = "/login#" if "web" in extras else "no web interface: "
     is_well = not chat.returncode and answered and link in chat.stderr
     return "" if is_well else f"{sorted(extras)}: {chat.stdout}{chat.stderr}"
 

@@ -12,7 +12,8 @@ from palaver.platforms.plugins import make_adapter
 from palaver.platforms.relayed.adapter import RelayedAdapter, open_line
 from palaver.protocols.adapter import PlatformRefused
 from palaver.protocols.relay import read_enrolment
-from palaver.testkit.platform import BOT
+from palaver.store.people import api_tokens
+from palaver.testkit.platform import BOT, LoopClock
 from tests.relay.world import connector
 
 CONNECTOR = """\
@@ -71,10 +72,13 @@ async def test_a_gateway_joins_changes_its_key_and_is_locked_out(
 
         _, out, _ = await run("connector", "tenants", "--store", store, "--json")
         assert json.loads(out)["tenants"][0]["waiting"] == 0
+        keys = there.here.store
+        await keys.transact(api_tokens.add_relay_key("globex", "digest", LoopClock().now()))
         code, out, _ = await run("connector", "revoke", "acme", "--store", store)
         assert code == 0
         with pytest.raises(PlatformRefused):
             await open_line(read_enrolment(kept), "")
+        assert await keys.read(api_tokens.relay_keys("globex")) == ["digest"], "the key of another tenant"
         code, _, err = await run("gateway", "rotate")
         assert code != 0
         assert "palaver relay join" in err

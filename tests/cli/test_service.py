@@ -13,6 +13,7 @@ import pytest
 from palaver.cli import service
 from palaver.cli.main import main
 from palaver.cli.service import Place, launchd_file, systemd_unit
+from palaver.cli.service_environment import read_variables_file, write_variables_file
 from palaver.config.loader import load
 from palaver.gateway import log_file
 from tests.needs import program
@@ -233,3 +234,11 @@ def test_wrong_wishes_are_refused_with_a_way_on(
     monkeypatch.setenv("PATH", str(home / "elsewhere"))
     assert main(["service", "status"]) == 2
     assert "does not have 'systemctl'" in capsys.readouterr().err
+
+
+def test_what_a_person_wrote_beside_the_variables_stays(tmp_path: Path) -> None:
+    file = tmp_path / "palaver.env"
+    file.write_text("# of the old bot\nOLD=1\n\nexport MINE=2\n")
+    for _ in range(2):
+        write_variables_file(file, {**read_variables_file(file), "NEW": 'a "b"'})
+    assert file.read_text().splitlines()[1:] == ["# of the old bot", "export MINE=2", 'NEW="a \\"b\\""', 'OLD="1"']

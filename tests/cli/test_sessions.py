@@ -11,15 +11,17 @@ from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from palaver.cli import shared_options
 from palaver.cli.main import main
+from palaver.cli.search import print_hits
 from palaver.cli.shared_options import store_url as chosen_url
-from palaver.cli.transcripts import print_entries, print_hits, print_previews
+from palaver.cli.transcripts import entry_fields, print_entries, print_previews
 from palaver.commands.formatting import ago
+from palaver.model.attachment import Attachment
 from palaver.model.errors import StoreUnavailable
 from palaver.model.label import Label
 from palaver.model.transcript import Role, Sender, ToolCall
@@ -769,6 +771,17 @@ def test_values_are_printed_clean_no_matter_who_made_them(capsys: pytest.Capture
     assert filled
 
 
+def test_an_entry_names_its_files(capsys: pytest.CaptureFixture[str]) -> None:
+    file = Attachment(name=Label("cat.png"), media_type="image/png", size=2_000, sha256="ab" * 32)
+    entry = answer("", Role.USER)._replace(files=(file, file._replace(name=Label(HOSTILE), sha256=None)))
+    print_entries([entry])
+    printed = capsys.readouterr().out
+    assert f"file cat.png (image/png, 2 kB, {file.id})\n" in printed
+    assert not UNSEEN.search(printed)
+    named = {"name": "cat.png", "media_type": "image/png", "size": 2_000, "id": file.id}
+    assert cast("Any", entry_fields(entry))["files"][0] == named
+
+
 async def _holiday() -> Any:
     async with await open_store(chosen_url(None)) as store:
         return await store.read(sessions.find(HOLIDAY, OPERATOR))
@@ -801,7 +814,7 @@ def test_times_for_people(distance: timedelta, words: str) -> None:
 def test_help_shows_an_example_of_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sessions", "--help"]) == 0
     commands = re.findall(r"^  ([a-z]+)  ", capsys.readouterr().out, re.MULTILINE)
-    assert commands == ["list", "show", "search", "rename", "export", "import", "delete", "prune", "stats"]
+    assert commands == ["list", "show", "rename", "search", "export", "import", "delete", "prune", "stats"]
     for command in commands:
         assert main(["sessions", command, "--help"]) == 0
         printed = capsys.readouterr().out

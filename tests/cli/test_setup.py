@@ -79,6 +79,7 @@ def test_the_guide_needs_no_test_and_the_file_is_made(own: Path, capsys: pytest.
     assert main(["config", "check"]) == 0
 
 
+@pytest.mark.needs("libgomp.so.1")
 def test_a_local_model_is_downloaded_asked_and_answers(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The hub is ours and gives the small model; the real hub is not asked by any test."""
     with fake_hub.served(fake_hub.FakeHub(installed_model().read_bytes())) as hub:

@@ -61,7 +61,7 @@ def _commands(command: Any, words: tuple[str, ...]) -> Iterator[tuple[str, ...]]
 def _all_commands() -> Iterator[list[str]]:
     """Every command, as its own example calls it."""
     for name, group in GROUPS.items():
-        for words in _commands(typer.main.get_command(group.load().app), (name,)):
+        for words in _commands(typer.main.get_command(group.app_with()), (name,)):
             said = " ".join(words)
             example = example_for(words).removeprefix("palaver ")
             yield [*words, *shlex.split(_OTHER_ARGUMENTS[said])] if said in _OTHER_ARGUMENTS else shlex.split(example)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from palaver.commands.formatting import trace_steps
+from palaver.commands.trace_steps import trace_steps
 from palaver.model.turn import Delivery, Outbound, OutboxState
 from palaver.store.status.trace import DeliveryTrace, Trace
 

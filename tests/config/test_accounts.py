@@ -104,7 +104,7 @@ def test_a_mistake_in_an_option_says_where_it_is(options: str, field: str, words
             "homeassistant: {accounts: {a: {url: 'http://h', token: x, notify: Phone}}}",
             "Use text that matches '^(?:notify\\.)?[a-z0-9_]+$', for example notify: mobile_app_anns_phone",
         ),
-        ("slot: {accounts: {a: {}}}", "for example pip install PACKAGE, with a package that supports slot"),
+        ("slot: {accounts: {a: {}}}", "with a package that supports slot"),
     ],
 )
 def test_a_mistake_says_what_was_found_what_is_allowed_and_an_example(said: str, words: str) -> None:

@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 
 from palaver.config.agents import EchoAgentConfig, GuideAgentConfig, ModelAgentConfig
 from palaver.config.errors import MalformedConfig, Mistake
+from palaver.config.essentials import FIELDS, Essentials, load_essentials
 from palaver.config.loader import load, load_with_sources
 from palaver.config.model import Config
 from palaver.config.quotas import API_OWNER, TERMINAL_OWNER, WEB_OWNER
 from palaver.config.reader import parse
+from palaver.config.variables import resembles
 from palaver.engine.options import Options, follow_moves
 from palaver.model.access import AccessRole, Effect, Grant
 from palaver.model.key import ChatSelector, DmScope, GroupScope, ProfileRule, Scope
@@ -59,6 +61,53 @@ class Place:
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("user", "project", "environ"),
+    [
+        ("timezone: Europe/Berlin", None, {}),
+        ("store: there/palaver.db", None, {"PALAVER_TIMEZONE": "Asia/Tokyo"}),
+        ("data_dir: there\nbusy: interrupt", None, {"PALAVER_HOME": ""}),
+        ("data_dir: there\nstore: ${URL}", None, {"URL": "postgresql://there/palaver"}),
+        ("timezone: Europe/Berlin", "titles: false", {"PALAVER_store": "other.db"}),
+        ("", None, {"PALAVER_DATA_DIR": "there"}),
+    ],
+)
+def test_the_store_and_the_zone_are_found_alone_as_in_the_whole(
+    place: Place, user: str, project: str | None, environ: dict[str, str]
+) -> None:
+    whole = place.load(user, project, **environ)
+    found = load_essentials(place.project.parent, {**place.environ, **environ})
+    assert found == Essentials(store=whole.store, timezone=whole.timezone)
+
+
+@pytest.mark.parametrize(
+    ("user", "project", "environ"),
+    [
+        ("timezone: Mars/Olympus", None, {}),
+        ("stor: there.db", None, {}),
+        ("store: mysql://there", None, {}),
+        ("store: ${URL}", None, {}),
+        ("data_dir: ''", None, {"PALAVER_HOME": ""}),
+        ("store: [there.db]", None, {}),
+        ("store: 'a", None, {}),
+        ("", "store: there.db", {}),
+        ("", None, {"PALAVER_STROE": "there.db"}),
+        ("", None, {"PALAVER_CONFIG": "missing.yaml"}),
+    ],
+)
+def test_what_could_name_another_store_is_refused_with_all_that_the_whole_says(
+    place: Place, user: str, project: str | None, environ: dict[str, str]
+) -> None:
+    whole = [str(each) for each in place.mistakes(user, project, **environ)]
+    with pytest.raises(MalformedConfig) as caught:
+        load_essentials(place.project.parent, {**place.environ, **environ})
+    assert list(map(str, caught.value.mistakes)) == whole
+
+
+def test_no_setting_resembles_those_that_are_found_alone() -> None:
+    assert {name for name in Config.model_fields if resembles(name, FIELDS)} == {*FIELDS}
 
 
 # Nothing configured

@@ -9,7 +9,7 @@ from palaver.cli.main import main
 from palaver.config.effective import effective_settings
 from palaver.config.errors import MalformedConfig
 from palaver.config.loader import Loaded, load_with_sources
-from palaver.config.secrets import find_secrets, is_secret, option_names, read_secret
+from palaver.config.secrets import find_secrets, is_secret, mask_secrets, option_names, read_secret
 from palaver.model.errors import BadArgument
 from palaver.platforms.plugins import known_platforms, load_factory
 from tests.pigeon import install
@@ -132,3 +132,17 @@ voice: {transcription: {model: m, key: "${UNSET}"}}
     assert found == {
         *("of store", "of%20store", "in-a-file", "of-fallback", "of-program", "of-server", "Bearer of-server")
     }
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://a:1,b:2/p?user=me&password=p@ss", "postgresql://a:1,b:2/p?user=me&password=(set)"),
+        (
+            "postgresql://me:pw@a/p?replica=db-2.example.org:5432",
+            "postgresql://me:(set)@a/p?replica=db-2.example.org:5432",
+        ),
+    ],
+)
+def test_the_password_of_a_url_is_masked_and_nothing_else(url: str, shown: str) -> None:
+    assert mask_secrets(url) == shown

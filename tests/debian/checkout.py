@@ -28,17 +28,19 @@ SUBSET = (
 )
 """Tests with and without programs and rights, for a busy machine."""
 _USER, _USER_ID = "somebody", 1000
-_FOLDERS = {"root": "/root/palaver", _USER: f"/home/{_USER}/palaver"}
+_HOMES = {"root": "/root", _USER: f"/home/{_USER}"}
 _PASSED_ON = ("PIP_", "UV_", "NPM_CONFIG_", "NODE_EXTRA_", "SSL_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 _OLLAMA_PORT = 11434
+_MAX_SHOWN = 6000
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 _MOUNT = """
-for folder in /dev /dev/pts /dev/shm /etc/resolv.conf /etc/hosts {binds}; do
+for folder in /dev /dev/pts /etc/resolv.conf /etc/hosts {binds}; do
   if test -d $folder; then mkdir -p {root}$folder; else mkdir -p {root}${{folder%/*}} && touch {root}$folder; fi
   mount --bind $folder {root}$folder
 done
 mount --bind {cache} {root}{home}/.cache
 mount -t proc proc {root}/proc
+mount -t tmpfs shm {root}/dev/shm
 exec chroot --userspec={user} {root} /usr/bin/env -i "$@"
 """
 
@@ -75,8 +77,8 @@ class Checkout:
         with (self.root / "etc/group").open("a") as groups:
             groups.write(f"{_USER}:x:{_USER_ID}:\n")
         names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True).stdout
-        for user, place in _FOLDERS.items():
-            target = self.root / place.removeprefix("/")
+        for user, home in _HOMES.items():
+            target = self.root / home.removeprefix("/") / "palaver"
             target.mkdir(parents=True)
             packed = subprocess.run(
                 ["tar", "--create", "--null", "--files-from=-"], cwd=ROOT, input=names, check=True, capture_output=True
@@ -132,7 +134,7 @@ class Checkout:
             stderr=subprocess.STDOUT,
         )  # fmt: skip
         if done.returncode:
-            raise SystemExit(f"{name}: {' '.join(command)} ended with {done.returncode}\n{done.stdout}")
+            raise SystemExit(f"{name}: {' '.join(command)} ended with {done.returncode}\n{done.stdout[-_MAX_SHOWN:]}")
         wall, processor = time.monotonic() - start, _processor_time() - before
         self.steps.append(Measured(name=name, result=_last(done.stdout), wall=wall, processor=processor))
         self.tell(self.steps[-1])
@@ -140,7 +142,7 @@ class Checkout:
 
     def _enter(self, user: str) -> list[str]:
         """Return the beginning of a command in the checkout of a user, whose processes end with it."""
-        home = str(Path(_FOLDERS[user]).parent)
+        home = _HOMES[user]
         script = _MOUNT.format(
             root=self.root, binds=" ".join(self.binds), cache=self.cache / user, home=home, user=user
         )
@@ -148,7 +150,7 @@ class Checkout:
         variables |= {"HOME": home, "USER": user, "PATH": f"/usr/local/bin:{os.defpath}", "LANG": "C.UTF-8"}
         settings = [f"{name}={text}" for name, text in variables.items()]
         inside = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-euc", script, "sh"]
-        return [*inside, f"--chdir={_FOLDERS[user]}", *settings]
+        return [*inside, f"--chdir={home}/palaver", *settings]
 
 
 def _processor_time() -> float:

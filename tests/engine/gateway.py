@@ -38,7 +38,8 @@ OPERATOR = Principal.operator()
 
 def options(**changed: object) -> Options:
     """Everybody on the fake platform may speak."""
-    return Options(**{"grants": (Grant(platform="fake", role=AccessRole.MEMBER),), **changed})  # pyright: ignore[reportArgumentType]
+    usual = {"grants": (Grant(platform="fake", role=AccessRole.MEMBER),), "acknowledge_after": timedelta()}
+    return Options(**{**usual, **changed})  # pyright: ignore[reportArgumentType]
 
 
 class MovableClock:

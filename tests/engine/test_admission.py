@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from palaver.model import access
 from palaver.model.access import AccessRole, Effect, Grant, decide_access
 from palaver.model.key import ScopedSetting
 from palaver.model.source import Source, Trust, canonical_id, canonical_source
+from palaver.model.transcript import Quote
 from palaver.model.turn import Inbound
 from palaver.store.opening import open_store
 from palaver.store.people.grants import GrantCache, GrantTable
@@ -43,6 +45,18 @@ async def test_a_stranger_is_refused_with_a_reason_and_hears_nothing(tmp_path: P
         await here.settled()
         assert chat.shown == []
         assert await inbox(here) == [("refused", "no grant matches and pairing is off")] * 2
+
+
+async def test_no_key_of_a_provider_is_stored_wherever_it_stands_in_a_message(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db") as here:
+        key = "sk-" + 12 * "Ab3"
+        source = Source(platform="fake", chat_id="c", user_id="alice", message_id="1")
+        said = Inbound(source=source, text=f"use {key}", at=datetime.now(UTC))
+        said = replace(said, instructions=f"call with {key}", quote=Quote(text=f"it is {key}"))
+        await here.engine.receiver("fake", None).receive(said, Trust())
+        [(body,)] = await here.rows("SELECT body FROM inbox")
+        assert body.count(b"[redacted: openai key]") == 3
+        assert key.encode() not in body
 
 
 async def test_a_bot_is_refused_unless_a_grant_names_bots(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from palaver.commands.formatting import trace_steps
+from palaver.commands.trace_steps import trace_steps
 from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
 from palaver.model.access import AccessRole, Grant

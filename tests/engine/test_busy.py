@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from palaver.engine.options import Options
 from palaver.model.key import GroupScope, Scope, ScopedSetting
 from palaver.model.transcript import Role
 from palaver.model.turn import BusyMode, Cause
@@ -52,6 +53,40 @@ async def test_the_acknowledgement_is_given_once_per_turn_and_promises_only_what
         told = [message.text for message in chat.shown if "Still answering" in message.text]
         assert len(told) == 1
         assert "next" not in told[0]  # others may be in front
+
+
+async def test_a_short_wait_is_not_mentioned(tmp_path: Path) -> None:
+    agent = Slow()
+    async with running(tmp_path / "p.db", agent=agent, acknowledge_after=timedelta(hours=1)) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "first")
+        await until(lambda: bool(agent.requests))
+        await chat.say(alice, "second")
+        await until(lambda: not here.world.unacknowledged())
+        agent.go.set()
+        await chat.hears("answer to: second")
+        assert len(chat.shown) == 2
+    assert Options().acknowledge_after == timedelta(seconds=2)
+
+
+async def test_a_wait_goes_on_through_the_turns_in_front(tmp_path: Path) -> None:
+    """Each of them is short, but together they take long."""
+    agent, clock = Slow(), MovableClock()
+    async with running(tmp_path / "p.db", agent=agent, clock=clock, acknowledge_after=timedelta(hours=1)) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "first")
+        await until(lambda: bool(agent.requests))
+        for text in ("second", "third"):
+            await chat.say(alice, text)
+        await until(lambda: not here.world.unacknowledged())
+        clock.later(hours=1)
+        agent.go.set()
+        agent.go.clear()
+        await chat.hears("Still answering")
+        assert len(agent.requests) == 2
+        agent.go.set()
 
 
 async def test_nobody_has_to_wait_where_that_is_switched_off(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from palaver.engine import texts
+from palaver.engine.turns.summaries import fullness
 from palaver.model.access import AccessRole, Grant
 from palaver.model.key import GroupScope, Scope, ScopedSetting
 from palaver.model.session import UsageTotal
@@ -527,3 +528,10 @@ async def test_the_size_that_the_provider_counted_decides(tmp_path: Path) -> Non
         await until(lambda: bool(agent.passages))
         await here.settled()
         assert await here.rows("SELECT max(prompt_tokens) FROM turns") == [(8_500,)]
+
+
+@pytest.mark.parametrize(
+    ("messages", "tokens", "due"), [(10, 849, False), (10, 850, True), (400, 1, True), (399, 849, False)]
+)
+def test_due_near_the_context_or_at_a_count(messages: int, tokens: int, due: bool) -> None:
+    assert (fullness(messages, tokens, message_limit=400, token_limit=850) >= 1) is due

@@ -64,6 +64,18 @@ async def test_the_agent_learns_of_files_and_reads_them_and_the_same_file_is_kep
         assert [len(entry.files) for entry in await here.entries() if entry.role == "user"] == [1, 1]
 
 
+async def test_a_picture_without_words_can_be_queued(tmp_path: Path) -> None:
+    agent = Slow()
+    agent.go.set()
+    async with running(tmp_path / "p.db", agent=agent) as here:
+        alice, chat = place(here)
+        await chat.say(alice, "/queue")
+        await chat.hears("/queue needs <text>.")
+        await chat.say(alice, "/queue", files=(CAT,))
+        await chat.hears("answer to:")
+        assert "cat.png" in noted(agent.requests[-1])
+
+
 async def test_an_album_is_one_turn_with_all_its_files(tmp_path: Path) -> None:
     agent = Scripted(_says_so)
     shelf, window = BlobStore(tmp_path / "files"), timedelta(milliseconds=200)

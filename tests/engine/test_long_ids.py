@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from palaver.commands.formatting import trace_steps
+from palaver.commands.trace_steps import trace_steps
 from palaver.model.source import GROUP, MAX_IDS_BYTES, Source, Trust
 from palaver.model.turn import Inbound, InboxState, Revision
 from palaver.store.status.invariants import violations

@@ -189,7 +189,8 @@ async def test_groups_bots_and_platforms_without_pairing_get_silence(store_url: 
     off = ScopedSetting(default=True, platforms={"other": False})
     other = FakeAdapter(world, "second", platform=Platform(name="other", title="Other"))
     machine = FakeAdapter(world, "third", platform=Platform(name="machine", title="API", for_people=False))
-    adapters = [FakeAdapter(world), other, machine]
+    mail = FakeAdapter(world, "fourth", platform=Platform(name="mail", title="Mail", anybody_writes=True))
+    adapters = [FakeAdapter(world), other, machine, mail]
     async with running(store_url, world, adapters=adapters, grants=(), pairing=off) as here:
         alice, robot = world.person("alice"), world.person("robot", is_bot=True)
         chats = [
@@ -197,6 +198,7 @@ async def test_groups_bots_and_platforms_without_pairing_get_silence(store_url: 
             world.dm(robot),
             world.dm(alice, account="second"),
             world.dm(alice, account="third"),
+            world.dm(alice, account="fourth"),
         ]
         file = File(name="xylophone.png", media_type="image/png", content=b"xylophone")
         for chat in chats:
@@ -204,11 +206,22 @@ async def test_groups_bots_and_platforms_without_pairing_get_silence(store_url: 
             await chat.say(chat.people[0], "so?", reply_to=first.id)
             await chat.edit(chat.people[0], first, "xylophones")
         await here.settled()
-        assert [chat.shown for chat in chats] == [[]] * 4
-        assert await here.rows("SELECT state, count(*) FROM inbox GROUP BY state") == [("refused", 12)]
+        assert [chat.shown for chat in chats] == [[]] * 5
+        assert await here.rows("SELECT state, count(*) FROM inbox GROUP BY state") == [("refused", 15)]
         bodies = await here.rows("SELECT body FROM inbox")
         assert not any(b"xylophone" in body for (body,) in bodies), "of those who are refused no word is kept"
         assert await here.rows("SELECT 1 FROM pairings") == []
+
+
+async def test_where_anybody_writes_pairing_is_switched_on(tmp_path: Path) -> None:
+    world = FakePlatform()
+    adapters = [FakeAdapter(world, platform=Platform(name="fake", title="Mail", anybody_writes=True))]
+    on = ScopedSetting(default=True, platforms={"fake": True})
+    async with running(tmp_path / "p.db", world, adapters=adapters, grants=(), pairing=on):
+        alice = world.person("alice")
+        chat = world.dm(alice)
+        await chat.say(alice, "hello")
+        await chat.hears("Your code is")
 
 
 async def test_what_was_kept_of_a_stranger_goes_when_they_are_denied_or_nobody_approves_them(store_url: str) -> None:

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from datetime import timedelta
 from pathlib import Path
 
-from palaver.commands.formatting import trace_steps
+from palaver.commands.trace_steps import trace_steps
 from palaver.engine import texts
 from palaver.model.access import AccessRole, Grant
 from palaver.model.key import GroupScope, Scope, ScopedSetting

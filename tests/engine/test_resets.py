@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from palaver.commands.formatting import Step, trace_steps
+from palaver.commands.trace_steps import Step, trace_steps
 from palaver.model.access import AccessRole, Grant
 from palaver.model.key import ScopedSetting
 from palaver.model.platform import Platform

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from palaver.commands.formatting import trace_steps
+from palaver.commands.trace_steps import trace_steps
 from palaver.model.session import Principal
 from palaver.model.turn import Usage
 from palaver.protocols.agent import Excerpt, GeneratedText

@@ -1,14 +1,24 @@
 """How this copy was installed: each kind of environment is recognised, with the command that works there."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
-from palaver.protocols.installation import Installation, InstallKind, MissingPackages, needs_of, recognize
+from palaver.protocols.installation import (
+    Installation,
+    InstallKind,
+    MissingPackages,
+    install_line,
+    needs_of,
+    package_line,
+    recognize,
+)
 from tests.packages import bring
 
 NEEDS = ["tiny>=1"]
+ROOT = Path(__file__).parents[2]
 
 
 def look(tmp_path: Path, *, library: Path | None = None, has_pip: bool = True, programs: str = "") -> Installation:
@@ -59,6 +69,19 @@ def test_pipx_injects(tmp_path: Path) -> None:
     assert (here.kind, here.obstacle) == (InstallKind.PIPX, "")
     assert here.command("tiny", NEEDS) == ["pipx", "inject", "venv", *NEEDS]
     assert look(tmp_path).obstacle == "the program pipx is not in the search path"
+
+
+def test_several_extras_are_added_with_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path / "venv/container-extras", "web")
+    monkeypatch.setattr("palaver.protocols.installation.find_installation", lambda: look(tmp_path))
+    assert "--build-arg EXTRAS=web,mcp -t" in install_line("mcp", "web")
+    assert package_line("tiny") == "/venv/bin/python -m pip install tiny"
+
+
+def test_no_message_has_a_line_of_its_own_for_what_is_missing() -> None:
+    sources = (ROOT / "src").rglob("*.py")
+    found = [file.name for file in sources if re.search(r"pip install|palaver\[\w*[,\]]", file.read_text())]
+    assert found == []
 
 
 def test_uv_tool_keeps_the_extras_that_it_was_given(tmp_path: Path) -> None:

@@ -119,7 +119,11 @@ async def test_what_was_killed_in_the_middle_is_done_the_next_time(
 async def test_a_cause_at_the_end_of_a_long_line_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     here = installer.find_installation()
     line = f"WARNING: {'x' * 150} NewConnectionError"
-    monkeypatch.setattr(type(here), "command", lambda *_: ["sh", "-c", f"echo {line}; echo no matching; exit 1"])
+
+    def command(*_: object) -> list[str]:
+        return ["sh", "-c", f"echo {line}; echo no matching; exit 1"]
+
+    monkeypatch.setattr(type(here), "command", command)
     shown: list[str] = []
     with pytest.raises(NotInstalled, match="the package index cannot be reached"):
         await install(missing(), shown.append)

@@ -110,7 +110,7 @@ def named_actions(action: ast.expr) -> Iterator[str]:
 
 
 def test_every_action_is_a_plain_word_of_the_table_in_the_docs() -> None:
-    page = (ROOT / "docs/operating.md").read_text()
+    page = (ROOT / "docs/logs.md").read_text()
     table = page.partition("## What is logged")[2].partition("\n## ")[0]
     cells = re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE)
     documented = {name for cell in cells for name in re.findall(r"`([a-z_.]+)`", cell)}

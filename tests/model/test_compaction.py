@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.model.compaction import check_gain, estimate_tokens, fullness, plan_compaction
+from palaver.model.compaction import check_gain, plan_compaction
 from palaver.model.errors import NothingToCompact
 from palaver.model.transcript import Entry, Role, ToolCall
+from palaver.model.view import estimate_tokens
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -131,13 +132,6 @@ def test_a_summary_as_long_as_what_it_replaces_is_refused() -> None:
     check_gain(plan, entry(10, Role.SUMMARY, "short"))
     with pytest.raises(NothingToCompact, match=r"would take \d+ tokens, and what it replaces takes"):
         check_gain(plan, entry(10, Role.SUMMARY, "words " * 500))
-
-
-@pytest.mark.parametrize(
-    ("messages", "tokens", "due"), [(10, 849, False), (10, 850, True), (400, 1, True), (399, 849, False)]
-)
-def test_due_near_the_context_or_at_a_count(messages: int, tokens: int, due: bool) -> None:
-    assert (fullness(messages, tokens, message_limit=400, token_limit=850) >= 1) is due
 
 
 def test_a_script_that_takes_more_bytes_weighs_more() -> None:

@@ -30,8 +30,8 @@ _DOORS = {
     "db/in_step.py": ("statement := member.statement)", "statement := _points.statement(member.statement))"),
 }
 """Where statements go to the database."""
-_MOST_SECONDS = 15.0
-"""Of the tests that come to a point, the most specific ones that take so long together are run."""
+_MOST_SECONDS, _SECONDS_AGAIN = 15.0, 120.0
+"""Of the tests that come to a point, the most specific ones that take so long together are run; of a survivor, more."""
 
 
 def main() -> int:
@@ -99,13 +99,14 @@ def _run(copy: Path, points: Mapping[int, Point], given: argparse.Namespace) -> 
     for test in sorted(reached, key=lambda test: reached[test][0] * len(reached[test][1])):
         for name in reached[test][1]:
             seconds[name] += reached[test][0]
-            if seconds[name] < _MOST_SECONDS:
+            if seconds[name] < (_SECONDS_AGAIN if given.again else _MOST_SECONDS):
                 tests.setdefault(name, []).append(test)
-    results = _results()
+    results, accepted = _results(), _accepted()
     wanted = [
         (number, name, tests.get(name, []))
         for number, (name, _) in sorted(points.items(), key=lambda each: -each[1].risk)
         if (results[name] != "killed" if given.again and name in results else name not in results)
+        and name not in accepted
         and (not given.names or any(word in name for word in given.names))
     ]
     plan = {
@@ -121,9 +122,12 @@ def _results() -> dict[str, str]:
     return {name: verdict for name, verdict, *_ in map(json.loads, _read("results.jsonl").splitlines())}
 
 
+def _accepted() -> set[str]:
+    return {line for line in ACCEPTED.read_text().splitlines() if line and not line.startswith((" ", "#"))}
+
+
 def _list_survivors(words: Sequence[str]) -> int:
-    results = _results()
-    accepted = {line for line in ACCEPTED.read_text().splitlines() if line and not line.startswith((" ", "#"))}
+    results, accepted = _results(), _accepted()
     left = [name for name, verdict in results.items() if verdict != "killed" and name not in accepted]
     for name in left:
         if not words or any(word in name for word in words):

@@ -49,7 +49,7 @@ class Instrument(ast.NodeTransformer):
         self._path, self._first = path, first
         self._scope: list[str] = []
         self._seen: Counter[str] = Counter()
-        self._has_sql = "/store/" in path
+        self._has_sql = path.startswith("store/")
         self._conditions: set[ast.expr] = set()
         self._docs: set[ast.expr] = set()
 

@@ -38,7 +38,7 @@ def query(table, most):
 def test_one_condition_is_taken_away(
     monkeypatch: pytest.MonkeyPatch, taken: str, people: list[str], found: list[str] | None, where: str
 ) -> None:
-    instrument, module = Instrument("src/store/names.py", 1), dict[str, Any]()
+    instrument, module = Instrument("store/names.py", 1), dict[str, Any]()
     exec(instrument.source(SOURCE), module)  # noqa: S102 - our own text, above
     numbers = {point.name.partition(": ")[2]: number for number, point in enumerate(instrument.points, 1)}
     monkeypatch.setattr(points, "ACTIVE", [numbers.get(taken, 0)])

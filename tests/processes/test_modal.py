@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from palaver.processes.backends.modal import ModalBackend
+from palaver.protocols.installation import package_line
 from tests.engine.gateway import until
 from tests.processes.workshop import workshop
 
@@ -60,7 +61,7 @@ async def test_without_modal_or_a_login_nothing_runs(tmp_path: Path, monkeypatch
         (backend(tmp_path), "Modal: Token missing."),
         (
             backend(tmp_path, python=(sys.executable, "-I")),
-            "Modal is not installed. Install it with: pip install modal",
+            f"Modal is not installed. Install it with: {package_line('modal')}",
         ),
     ):
         async with workshop(tmp_path / f"{len(why)}.db", tmp_path, backend=found) as shop:

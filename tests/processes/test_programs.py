@@ -5,6 +5,8 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
+
 from palaver.processes.directory import SEGMENT_BYTES, SEGMENTS, is_running
 from palaver.processes.supervisor.process_table import start_time
 from tests.engine.gateway import until
@@ -30,6 +32,7 @@ async def says(shop: Workshop, name: str, text: str, answer: str) -> None:
     await shop.writes(await shop.process(name), answer.encode())
 
 
+@pytest.mark.needs("less")
 async def test_interactive_programs_have_a_terminal(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "work/poem").write_text("".join(f"line {number}\n" for number in range(500)))

@@ -28,6 +28,7 @@ EXTRAS = {
     "config/encryption.py": ("keyring",),
     "db/postgres.py": ("postgres",),
     "db/postgres_batch.py": ("postgres",),
+    "db/postgres_pool.py": ("postgres",),
     "db/postgres_servers.py": ("postgres",),
     "db/postgres_statements.py": ("postgres",),
     "gateway/prometheus.py": ("metrics",),

@@ -72,6 +72,17 @@ async def test_what_comes_while_the_gateway_is_away_waits_and_keeps_its_order(tm
             assert said == [f"message {number}" for number in range(5)]
 
 
+async def test_a_key_that_somebody_pastes_is_not_kept_until_the_gateway_is_back(tmp_path: Path) -> None:
+    async with connector(tmp_path) as there:
+        await there.adapter("acme")
+        alice, key = there.world.person("alice"), "sk-" + 12 * "Ab3"
+        await there.world.dm(alice).say(alice, f"use {key}")
+        await until(lambda: not there.world.unacknowledged())
+        [(body,)] = await there.here.rows("SELECT body FROM inbox")
+        assert b"use [redacted: openai key]" in body
+        assert key.encode() not in body
+
+
 async def test_nothing_is_lost_or_doubled_while_both_sides_are_dropped_in_turn(tmp_path: Path) -> None:
     world, count = FakePlatform(repeats_safely=True), 24
     alice = world.person("alice")

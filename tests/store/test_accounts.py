@@ -1,16 +1,19 @@
 """Which worker serves which account, how far it has read, and how gateways start."""
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
+from palaver.model.access import AccessRole, Effect, Grant
 from palaver.model.errors import StaleFence
-from palaver.model.source import Source
+from palaver.model.source import Source, account_text
+from palaver.model.split import ReplyAccount, ReplyRoutes
 from palaver.store import accounts
 from palaver.store.accounts import GATEWAY
 from palaver.store.store import Store
-from tests.store.world import LEASE, World
+from tests.store.world import LEASE, World, dm, group
 
 
 @pytest.fixture
@@ -122,6 +125,22 @@ async def test_a_connection_ends_with_its_owner(world: World) -> None:
     assert await hold(world, "w2") == taken
     (health,) = await world.store.read(accounts.list_health(world.now))
     assert health.state == "connected"
+
+
+async def test_an_owner_is_reached_only_in_a_direct_chat_of_their_own(world: World) -> None:
+    owner, admin, blocked = (Grant(platform="telegram", user_id=user, role=AccessRole.OWNER) for user in "789")
+    grants = (owner, replace(admin, role=AccessRole.ADMIN), blocked, replace(blocked, effect=Effect.BLOCK))
+    grants += (replace(owner, platform="webhook"), replace(owner, platform="irc"))
+    mine, elsewhere = dm("7"), dm("7", "irc")
+    for source in (mine, elsewhere, group("7"), dm("8"), dm("9"), dm("7", "webhook")):
+        await world.exchange("hi", source=source)
+    served = {account_text(name, None): ReplyAccount(for_people=name != "webhook") for name in _PLATFORMS}
+    routes = ReplyRoutes(accounts=served)
+    found = await world.store.read(accounts.owner_chats(grants, routes))
+    assert [(chat.platform, chat.chat_id) for chat in found] == [("irc", "7"), ("telegram", "7")]
+
+
+_PLATFORMS = ("telegram", "irc", "webhook")
 
 
 async def test_the_latest_chats_of_an_account_are_known_by_its_messages(world: World) -> None:

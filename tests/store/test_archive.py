@@ -17,7 +17,7 @@ from palaver.db.transaction import Statements, transaction
 from palaver.model.compaction import plan_compaction
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.feedback import Rating
-from palaver.model.key import GroupScope, Scope, SessionKey, derive_key
+from palaver.model.key import JOB, GroupScope, Scope, SessionKey, derive_key
 from palaver.model.label import Label
 from palaver.model.session import EndReason, ModelOverride, Principal
 from palaver.model.source import Source, identity_of
@@ -36,6 +36,7 @@ from palaver.store.archive.format import (
 from palaver.store.archive.importer import Imported, ImportOutcome, import_sessions
 from palaver.store.conversations import branches, deletion, feedback, history, sessions, titles, transcript
 from palaver.store.opening import open_store
+from palaver.store.people import people
 from palaver.store.queue import inbox, turns
 from palaver.store.results import Begun
 from palaver.store.status import session_list
@@ -773,6 +774,100 @@ async def test_times_of_an_archive_are_those_of_the_store(world: World) -> None:
 
 def claimed(archive: bytes, **fields: object) -> bytes:
     return changed(archive, 2, **fields)
+
+
+_A, _B = "telegram:7", "telegram:8"
+_THREAD, _PERSON = replace(ALICE, thread_id="1"), SessionKey("main", person="of nobody")
+_MINE, _GROUP = key_of(ALICE), derive_key(group("7"), Scope(group=GroupScope.SHARED))
+
+
+@pytest.mark.parametrize(
+    ("key", "origin", "claimed_people", "kept"),
+    [
+        (_MINE, ALICE, [_A], [_A]),
+        (_MINE, ALICE, ["irc:7"], []),
+        (_MINE, BOB, [_B], []),
+        (_MINE, ALICE, [_A, "irc:9"], [_A, "irc:9"]),
+        (_MINE, ALICE, [_A, _B], [_A]),
+        (_MINE._replace(kind=JOB, user="7"), ALICE, [_A], []),
+        (key_of(group("7")), group("7"), [_A], [_A]),
+        (key_of(group("7")), group("8"), [_B], []),
+        (_GROUP, group("7"), [_A, _B], [_A, _B]),
+        (_GROUP._replace(chat="7"), group("7", chat="7"), [_A, _B], [_A, _B]),
+        (SessionKey("main", person="of 7 and 9"), ALICE, [_A, "irc:9"], [_A, "irc:9"]),
+        (SessionKey("main", person="of 7 and 9"), ALICE, [_A, _B], [_A]),
+        (_PERSON, ALICE, [_A], [_A]),
+        (SessionKey("main", "web", chat="alice/plans"), dm("mallory", "web"), ["web:mallory"], []),
+        (key_of(dm("room")), replace(dm("room"), user_id="8"), [_B], [_B]),
+        (key_of(dm("alice/plans")), replace(dm("alice/plans"), user_id="8"), [_B], []),
+    ],
+)
+async def test_only_people_of_a_conversation_are_believed_to_be_in_it(
+    world: World, other: Store, *, key: SessionKey, origin: Source, claimed_people: list[str], kept: list[str]
+) -> None:
+    await world.exchange("hello", source=ALICE)
+    for identity in (_A, "irc:9", _B):
+        await other.transact(people.person_of(identity, NOON))
+    await other.transact(_same_person("of 7 and 9", _A, "irc:9"))
+    archive = await export(world.store)
+    told = {
+        "key": key.text,
+        "owner": key.text,
+        "participants": claimed_people,
+        "origin": origin.to_json(),
+        "routes": [],
+    }
+    (imported,) = await bring(other, claimed(archive, **told))
+    assert imported.outcome is ImportOutcome.IMPORTED, imported.notes
+    assert imported.id
+    assert sorted(await other.read(_people_in(imported.id))) == sorted(kept)
+    assert any("apart" in note for note in imported.notes) == (kept != claimed_people or key.chat == "room")
+
+
+@transaction
+def _same_person(person: str, *identities: str) -> Statements[None]:
+    yield (
+        "UPDATE people SET id = ? WHERE id = (SELECT person FROM identities WHERE identity = ?)",
+        (person, identities[0]),
+    )
+    for each in identities:
+        yield "UPDATE identities SET person = ? WHERE identity = ?", (person, each)
+
+
+@transaction
+def _people_in(session: str) -> Statements[list[str]]:
+    rows = yield (
+        "SELECT p.identity FROM participants p JOIN sessions s ON s.no = p.session_no WHERE s.id = ?",
+        (session,),
+    )
+    return [row[0] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("origin", "routes", "is_open", "left_out"),
+    [
+        (ALICE, {}, True, False),
+        (BOB, {}, False, False),
+        (BOB, {KEY.text: ALICE}, True, False),
+        (BOB, {KEY.text: BOB}, False, True),
+        (_THREAD, {}, False, False),
+        (ALICE, {key_of(_THREAD).text: _THREAD}, True, False),
+        (ALICE, {key_of(BOB).text: BOB}, True, True),
+        (ALICE, {_PERSON.text: ALICE}, True, False),
+        (ALICE, {_PERSON.text: BOB}, True, True),
+        (ALICE, {_PERSON.text: replace(ALICE, profile="work")}, True, True),
+        (ALICE, {_PERSON.text: group("7")}, True, True),
+    ],
+)
+async def test_a_session_is_open_only_where_its_answers_have_a_chat(
+    world: World, other: Store, *, origin: Source, routes: dict[str, Source], is_open: bool, left_out: bool
+) -> None:
+    await world.exchange("hello", source=ALICE)
+    listed = [{"key": key, "address": address.to_json()} for key, address in routes.items()]
+    archive = claimed(await export(world.store), origin=origin.to_json(), routes=listed)
+    (imported,) = await bring(other, archive)
+    assert any("left out" in note for note in imported.notes) is left_out
+    assert (await other.read(sessions.open_by_key(KEY)) is not None) is is_open
 
 
 @pytest.mark.parametrize("is_open", [True, False])

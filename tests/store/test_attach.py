@@ -14,6 +14,7 @@ from palaver.store.conversations import attach, handoff, history, sessions
 from palaver.store.queue import inbox
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
+from tests.store.speech import topic
 from tests.store.world import World, dm, key_of
 
 DESK, PHONE = dm("desk"), dm("phone")
@@ -45,8 +46,13 @@ async def healthy(world: World) -> bool:
 
 
 @pytest.fixture
-def world(store: Store) -> World:
-    return World(store)
+async def world(store: Store) -> World:
+    """Where somebody else has attached a chat of theirs to a conversation of theirs."""
+    world = World(store)
+    session = (await world.exchange("theirs", source=dm("desk2"))).turn.session
+    they = Principal(identities=frozenset({"telegram:desk2"}))
+    await store.transact(_attach(session, key_of(topic("2")), they, world))
+    return world
 
 
 async def test_what_is_said_in_an_attached_place_is_said_to_the_conversation(world: World) -> None:
@@ -78,6 +84,18 @@ async def test_only_what_goes_on_elsewhere_and_is_seen_can_be_attached_to(world:
         await world.store.transact(attach_phone(world, elsewhere))
     await world.store.transact(attach_phone(world, other.id))
     assert await healthy(world)
+
+
+async def test_a_conversation_is_shared_by_those_who_are_in_it_now(world: World) -> None:
+    begun = await world.exchange("at the desk", source=DESK)
+    number, session = begun.turn.session_number, await world.store.read(sessions.get_visible(begun.turn.session, ME))
+    assert not await world.store.read(attach.is_shared(session))
+    await world.store.transact(sessions.join(number, dm("stranger")))
+    assert await world.store.read(attach.is_shared(session))
+    await world.store.transact(
+        rows("UPDATE participants SET left_at = 1 WHERE identity = ? RETURNING 1", "telegram:stranger")
+    )
+    assert not await world.store.read(attach.is_shared(session))
 
 
 async def test_two_places_are_not_attached_crosswise(world: World) -> None:
@@ -143,9 +161,9 @@ async def test_two_at_once_attach_a_place_to_one(world: World) -> None:
     await asyncio.gather(
         *(world.store.transact(attach_phone(world, session, me)) for session in (first, second)), return_exceptions=True
     )
-    assert len(await world.store.read(rows("SELECT place FROM attached_chats"))) == 1
+    assert len(await world.store.read(rows("SELECT place FROM attached_chats"))) == 2, "that of somebody else, and one"
     standing = await world.store.read(rows("SELECT no FROM operations WHERE kind = 'attach' AND undone_at IS NULL"))
-    assert len(standing) == 1
+    assert len(standing) == 2
 
 
 async def test_after_the_clock_was_set_back_nobody_reads_what_was_before_they_were_attached(world: World) -> None:

@@ -39,6 +39,7 @@ from palaver.store.store import Store
 from tests.store.conftest import DRIVER
 from tests.store.encrypted import read_plain
 from tests.store.jobs import add_job, fire_due
+from tests.store.process_rows import start_process
 from tests.store.world import NOON, OPERATOR, World, answer, cause, dm, key_of
 
 SECRET = "xylographer"  # noqa: S105 - a word that stands nowhere else
@@ -472,6 +473,7 @@ async def test_files_that_only_they_had_go_with_the_erasure(store: Store, tmp_pa
     await _sends_files(world, room(ID), alone)
     await _sends_files(world, dm("8"), both)
     await _sends_files(world, room("8"), another)
+    assert (await store.erasures.preview(ANN)).files == 2
     number = await store.transact(store.erasures.request(ANN, NOON, by="operator"))
     assert (await store.erasures.run(number, NOON, blobs=shelf)).done
     assert {name for name in (alone, both, another) if shelf.place(name)} == {both, another}
@@ -508,12 +510,22 @@ async def test_nobody_of_that_name(store: Store) -> None:
 
 async def test_the_preview_changes_nothing_and_says_how_much_there_is(store: Store) -> None:
     await live(store)
+    await store.transact(_busy_and_noted())
     before = await _texts(store)
     found = await store.erasures.preview(ANN)
     assert found.identities == (ANN,)
     assert (found.own, found.own_entries, found.shared, found.said, found.answers) == (1, 2, 1, 1, 1)
     assert (found.messages, found.sends) == (4, 3)
+    assert (found.jobs, found.processes, found.notes) == (1, 1, 1)
     assert await _texts(store) == before
+
+
+@transaction
+def _busy_and_noted() -> Statements[None]:
+    ((number,),) = yield "SELECT min(session_no) FROM participants WHERE identity = ?", (ANN,)
+    yield from start_process(number)
+    for who in (ANN, BOB):
+        yield "INSERT INTO memory_notes (profile, identity, text, created) VALUES ('main', ?, 'noted', 0)", (who,)
 
 
 async def test_other_forms_of_an_id_are_the_same_person(store: Store) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -11,8 +12,8 @@ from palaver.model.errors import NotFound, SessionBusy
 from palaver.model.key import GroupScope, Scope
 from palaver.model.session import EndReason, ModelOverride, Principal, Session
 from palaver.model.source import Source
-from palaver.model.turn import Outbound
-from palaver.store.conversations import branches, deletion, history, sessions, transcript
+from palaver.model.turn import Outbound, outbound_to
+from palaver.store.conversations import attach, branches, deletion, history, sessions, transcript
 from palaver.store.queue import turns
 from palaver.store.records import micros, source_of
 from palaver.store.results import Opening, OperationKind, Undone
@@ -196,6 +197,21 @@ async def test_what_was_undone_is_brought_back_where_the_session_is_now(world: W
     undone = await back(world, DESK)
     assert undone
     assert undone.kind is OperationKind.SWITCH
+
+
+async def test_what_was_undone_before_others_came_stays_hidden_from_them(world: World) -> None:
+    await world.exchange("one")
+    session = (await world.exchange("two")).turn.session
+    await world.store.transact(transcript.undo(key_of(HOME), 1, world.now, principal=ME))
+    found = await world.store.transact(attach.find_attachable(session, key_of(DESK), ME))
+    opened = attach.attach(key_of(DESK), found, world.now, by=ME.name, farewell=outbound_to(DESK, "parted"))
+    await world.store.transact(opened)
+    redo = partial(history.redo, key_of(HOME), world.now, principal=ME)
+    assert await world.store.transact(redo(place=key_of(DESK))) is None
+    assert await world.texts(session) == ["one", "yes"]
+    assert await world.store.transact(redo())
+    await world.store.transact(transcript.undo(key_of(HOME), 1, world.now, principal=ME))
+    assert await world.store.transact(redo(place=key_of(DESK)))
 
 
 async def test_redo_brings_nothing_back_in_a_conversation_that_was_left(world: World) -> None:

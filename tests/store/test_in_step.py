@@ -14,12 +14,11 @@ from palaver.model.key import SessionKey
 from palaver.model.label import Label
 from palaver.model.session import Principal
 from palaver.model.source import Labels, Source
-from palaver.model.split import ReplyPlace
 from palaver.model.turn import Inbound, Outbound, OutboxState, Turn, outbound_to
 from palaver.store.conversations import attach
 from palaver.store.opening import open_store
 from palaver.store.queue import inbox, outbox, turns
-from palaver.store.results import Begun, BusyNotices
+from palaver.store.results import Begun
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
 from tests.store.scenario import Picture, take_picture
@@ -115,29 +114,22 @@ async def all_at_once(steps: Sequence[Awaitable[object]]) -> None:
 
 
 async def test_a_turn_sees_a_message_from_an_attached_place_whole_or_not_at_all(store_url: str) -> None:
-    """Its place has another key, so both can be in one batch: nothing is told to wait for the turn that answers it."""
+    """Its place has another key, so both can be in one batch."""
     desk, phone = dm("desk"), dm("phone")
-    notices = BusyNotices(place=ReplyPlace(source=phone), running="Still answering.")
     async with await open_store(store_url) as store:
         session = (await World(store).exchange("at the desk", source=desk)).turn.session
         owner = Principal(identities=frozenset({"telegram:desk", "telegram:phone"}))
         await store.transact(attach_to(session, key_of(phone), owner))
         for number in range(10):
             inbound = Inbound(source=replace(phone, message_id=f"m{number}"), text="on the way", at=NOON)
-            accept = inbox.accept(inbound, key_of(phone), NOON, busy_notices=notices)
+            accept = inbox.accept(inbound, key_of(phone), NOON)
             begin = turns.begin(key_of(desk), "w1", NOON, LEASE, NEVER)
             works = [keyed(key_of(phone).text, accept), keyed(key_of(desk).text, begin)]
             found = await asyncio.gather(*map(store.transact, works if number % 2 else works[::-1]))
             begun = next((each for each in found if isinstance(each, Begun)), None)
             begun = begun or only_begun(await store.transact(turns.begin(key_of(desk), "w1", NOON, LEASE, NEVER)))
             assert begun
-            assert await store.read(notices_sent()) == []
             await store.transact(turns.settle(begun.turn, [answer("yes")], [], NOON))
-
-
-@transaction
-def notices_sent() -> Statements[list[Row]]:
-    return (yield "SELECT id FROM outbox WHERE cause_kind = 'busy'", ())
 
 
 @transaction

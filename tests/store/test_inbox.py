@@ -13,14 +13,14 @@ from palaver.model.source import GROUP, Source, identity_of
 from palaver.model.split import ReplyPlace, ReplyRoutes
 from palaver.model.turn import Cause, Inbound, InboxState, OutboxState, Received, TurnState, outbound_to
 from palaver.store import accounts
-from palaver.store.queue import commands, inbox, outbox, turns
-from palaver.store.results import BusyNotices
+from palaver.store.queue import commands, inbox, outbox, turn_control, turns
+from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.status import message_status
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
 from tests.store.world import NOON, OPERATOR, World, begin_sends, cause, dm, key_of
 
-BUSY = BusyNotices(place=ReplyPlace(source=dm()), running="Still answering.")
+NOTICE = ReplyPlace(source=dm()).notices("Still answering.")[0]
 
 
 @pytest.fixture
@@ -35,18 +35,27 @@ async def row(world: World, number: int | None) -> Received:
     return found
 
 
+async def test_somebody_was_told_that_they_lost_access_only_if_it_was_them_there_and_since(world: World) -> None:
+    mine, theirs = (
+        Source(platform="telegram", chat_kind=GROUP, chat_id="-1", thread_id="5", user_id=user) for user in "78"
+    )
+    told = await row(world, await world.say("hello", mine))
+    others = [await world.say("hello", source) for source in (dm("7"), theirs)]
+    world.later(minutes=1)
+    lost = SendCause(CauseKind.ACCESS_LOST, told.number)
+    await world.store.transact(outbox.enqueue(outbound_to(dm("7"), "no more"), lost, world.now))
+    world.later(minutes=1)
+    later = await world.say("again", mine)
+    assert await world.store.read(inbox.was_told_of_lost_access(told))
+    for number in (*others, later):
+        assert not await world.store.read(inbox.was_told_of_lost_access(await row(world, number)))
+
+
 async def accept(world: World, id_: str, *, refused: str | None = None, cause: Cause = Cause.HUMAN) -> int | None:
     source = dm(message_id=id_)
     inbound = Inbound(source=source, text="hello", at=NOON, cause=cause)
     return await world.store.transact(
-        inbox.accept(
-            inbound,
-            key_of(source),
-            NOON,
-            role=AccessRole.ADMIN,
-            refused=refused,
-            busy_notices=BUSY,
-        )
+        inbox.accept(inbound, key_of(source), NOON, role=AccessRole.ADMIN, refused=refused)
     )
 
 
@@ -147,11 +156,16 @@ async def test_a_call_that_was_refused_is_unknown_once_it_is_let_in(world: World
 
 async def test_a_running_turn_hears_of_what_arrives_and_its_sender_gets_one_notice(world: World) -> None:
     assert await accept(world, "m1")
-    await world.begin()
+    begun = await world.begin()
+    assert begun
     with world.store.listen(key_topic(key_of(dm()))) as signal:
-        await accept(world, "m2")
+        waits = await accept(world, "m2")
         await asyncio.wait_for(signal.wait(), 60)
-    await accept(world, "m3")
+    answered = begun.messages[0].number
+    for number in (answered, waits, waits, await accept(world, "m3")):
+        await world.store.transact(turn_control.acknowledge_wait(begun.turn, number or 0, NOTICE, NOON))
+    await world.store.transact(turns.settle(begun.turn, [], [], NOON))
+    await world.store.transact(turn_control.acknowledge_wait(begun.turn, waits or 0, NOTICE, NOON))
     owed = await world.store.transact(begin_sends("w1", world.now))
     assert [each.outbound.text for each in owed] == ["Still answering."]
 

@@ -296,6 +296,7 @@ async def test_what_people_said_is_found_before_what_jobs_said(store: Store) -> 
         hits = await store.search.find("harvest", ANN, order=Order(order), limit=10)
         said = [hit.entry.text for hit in hits if hit.entry]
         assert said == ["the harvest was good", *["how is the harvest?"] * 2]
+        assert [hit.entry is None for hit in hits] == [False, False, False, True], "the title of the job is last"
         assert len(await store.search.find("harvest", ANN, order=Order(order), limit=2)) == 2
 
 

@@ -9,6 +9,7 @@ from palaver.model.errors import LockedOut, NotFound
 from palaver.model.key import DmScope, Scope, SessionKey, Speaker, derive_key
 from palaver.model.label import Label
 from palaver.model.people import OFFER_LIFETIME
+from palaver.model.session import EndReason
 from palaver.model.source import Source, identity_of
 from palaver.model.turn import Inbound, outbound_to
 from palaver.store.conversations import attach, branches, history, sessions, transcript
@@ -212,6 +213,15 @@ async def test_linked_people_go_on_with_the_conversation_used_last(world: Couple
     assert await world.texts(last) == ["b1", "re: b1", "a2", "re: a2", "b2", "re: b2"]
     assert await world.sees(ANN) == await world.sees(BEN) == said("a1", "a2", "b1", "b2")
     assert await world.store.read(violations()) == []
+
+
+async def test_linked_people_go_on_with_no_group_and_with_nothing_that_was_ended(world: Couple) -> None:
+    mine = await world.talk(ANN, "a1")
+    world.now += timedelta(minutes=1)
+    left = (await world.exchange_in(derive_key(BEN, PER_PERSON), BEN, "b1")).turn
+    await world.store.transact(sessions.end(left.session_number, EndReason.RESET, world.now))
+    await world.exchange_in(derive_key(group("a"), PER_PERSON), group("a"), "in a group")
+    assert await share(world, A, B) == mine
 
 
 async def test_people_without_a_conversation_start_one_together(world: Couple) -> None:

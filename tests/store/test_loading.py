@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from palaver.db.transaction import Statements, Value, keyed, transaction
-from palaver.model.compaction import estimate_tokens
+from palaver.model.view import estimate_tokens
 from palaver.store.conversations import transcript
 from palaver.store.conversations.transcript import NOTHING_LOADED, LoadedEntries
 from palaver.store.records import SEQS, prepare

@@ -10,6 +10,7 @@ from palaver.db.schema import SQLITE, known_migrations, translate
 from palaver.model.errors import NotFound
 from palaver.model.label import Label
 from palaver.model.session import Principal
+from palaver.store.conversations import sessions
 from palaver.store.people import people
 from palaver.store.store import Store
 from tests.store.world import NOON, OPERATOR, World, dm, group
@@ -35,6 +36,15 @@ async def test_someone_who_speaks_becomes_a_person_under_the_name_they_go_by(sto
     first, second = (person.id for person in found)
     assert [person.id for person in await store.read(people.list_people(OPERATOR, after=first))] == [second]
     assert len(await store.read(people.list_people(OPERATOR, limit=1))) == 1
+
+
+async def test_a_direct_address_is_a_direct_chat_of_that_very_account(store: Store) -> None:
+    world = World(store)
+    begun = await world.exchange("hello", source=dm("7"))
+    await store.transact(sessions.join(begun.turn.session_number, dm("8")))
+    await world.exchange("hello", source=group("8"))
+    found = await store.read(people.direct_addresses(["telegram:7", "telegram:8"]))
+    assert {identity: source.chat_id for identity, source in found.items()} == {"telegram:7": "7"}
 
 
 async def test_a_person_is_found_by_id_and_identity_by_the_operator_and_by_themselves(store: Store) -> None:

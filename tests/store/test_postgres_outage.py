@@ -199,6 +199,20 @@ async def test_a_host_that_is_frozen_is_left_for_another(proxy: Proxy, server: S
         proxy.thawed.set()
 
 
+async def test_what_breaks_on_a_dropped_connection_can_be_tried_again(url: str) -> None:
+    """Dropped between the steps of one call, asyncpg's connection has no protocol any more."""
+    pool = postgres_pool.Pool(url)
+    await pool.open()
+
+    async def be_dropped(_: object) -> None:
+        await pool.drop()
+        raise AttributeError
+
+    with pytest.raises(ConnectionResetError):
+        await pool.run(be_dropped)
+    pool.terminate()
+
+
 @pytest.mark.usefixtures("impatient")
 async def test_a_replica_that_is_frozen_is_left_alone_for_a_while(proxy: Proxy, url: str) -> None:
     async with await open_store(f"{url}&replica={proxy.folder}") as store:

@@ -2,10 +2,12 @@
 
 import pytest
 
+from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import NotFound
 from palaver.model.session import Principal
 from palaver.model.source import MAIN
 from palaver.store.conversations import history, sessions, titles, transcript
+from palaver.store.people import memory
 from palaver.store.status.session_list import list_sessions, recent_sessions
 from palaver.store.store import Store
 from tests.store.world import OPERATOR, World, dm, key_of
@@ -47,6 +49,22 @@ async def test_what_was_said_in_one_profile_is_not_found_in_another(world: World
         assert [preview.session.id for preview in page.previews] == found
         hits = await world.store.search.find("canary", principal, limit=5)
         assert [hit.session.id for hit in hits] == found
+
+
+@transaction
+def _note(profile: str, text: str) -> Statements[None]:
+    yield (
+        "INSERT INTO memory_notes (profile, identity, text, created) VALUES (?, 'telegram:7', ?, 1)",
+        (profile, text),
+    )
+
+
+async def test_what_an_agent_noted_in_one_profile_is_not_read_in_another(world: World) -> None:
+    for profile in (MAIN, "work"):
+        await world.store.transact(_note(profile, f"of {profile}"))
+    for principal, found in ((AT_HOME, ["of main"]), (AT_WORK, ["of work"]), (OPERATOR, ["of main", "of work"])):
+        assert [note.text for note in await world.store.read(memory.list_visible(principal))] == found
+    assert await world.store.read(memory.list_visible(Principal.speaking(dm("8")))) == []
 
 
 async def test_someone_who_can_see_all_carries_a_conversation_into_another_profile_and_back(world: World) -> None:

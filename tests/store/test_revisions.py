@@ -7,12 +7,13 @@ from datetime import timedelta
 import pytest
 
 from palaver.db.transaction import Statements, transaction
+from palaver.model.compaction import plan_compaction
 from palaver.model.revision import RevisionPolicy
 from palaver.model.session import Principal
 from palaver.model.source import Source
 from palaver.model.split import ReplyRoutes
 from palaver.model.turn import Inbound, InboxState, Outbound, Received, Revision
-from palaver.store.conversations import branches, deletion, history, transcript
+from palaver.store.conversations import branches, deletion, history, sessions, transcript
 from palaver.store.queue import commands, inbox, revisions, turns
 from palaver.store.status.invariants import violations
 from palaver.store.status.trace import find_traces
@@ -293,6 +294,33 @@ async def test_a_deleted_message_takes_along_what_followed_and_that_is_said_once
     assert await world.store.read(inbox.list_ready(9)) == []
     rows = await world.store.read(find_traces(f"in:{deleted.number}", OPERATOR))
     assert [sending.delivery.outbound.text for sending in rows[0].deliveries] == ["4 gone"]
+
+
+async def test_a_change_takes_nothing_back_in_a_session_that_begun_since_or_under_a_summary(world: World) -> None:
+    for text in ("one", "two", "three"):
+        begun = await world.exchange(text)
+    entries = await world.store.read(transcript.load_visible(begun.turn.session, OPERATOR))
+    plan = plan_compaction(entries, keep_exchanges=1)
+    await world.store.transact(transcript.compact(key_of(dm()), plan, "short", world.now, by="me"))
+    await world.store.transact(sessions.reset(key_of(dm()), dm(), world.now, by="me"))
+    fresh, *_ = [await world.exchange("anew") for _ in range(4)]
+    for message in ("m1", "m3"):
+        changed = await change(world, message, "changed", RERUN)
+        assert changed
+        assert await world.store.read(revisions.count_rewound(changed)) == 0
+        assert await go_back(world, changed)
+    assert await world.texts(fresh.turn.session) == ["anew", "yes"] * 4
+
+
+async def test_a_deletion_takes_along_the_notes_about_its_own_message_only(world: World) -> None:
+    await world.exchange("the same")
+    begun = await world.exchange("the same")
+    await change(world, "m1", "changed")
+    await change(world, "m2", None)
+    *said, about_edit, about_deletion = await world.texts(begun.turn.session)
+    assert said == ["the same", "yes", "yes"]
+    assert "changed" in about_edit
+    assert "deleted" in about_deletion
 
 
 async def test_while_a_turn_runs_nothing_goes_back(world: World) -> None:

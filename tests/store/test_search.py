@@ -110,6 +110,8 @@ async def test_a_question_finds_the_best_whatever_its_age(world: World) -> None:
     ]
     assert await texts(world.store, question, order=Order.NEWEST) == [], "every word must be there"
     assert await texts(world.store, f'"{question}"') == []
+    assert await texts(world.store, "camp", order=Order.NEWEST) == ["Caroline went camping near the lake with her kids"]
+    assert await texts(world.store, '"camp"') == []
     only_common = await texts(world.store, "with the", limit=3)
     assert only_common[0].startswith("I went to work with the bus")
 

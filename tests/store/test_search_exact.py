@@ -82,8 +82,8 @@ def _naive(query: str, text: str, order: Order = Order.NEWEST) -> bool:
     pages = [text[start:end] for start, end in split_pages(text)]
     if any(holds(clause, page) for clause in parsed.excluded for page in pages):
         return False
-    enough = any if parsed.is_question and order is Order.BEST else all
-    return any(enough(any(holds(clause, page) for clause in group) for group in parsed.groups) for page in pages)
+    groups = parsed.any_clause().groups if parsed.is_question and order is Order.BEST else parsed.groups
+    return any(all(any(holds(clause, page) for clause in group) for group in groups) for page in pages)
 
 
 @pytest.mark.parametrize("seed", range(2))

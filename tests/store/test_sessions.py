@@ -1,6 +1,7 @@
 """One open session per key, resets, titles, moves and the way back."""
 
 import asyncio
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -8,13 +9,14 @@ import pytest
 from palaver.db.transaction import Statements, transaction
 from palaver.model.compaction import plan_compaction
 from palaver.model.errors import BadArgument, NotFound, NothingToCompact, SessionBusy
+from palaver.model.feedback import Rating
 from palaver.model.key import GroupScope, Scope
 from palaver.model.prompt import Naming
 from palaver.model.session import EndReason, ModelOverride, Principal
 from palaver.model.turn import Cause
 from palaver.model.view import view
 from palaver.platforms.catalog import PLATFORMS
-from palaver.store.conversations import branches, history, sessions, titles, transcript, voice_settings
+from palaver.store.conversations import branches, feedback, history, sessions, titles, transcript, voice_settings
 from palaver.store.queue import turns
 from palaver.store.results import Opening, OperationKind
 from palaver.store.store import Store
@@ -278,6 +280,16 @@ async def test_titles_are_cleaned_numbered_and_found(world: World) -> None:
     assert (await world.store.transact(titles.rename(other.turn.session, "Plan", OPERATOR))).title == "Plan"
     with pytest.raises(BadArgument):
         await world.store.transact(titles.rename(ids[0], "\u200b", me))
+
+
+async def test_an_answer_is_rated_in_its_own_session(world: World) -> None:
+    mine, other = [(await world.exchange("hi", source=source)).turn for source in (ALICE, BOB)]
+    me = Principal.speaking(ALICE)
+    for turn, is_mine in ((mine, True), (other, False)):
+        rated = feedback.rate(mine.session, turn.number, "telegram:7", Rating.UP, world.now, me)
+        with nullcontext() if is_mine else pytest.raises(NotFound):
+            await world.store.transact(rated)
+    assert [each.turn for each in await world.store.read(feedback.list_feedback([1, 2]))] == [mine.number]
 
 
 async def test_a_title_leads_to_no_version_that_somebody_else_made(world: World) -> None:

@@ -5,17 +5,17 @@ from datetime import timedelta
 
 import pytest
 
-from palaver.commands.formatting import trace_steps
+from palaver.commands.trace_steps import trace_steps
 from palaver.db.transaction import Statements, transaction
 from palaver.model.access import AccessRole
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.session import Principal
 from palaver.model.source import Source, account_text
-from palaver.model.split import ReplyAccount, ReplyPlace, ReplyRoutes
+from palaver.model.split import ReplyAccount, ReplyRoutes
 from palaver.model.turn import Inbound, InboxState, Outbound, OutboxState, TurnState
 from palaver.store.conversations import deletion, transcript
 from palaver.store.queue import commands, inbox, outbox, turn_control, turns
-from palaver.store.results import BusyNotices
+from palaver.store.results import Begun
 from palaver.store.status.trace import Trace, find_traces
 from palaver.store.store import Store
 from tests.store.world import (
@@ -200,16 +200,10 @@ async def test_words_around_a_turn_belong_to_it(store: Store) -> None:
     await world.say("one")
     routes = ReplyRoutes(accounts={account_text("telegram", None): ReplyAccount()})
     begun = await store.transact(turns.begin(key_of(dm()), "w1", world.now, LEASE, IDLE_HOUR, routes))
-    assert begun
+    assert isinstance(begun, Begun)
     later = Inbound(source=replace(dm(), message_id="m9"), text="two", at=NOON)
-    await store.transact(
-        inbox.accept(
-            later,
-            key_of(dm()),
-            NOON + timedelta(seconds=1),
-            busy_notices=BusyNotices(place=ReplyPlace(source=dm()), running="notice"),
-        )
-    )
+    number = await store.transact(inbox.accept(later, key_of(dm()), NOON + timedelta(seconds=1)))
+    await store.transact(turn_control.acknowledge_wait(begun.turn, number or 0, outbound, world.now))
     await store.transact(turn_control.request_stop(key_of(dm()), NOON, by="telegram:7"))
     trace = await told(store, "turn:2")
     assert [each.why for each in trace.deliveries] == ["welcome", "busy"]

@@ -1,6 +1,7 @@
 """Accepted once, claimed by one, written under a fence, settled whole."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -159,6 +160,24 @@ async def test_an_old_fence_writes_nothing(world: World) -> None:
     assert await world.store.transact(begin_sends("w1", world.now)) == []
     await world.store.transact(turns.settle(taken[0], [answer("in time")], [OUT], world.now))
     assert await world.texts(late.session) == ["question", "in time"]
+
+
+async def test_a_turn_that_was_lost_with_its_commit_writes_nothing_into_the_one_with_its_number(world: World) -> None:
+    """A standby that was promoted without the newest commits gives their numbers again."""
+    await world.say("from Bob", dm("8"))
+    begun = await world.begin(dm("8"))
+    assert begun
+    for lost in (replace(begun.turn, started=NOON - LEASE), replace(begun.turn, worker="w2")):
+        for work in (
+            turns.append_to_turn(lost, [answer("for Ann")]),
+            turns.settle(lost, [answer("for Ann")], [OUT], world.now),
+            turns.halt(lost, TurnState.PARKED, world.now),
+        ):
+            with pytest.raises(StaleFence, match="Nothing was written"):
+                await world.store.transact(work)
+        assert await world.store.transact(turns.extend_leases([lost], world.now, LEASE)) == frozenset()
+        assert await world.store.read(turns.state_of(lost)) is None
+    assert await world.texts(begun.turn.session) == ["from Bob"]
 
 
 async def test_a_settled_turn_is_over(world: World) -> None:

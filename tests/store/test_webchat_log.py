@@ -1,6 +1,7 @@
 """The web chat as rows: what was said in it, by whom it is read, and what is left of what was removed."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -8,12 +9,14 @@ import pytest
 from palaver.model.errors import NotFound
 from palaver.model.session import EndReason, Principal
 from palaver.model.source import Source
+from palaver.model.turn import OutboxState, outbound_to
 from palaver.store.conversations import deletion, sessions
 from palaver.store.conversations.deletion import PruneRule
+from palaver.store.queue import outbox
 from palaver.store.status import webchat_log
 from palaver.store.status.webchat_log import WebchatMessage
 from palaver.store.store import Store
-from tests.store.world import NOON, OPERATOR, World, key_of
+from tests.store.world import NOON, OPERATOR, World, begin_sends, cause, key_of
 
 CHAT = "ann/plans"
 PLACE = Source(platform="web", chat_id=CHAT, user_id="ann")
@@ -45,6 +48,23 @@ async def talk(store: Store, principal: Principal = ANN) -> list[WebchatMessage]
 
 async def read_message(store: Store, number: int, principal: Principal = ANN) -> WebchatMessage:
     return await store.read(webchat_log.get_message(f"in-{number}", CHAT, principal))
+
+
+async def test_a_message_is_read_in_its_own_chat_by_its_own_sender(store: Store) -> None:
+    world, other = World(store), replace(PLACE, chat_id="ann/other")
+    mine, elsewhere = await world.say("mine", PLACE), await world.say("elsewhere", other)
+    forged = await world.say("forged", replace(PLACE, user_id="bob"))
+    assert (await read_message(store, mine or 0)).text == "mine"
+    for number in (elsewhere, forged):
+        with pytest.raises(NotFound):
+            await read_message(store, number or 0)
+    for number, place in enumerate((PLACE, other)):
+        await store.transact(outbox.enqueue(outbound_to(place, f"sent {number}"), cause(f"{number}"), NOON))
+    for sent in await store.transact(begin_sends("w1", NOON)):
+        await store.transact(outbox.settle_send(sent, "w1", OutboxState.DELIVERED))
+    assert (await store.read(webchat_log.get_message("out--1", CHAT, ANN))).text == "sent 0"
+    with pytest.raises(NotFound):
+        await store.read(webchat_log.get_message("out--2", CHAT, ANN))
 
 
 @pytest.mark.parametrize("remove", [_delete, _prune, _forget])

@@ -108,7 +108,7 @@ async def test_an_answer_over_http_that_never_ends_is_left() -> None:
         url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/mcp"
         async with serving("web", HttpServer(url=url)) as server:
             assert await server.tools() == []
-            assert server.problem
+            assert server.problem == "It sent a message of more than 16 MB."
 
 
 @pytest.mark.parametrize("first", ["REFUSES_FIRST", "CHANGES_FIRST"])

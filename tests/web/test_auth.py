@@ -39,6 +39,7 @@ async def test_a_browser_is_sent_to_the_login_and_back_but_nowhere_else(window: 
     async with httpx.AsyncClient(timeout=60, base_url=window.url, headers={"accept": "text/html"}) as client:
         answer = await client.get("/?x=1")
         assert answer.headers["location"] == "/login?next=%2F%3Fx%3D1"
+        assert (await client.post("/logout")).status_code == 401
     for place in ("//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "/a\nb"):
         code = (await window.link()).partition("#")[2]
         async with httpx.AsyncClient(timeout=60, base_url=window.url) as client:
@@ -61,7 +62,7 @@ async def test_only_our_pages_can_make_a_login_do_something(client: httpx.AsyncC
     foreign = [{"sec-fetch-site": site} for site in ("cross-site", "same-site")]
     for header in (*foreign, *({"origin": origin} for origin in ("https://evil.example", "null", same_host))):
         assert (await client.post("/logout", headers={"x-csrf-token": csrf, **header})).status_code == 403
-    assert (await client.get("/")).status_code == 200
+    assert (await client.get("/", headers={"sec-fetch-site": "cross-site"})).status_code == 200, "a link leads here"
     assert (await client.post("/logout", data={"csrf": csrf})).status_code == 303
 
 
@@ -87,6 +88,7 @@ def test_bare_addresses_and_names_that_were_configured_are_ours() -> None:
     for origin in ("https://evil.example", "https://palaver.example.org:1", "https://palaver.example.org.evil.example"):
         assert not AWAY.is_own_origin(origin, "127.0.0.1:8787")
     assert not HERE.is_own_origin("http://127.0.0.1:9999", "127.0.0.1:8787")
+    assert HERE.is_own_origin("http://localhost:8787", "localhost:8787")
 
 
 async def test_a_token_does_what_its_scopes_allow(window: Opened) -> None:

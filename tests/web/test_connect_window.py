@@ -161,6 +161,7 @@ async def fetch(client: httpx.AsyncClient, name: str) -> str:
     return page
 
 
+@pytest.mark.needs("libgomp.so.1")
 async def test_a_model_is_downloaded_after_its_licence_and_continues_where_it_stopped(tmp_path: Path) -> None:
     """The hub is ours and gives the small model."""
     with fake_hub.served(fake_hub.FakeHub(installed_model().read_bytes())) as hub:

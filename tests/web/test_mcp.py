@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import httpx2
+import jsonschema
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.stdio import stdio_client
@@ -60,7 +61,9 @@ async def call(client: Client, name: str, **arguments: Any) -> Any:
     (content,) = result.content
     assert isinstance(content, TextContent)
     assert not result.is_error, content.text
-    return json.loads(content.text)
+    # The client has compared it with the schema that the tool declares.
+    assert result.structured_content == json.loads(content.text)
+    return result.structured_content
 
 
 async def refused(client: Client, name: str, **arguments: Any) -> str:
@@ -73,7 +76,11 @@ async def refused(client: Client, name: str, **arguments: Any) -> str:
 
 async def tour(client: Client) -> None:
     """All there is to do."""
-    names = [tool.name for tool in (await client.list_tools()).tools]
+    tools = (await client.list_tools()).tools
+    for tool in tools:
+        jsonschema.Draft202012Validator.check_schema(tool.output_schema or {})
+        assert (tool.output_schema or {})["required"], tool.name
+    names = [tool.name for tool in tools]
     assert names == ["list_sessions", "read_session", "search", "send_message"]
     told = await call(client, "send_message", text="hello from afar", conversation="mcp")
     assert told["answer"] == "You said: hello from afar"

@@ -25,6 +25,7 @@ from palaver.model.session import Principal, Session
 from palaver.model.turn import QuestionMode
 from palaver.protocols.clock import SystemClock
 from palaver.store.people.api_tokens import Right
+from palaver.web.openai import conversations
 from palaver.web.openai.conversations import conversation_name
 from tests.engine.gateway import until
 from tests.web.conftest import READERS, Opened, opened
@@ -176,6 +177,18 @@ async def test_two_conversations_that_end_alike_are_not_continued_by_their_last_
     assert len(sessions) == 2
     _, fresh = await ask(ai, [user("thanks"), assistant("You said: thanks"), user("what did I say?")])
     assert fresh not in sessions
+
+
+async def test_a_short_exchange_continues_nothing_where_not_all_conversations_are_compared(
+    ai: openai.AsyncOpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversations, "_MAX_CANDIDATES", 1)
+    ends = dict[str, str]()
+    for first, text in (("one", "thanks"), ("two", "thanks"), ("three", "in words that nobody else uses " * 5)):
+        answer, _ = await ask(ai, [user(first)])
+        _, ends[first] = await ask(ai, [user(first), assistant(answer), user(text)])
+        _, after = await ask(ai, [user(text), assistant(f"You said: {text}"), user("what did I say before?")])
+        assert (after == ends[first]) is (first != "two")
 
 
 async def test_an_edited_history_branches_or_starts_fresh(window: Opened, ai: openai.AsyncOpenAI) -> None:

@@ -185,6 +185,13 @@ async def test_input_items_are_listed_and_responses_deleted(window: Opened, ai: 
     second, _ = await ask(ai, "two", previous_response_id=answer.id)
     with pytest.raises(openai.ConflictError, match=f"DELETE /api/v1/sessions/{session}"):
         await ai.responses.delete(second.id)
+    kept, _ = await ask(ai, "kept")
+    with pytest.raises(openai.InternalServerError):
+        await ai.with_options(max_retries=0).responses.create(
+            model="palaver", input="!fail", previous_response_id=kept.id
+        )
+    with pytest.raises(openai.ConflictError):  # a message without an answer is there, too
+        await ai.responses.delete(kept.id)
     alone, _ = await ask(ai, "alone")
     await ai.responses.delete(alone.id)
     with pytest.raises(openai.NotFoundError):

@@ -267,6 +267,12 @@ async def test_a_button_takes_the_role_that_its_command_takes(window: Opened) ->
         assert (await alice.get("/turns")).status_code == 403, "who is blocked does nothing at all"
 
 
+async def test_a_guest_has_no_jobs(window: Opened) -> None:
+    job = {"when": "every 2h", "prompt": "What is new?"}
+    async with program(window, "api:gus", *Right) as guest, program(window, "api:alice", *Right) as alice:
+        assert [(await each.post("/jobs", json=job)).status_code for each in (guest, alice)] == [403, 201]
+
+
 @transaction
 def _took_part(identity: str) -> Statements[None]:
     yield "INSERT INTO participants (identity, session_no) SELECT ?, no FROM sessions", (identity,)

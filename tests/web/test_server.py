@@ -19,6 +19,7 @@ from palaver.gateway.metrics import open_meter
 from palaver.gateway.terminal import terminal_socket
 from palaver.model.errors import StoreUnavailable
 from palaver.protocols.clock import SystemClock
+from palaver.protocols.installation import install_line
 from palaver.web import server
 from palaver.web.tokens import issue_link
 from tests.cli.processes import Place
@@ -217,7 +218,7 @@ async def test_figures_are_for_those_who_can_read(config: Config) -> None:
 
 async def test_without_a_meter_it_is_said_what_to_install(client: httpx.AsyncClient) -> None:
     answer = await client.get("/metrics")
-    assert (answer.status_code, "palaver[metrics]" in answer.text) == (404, True)
+    assert (answer.status_code, install_line("metrics") in answer.text) == (404, True)
 
 
 def test_a_chat_can_have_a_window_and_says_its_link(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,9 @@ from palaver.model.session import Principal
 from palaver.protocols.clock import SystemClock
 from palaver.store.backup.restore import restore
 from palaver.store.opening import open_store
+from palaver.web.errors import INTERNAL_ERROR
 from palaver.web.pages.navigation import DIAGNOSTICS, NAVIGATION
+from palaver.web.settings import Settings
 from palaver.web.tokens import issue_token
 from tests.agents.fake_provider import Refuses, providing
 from tests.pigeon import install
@@ -339,3 +341,16 @@ async def test_the_database_is_backed_up_while_the_gateway_runs(shared: Opened, 
     without = {"x-csrf-token": "", "authorization": f"Bearer {token}", "cookie": ""}
     async with httpx.AsyncClient(base_url=shared.url, headers=without) as program:
         assert (await program.post("/settings/data/backup")).status_code == 403
+
+
+async def test_work_that_breaks_says_so_on_its_page() -> None:
+    async def breaks(show: Callable[[str], None]) -> None:
+        show("Starting")
+        raise ValueError(KEY)
+
+    unused: Any = None
+    settings = Settings(
+        file=unused, reload=unused, find_deferred=unused, ask_agent=unused, ask_account=unused, install=unused
+    )
+    await settings.start("extra", breaks, lambda: None)
+    assert settings.works["extra"].problem == INTERNAL_ERROR

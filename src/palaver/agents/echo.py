@@ -7,13 +7,12 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import field
 from typing import NamedTuple
 
-from palaver.agents.spoken import SUMMARY_END, brief_summary, last_said, spoken_text
 from palaver.model.session import ModelOverride
 from palaver.model.text import one_line
 from palaver.model.transcript import ToolCall
 from palaver.model.turn import Usage
 from palaver.model.value import value
-from palaver.model.view import Message, open_calls
+from palaver.model.view import SUMMARY_END, Message, brief_summary, last_said, open_calls, spoken_text
 from palaver.protocols.agent import (
     ApprovalNeeded,
     Event,

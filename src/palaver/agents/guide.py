@@ -19,12 +19,11 @@ from palaver.agents.guide_rules import (
     shown,
     try_next,
 )
-from palaver.agents.spoken import brief_summary, brief_title, last_said
 from palaver.model.session import ModelOverride
 from palaver.model.tools import ASK_USER, NOT_APPROVED
 from palaver.model.transcript import ToolCall
 from palaver.model.value import value
-from palaver.model.view import INTERRUPTED, open_calls
+from palaver.model.view import INTERRUPTED, brief_summary, brief_title, last_said, open_calls
 from palaver.protocols.agent import (
     ApprovalNeeded,
     Event,

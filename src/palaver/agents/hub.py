@@ -29,7 +29,7 @@ _ATTEMPTS_WITHOUT_A_BYTE = 3
 _CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 Progress = Callable[[int, int], None]
-"""Called with the bytes that are there and those of the whole file."""
+"""Called with the bytes that are there and those of the whole file, also before each request. Its error ends it."""
 
 
 class NotDownloaded(PalaverError):
@@ -214,6 +214,7 @@ def _check_room(folder: Path, needed: int) -> None:
 def _fetch_rest(model: HubFile, stream: IO[bytes], progress: Progress, hub: str) -> None:
     failures = 0
     while (there := stream.tell()) < model.size:
+        progress(there, model.size)
         try:
             _fetch(model, stream, progress, hub)
             problem = "the connection ended early"

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from palaver.model.errors import BadArgument, PalaverError
 from palaver.protocols.agent import Agent
 from palaver.protocols.entry_points import find_plugins
-from palaver.protocols.installation import MissingPackages
+from palaver.protocols.installation import MissingPackages, package_line
 
 ENTRY_POINT_GROUP = "palaver.agents"
 """A package adds `name = "module:Agent"` to this entry point group."""
@@ -83,7 +83,7 @@ def _load(name: str) -> object:
         found=name,
         allowed=known,
         fix=None if known else "Install its package",
-        example="pip install NAME",
+        example=package_line("NAME"),
     )
 
 

@@ -18,7 +18,7 @@ from palaver.config.agents import BUILT_IN_AGENTS, AgentConfig
 from palaver.config.model import Config
 from palaver.model.errors import BadArgument, PalaverError, StoreError, StoreInUse, StoreUnavailable
 from palaver.model.key import choose_profile_rule
-from palaver.model.pasted_key import mask_keys
+from palaver.model.redact import mask_keys
 from palaver.model.source import MAIN
 from palaver.model.text import quoted
 from palaver.model.value import value

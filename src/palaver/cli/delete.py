@@ -36,8 +36,10 @@ from palaver.cli.shared_options import (
     Yes,
     ZoneName,
     ask,
+    ask_database,
     filled,
     find_exactly,
+    help_of,
     long_ago,
     moment,
 )
@@ -55,7 +57,10 @@ from palaver.store.status import session_list
 from palaver.store.status.session_list import Stats, Totals
 from palaver.store.store import Store
 
+app = typer.Typer(rich_markup_mode=None)
 
+
+@app.command("delete", help=help_of("delete", "Delete sessions permanently."))
 def delete_sessions(names: Names, *, yes: Yes = False, store: StoreOption = None, json: Json = False) -> None:
     async def look(opened: Store) -> list[Session]:
         found = [await find_exactly(opened, name) for name in names]
@@ -108,6 +113,7 @@ def _report_delete(removed: list[Removed], busy: list[SessionBusy], *, as_json: 
 # Prune
 
 
+@app.command("prune", help=help_of("prune", "Delete sessions by age or number."))
 def prune_sessions(
     *,
     before: Annotated[
@@ -212,6 +218,7 @@ class _Span(StrEnum):
 _USUAL = {_Span.DAY: "30d", _Span.WEEK: "12w"}
 
 
+@app.command("stats", help=help_of("stats", "Count sessions, entries, turns, tokens and cost."))
 def show_stats(
     *,
     by: Annotated[_Span, typer.Option("--by", help="Group by the day or week they started.")] = _Span.DAY,
@@ -224,7 +231,9 @@ def show_stats(
     since_then = moment("--since", since or _USUAL[by], EXAMPLES["stats"], zone_name)
     start = since_then and _whole(by, since_then, where)
     empty = Stats(total=Totals(), platforms={}, days={}, weeks={}, database_bytes=0)
-    found = ask(store, lambda opened: opened.read(session_list.stats(OPERATOR, zone=where, since=start)), empty)
+    found = ask_database(
+        store, lambda opened: opened.read(session_list.stats(OPERATOR, zone=where, since=start)), empty
+    )
     if json:
         print_json(_stats_fields(found))
         return

@@ -28,6 +28,7 @@ from palaver.cli.shared_options import (
     ask,
     find,
     find_zone,
+    help_of,
     moment,
     store_url,
     vault_of,
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
     from palaver.store.encryption.stream import SealedWriter
     from palaver.store.encryption.vault import Vault
 
+app = typer.Typer(rich_markup_mode=None)
+
 Plain = Annotated[bool, typer.Option("--plain", help="Do not encrypt the file, though the store is encrypted.")]
 _SUFFIXES = {
     ".jsonl": ExportFormat.JSONL,
@@ -61,6 +64,7 @@ _SUFFIXES = {
 _FORMATS = {**{form.value: form for form in ExportFormat}, "md": ExportFormat.MARKDOWN}
 
 
+@app.command("export", help=help_of("export", "Export sessions to a file: JSONL, Markdown or HTML."))
 def export_sessions(
     names: Annotated[list[str] | None, typer.Argument(metavar="[SESSION]...", help="Session ids or titles.")] = None,
     *,
@@ -236,6 +240,7 @@ def cannot_use(file: str, error: OSError, example: str) -> BadArgument:
 # Import
 
 
+@app.command("import", help=help_of("import", "Import sessions from a JSONL file."))
 def import_archive(
     file: Annotated[str, typer.Argument(help="A JSONL file from an export, or - for standard input.")],
     *,

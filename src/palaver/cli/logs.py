@@ -39,7 +39,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object per 
 
 
 @app.command(
-    help="Show what the gateway logged: no message text, names or secrets. docs/operating.md lists the actions."
+    help="Show what the gateway logged: no message text, names or secrets. docs/logs.md lists the actions."
     f"\n\n{EXAMPLES['logs']}"
 )
 def logs(

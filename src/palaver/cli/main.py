@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from copy import copy
 from importlib import import_module
 from types import ModuleType
 from typing import Annotated, Any, Literal, NoReturn, TextIO
@@ -24,21 +25,35 @@ from palaver.model.errors import BadArgument, InvalidInput, NotFound, PalaverErr
 
 
 class LazyGroup(TyperGroup):
-    """A command group that imports its module on the first call, so that `--help` stays fast."""
+    """A command group that imports its module on the first call, so that `--help` stays fast.
 
-    def __init__(self, name: str, module: str, line: str) -> None:
+    Modules with more commands are imported unless the first one has what is called.
+    """
+
+    def __init__(self, name: str, module: str, line: str, *others: str) -> None:
         super().__init__(name=name, help=line, rich_markup_mode=None)
         self._module = module
+        self._others = others
 
     def load(self) -> ModuleType:
         return import_module(self._module)
 
-    def make_context(self, *args: Any, **extra: Any) -> Any:  # noqa: ANN401 - the types are not ours
-        command: Any = typer.main.get_command(self.load().app)
+    def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> Any:  # noqa: ANN401 - the types are not ours
+        command: Any = typer.main.get_command(self.app_with(args))
         command.name = self.name
         # Completion is the business of the whole program.
         command.params = [param for param in command.params if not str(param.name).endswith("_completion")]
-        return command.make_context(*args, **extra)
+        return command.make_context(info_name, args, *rest, **extra)
+
+    def app_with(self, args: Sequence[str] = ()) -> typer.Typer:
+        """Return the commands of its modules, as far as they are needed for these arguments."""
+        app: typer.Typer = self.load().app
+        if not self._others or any(each.name in args[:1] for each in app.registered_commands):
+            return app
+        whole = copy(app)
+        for module in self._others:
+            whole.registered_commands = whole.registered_commands + import_module(module).app.registered_commands
+        return whole
 
 
 app = typer.Typer(rich_markup_mode=None)
@@ -47,14 +62,23 @@ GROUPS = {
     "up": LazyGroup("up", "palaver.cli.up", "Run the gateway in the foreground."),
     "service": LazyGroup("service", "palaver.cli.service", "Run the gateway as a service."),
     "explain": LazyGroup("explain", "palaver.cli.explain", "Explain how Palaver decides."),
-    "sessions": LazyGroup("sessions", "palaver.cli.sessions", "List, search, export and delete conversations."),
-    "jobs": LazyGroup("jobs", "palaver.cli.jobs", "List and change scheduled jobs."),
+    "sessions": LazyGroup(
+        "sessions",
+        "palaver.cli.sessions",
+        "List, search, export and delete conversations.",
+        "palaver.cli.search",
+        "palaver.cli.export",
+        "palaver.cli.delete",
+    ),
+    "jobs": LazyGroup("jobs", "palaver.cli.jobs", "List and change scheduled jobs.", "palaver.cli.add_job"),
     "usage": LazyGroup("usage", "palaver.cli.usage", "Show turns, tokens and cost."),
     "people": LazyGroup("people", "palaver.cli.people", "List, export and delete people."),
     "memory": LazyGroup("memory", "palaver.cli.memory", "List, edit and delete what agents remember."),
     "pair": LazyGroup("pair", "palaver.cli.pair", "Approve or deny strangers who ask for access."),
     "grants": LazyGroup("grants", "palaver.cli.grants", "List and change who has access."),
-    "platforms": LazyGroup("platforms", "palaver.cli.platforms", "Show which accounts are connected."),
+    "platforms": LazyGroup(
+        "platforms", "palaver.cli.platforms", "Show which accounts are connected.", "palaver.cli.check_accounts"
+    ),
     "relay": LazyGroup("relay", "palaver.cli.relay", "Serve other gateways, or be served by a connector."),
     "processes": LazyGroup("processes", "palaver.cli.processes", "List, read and kill background processes."),
     "trace": LazyGroup("trace", "palaver.cli.trace", "Trace what happened to a message."),

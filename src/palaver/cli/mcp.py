@@ -19,6 +19,7 @@ from palaver.cli.web import Identity, rights_named
 from palaver.config.loader import load
 from palaver.config.types import reveal
 from palaver.model.errors import BadArgument
+from palaver.protocols.installation import install_line
 from palaver.store.people import api_tokens
 from palaver.store.store import Store
 from palaver.tools.toolsets import login_file
@@ -106,11 +107,13 @@ def _library() -> Sequence[Any]:
     try:
         return import_module("mcp.server.stdio").stdio_server, import_module("palaver.web.mcp.server").make_server
     except ModuleNotFoundError as missing:
+        line = install_line("mcp", "web")
         raise BadArgument(
             "A package is missing:",
             found=missing.name or str(missing),
-            allowed="palaver's mcp and web extras",
-            example="pip install 'palaver[mcp,web]'",
+            allowed="the extras mcp and web",
+            fix=f"Install what they need: {line}",
+            example=line,
         ) from missing
 
 

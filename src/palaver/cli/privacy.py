@@ -144,6 +144,10 @@ def _print_found(found: ErasurePreview) -> None:
             ("answers there", f"{counted(found.answers, 'entry')}, including summaries"),
             ("messages", str(found.messages)),
             ("sends", str(found.sends)),
+            ("jobs", str(found.jobs)),
+            ("processes", str(found.processes)),
+            ("notes", str(found.notes)),
+            ("files", str(found.files)),
         ]
     )
 

@@ -24,11 +24,10 @@ from palaver.cli.service_environment import (
     read_variables_file,
     write_variables_file,
 )
-from palaver.config.loader import Loaded, load_with_sources
+from palaver.config.loader import Loaded, is_setting, load_with_sources
 from palaver.config.model import Config
 from palaver.config.paths import DATABASE, configuration_files, exists
 from palaver.config.reader import named_variables
-from palaver.config.variables import setting_of
 from palaver.model.errors import BadArgument
 from palaver.platforms.plugins import known_platforms, load_factory
 from palaver.store.opening import check_url, sqlite_path
@@ -140,7 +139,7 @@ def _wish(*, is_system: bool, user: str | None) -> Wish:
     config = _SYSTEM_CONFIG if is_system else configuration_files(cwd).user.absolute()
     variables = config.parent / FILE
     settings = {**carried.plain, **carried.secret} | ({"PALAVER_CONFIG": str(config)} if is_system else {})
-    others = {name: text for name, text in os.environ.items() if name != "PALAVER_CONFIG" and not setting_of(name)}
+    others = {name: text for name, text in os.environ.items() if name != "PALAVER_CONFIG" and not is_setting(name)}
     kept = read_variables_file(variables)
     # As the service will read it: in its folder, with what it gets.
     loaded = load_with_sources(
@@ -221,7 +220,8 @@ def _hand_over(place: Place, secrets: Mapping[str, str], *, is_wanted: bool) -> 
     wanted = {name: text for name, text in kept.items() if name not in place.environment}
     if new := {name: text for name, text in secrets.items() if kept.get(name) != text}:
         names = ", ".join(sorted(new))
-        question = f"The service needs {names}. Write this into {place.variables}, which only {place.user} can read?"
+        reader = "root" if place.is_system else place.user  # who makes the file
+        question = f"The service needs {names}. Write this into {place.variables}, which only {reader} can read?"
         if is_wanted or (is_interactive() and agrees(question, usual=True)):
             wanted |= new
             print_note(f"Wrote {names} to {place.variables}")

@@ -12,6 +12,7 @@ from palaver.db.private_files import appearing, make_private_folder
 from palaver.model.value import value
 
 FILE = "palaver.env"
+_HEADER = "# Variables for the service. Restart it after a change."
 _FOLDERS = ("XDG_CONFIG_HOME", "XDG_DATA_HOME")
 _LINE = re.compile(r'^([A-Za-z_][A-Za-z0-9_]*)="((?:[^"\\]|\\.)*)"$|^([A-Za-z_][A-Za-z0-9_]*)=(.*)$', re.MULTILINE)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
@@ -50,25 +51,26 @@ def _is_secret(name: str, text: str) -> bool:
 
 def read_variables_file(file: Path) -> dict[str, str]:
     """Return the variables in a file that `write_variables_file` or a person wrote; none if there is no file."""
-    try:
-        content = file.read_text(errors="surrogateescape")
-    except (FileNotFoundError, PermissionError):
-        return {}
     found = dict[str, str]()
-    for quoted, escaped, name, text in _LINE.findall(content):
+    for quoted, escaped, name, text in _LINE.findall(_read(file)):
         found[quoted or name] = _ESCAPED.sub(r"\1", escaped) if quoted else text.strip().strip("'\"")
     return found
 
 
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(errors="surrogateescape")
+    except (FileNotFoundError, PermissionError):
+        return ""
+
+
 def write_variables_file(file: Path, variables: Mapping[str, str]) -> None:
-    """Write a file that systemd and a shell read alike, for its owner alone."""
+    """Write a file that systemd and a shell read alike, for its owner alone. Comments that a person wrote stay."""
     make_private_folder(file.parent)
+    others = [f"{line}\n" for line in _LINE.sub("", _read(file)).splitlines() if line.strip() and line != _HEADER]
     lines = [f'{name}="{_escaped(text)}"\n' for name, text in sorted(variables.items())]
     with appearing(file) as stream:
-        stream.write(
-            b"# Variables for the service. Restart it after a change.\n"
-            + "".join(lines).encode(errors="surrogateescape")
-        )
+        stream.write("".join((f"{_HEADER}\n", *others, *lines)).encode(errors="surrogateescape"))
 
 
 def _escaped(text: str) -> str:

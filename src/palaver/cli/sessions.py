@@ -1,11 +1,10 @@
-"""`palaver sessions`: list, show, search, rename, export, import and delete sessions."""
+"""`palaver sessions`: list, show and rename sessions; other commands are in `search`, `export` and `delete`."""
 
-from dataclasses import replace
 from typing import Annotated
 
 import typer
 
-from palaver.cli import delete, export, shared_options
+from palaver.cli import shared_options
 from palaver.cli.output import print_json, print_note, print_result
 from palaver.cli.shared_options import (
     EXAMPLES,
@@ -20,33 +19,29 @@ from palaver.cli.shared_options import (
     Since,
     StoreOption,
     Until,
-    ask,
+    ask_database,
     filled,
     find,
     help_of,
-    identity,
     moment,
 )
 from palaver.cli.transcripts import (
     entry_fields,
-    hit_fields,
     name_of,
     preview_fields,
     print_entries,
-    print_hits,
     print_previews,
     print_session,
     session_fields,
 )
+from palaver.db.transaction import DatabaseClient
 from palaver.model.errors import BadArgument
 from palaver.model.session import TITLE_LIMIT, Session, SessionState
 from palaver.model.text import counted, one_line
-from palaver.model.transcript import Entry, Role
+from palaver.model.transcript import Entry
 from palaver.store.conversations import titles, transcript
-from palaver.store.search.search import SPOKEN_ROLES, Hit, Order, SearchFilter
 from palaver.store.status import session_list
 from palaver.store.status.session_list import ListFilter, Page
-from palaver.store.store import Store
 
 app = typer.Typer(help="List, search, export and delete sessions.", rich_markup_mode=None)
 
@@ -80,7 +75,7 @@ def list_newest(
         since=moment("--since", since, EXAMPLES["list"]),
         until=moment("--until", until, EXAMPLES["list"]),
     )
-    page = ask(
+    page = ask_database(
         store,
         lambda opened: opened.read(
             session_list.list_sessions(OPERATOR, wanted=wanted, after=after or None, limit=limit)
@@ -127,11 +122,11 @@ def show_session(
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    async def load(opened: Store) -> tuple[Session, list[Entry]]:
+    async def load(opened: DatabaseClient) -> tuple[Session, list[Entry]]:
         found = await find(opened, session)
         return found, await opened.read(transcript.load_all(found.id, OPERATOR))
 
-    found, written = ask(store, load)
+    found, written = ask_database(store, load)
     written = [entry for entry in written if entry.seq > after]
     entries = [entry for entry in written if hidden or entry.hidden_by is None]
     shown = entries[:limit] if limit and after else entries[-limit:]
@@ -150,51 +145,6 @@ def _tell_left_out(number: int, why: str) -> None:
         print_note(f"{counted(number, 'entry')} {'is' if number == 1 else 'are'} {why}.")
 
 
-@app.command(
-    "search", help=help_of("search", 'Search all sessions and titles for words, "a phrase", prefix*, a OR b, a NOT b.')
-)
-def search_words(
-    words: Annotated[list[str], typer.Argument(help="Words, a phrase in quotes, or a prefix and *.")],
-    *,
-    platform: Platform = "",
-    person: Annotated[
-        str, typer.Option(help="Only messages from this account, for example telegram:7.", callback=identity)
-    ] = "",
-    role: Annotated[
-        list[Role] | None,
-        typer.Option(help="Only messages with this role. Repeat for several.", show_default="user and assistant"),
-    ] = None,
-    session: Annotated[str, typer.Option(help="Only in this session.", callback=filled)] = "",
-    since: Since = "",
-    until: Until = "",
-    order: Annotated[
-        Order | None, typer.Option(help="Which come first.", show_default="the best for several words, else the newest")
-    ] = None,
-    around: Annotated[int, typer.Option(min=0, max=20, help="Show this many entries before and after.")] = 0,
-    limit: Limit = 20,
-    store: StoreOption = None,
-    json: Json = False,
-) -> None:
-    wanted = SearchFilter(
-        platform=platform or None,
-        people=frozenset({person} if person else ()),
-        roles=frozenset(role or SPOKEN_ROLES),
-        since=moment("--since", since, EXAMPLES["search"]),
-        until=moment("--until", until, EXAMPLES["search"]),
-    )
-
-    async def search(opened: Store) -> list[Hit]:
-        narrowed = replace(wanted, session=(await find(opened, session)).id) if session else wanted
-        query = " ".join(words).encode(errors="replace").decode()
-        return await opened.search.find(query, OPERATOR, filter=narrowed, order=order, limit=limit, neighbours=around)
-
-    hits = ask(store, search, [], nothing="Nothing found.")
-    if json:
-        print_json({"hits": [hit_fields(hit) for hit in hits]})
-        return
-    print_hits(hits, shared_options.now())
-
-
 @app.command("rename", help=help_of("rename", "Rename a session. If the title is taken, add a number."))
 def rename_session(
     session: Name,
@@ -203,21 +153,12 @@ def rename_session(
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    async def rename(opened: Store) -> Session:
+    async def rename(opened: DatabaseClient) -> Session:
         found = await find(opened, session)
         return await opened.transact(titles.rename(found.id, title, OPERATOR))
 
-    renamed = ask(store, rename)
+    renamed = ask_database(store, rename)
     if one_line(title, TITLE_LIMIT) != one_line(title, len(title)):
         print_note(f"The title was cut to {TITLE_LIMIT} characters.")
     done = f"{renamed.id} is now called {name_of(renamed)}"
     print_result({"session": session_fields(renamed)}, done, as_json=json)
-
-
-app.command("export", help=help_of("export", "Export sessions to a file: JSONL, Markdown or HTML."))(
-    export.export_sessions
-)
-app.command("import", help=help_of("import", "Import sessions from a JSONL file."))(export.import_archive)
-app.command("delete", help=help_of("delete", "Delete sessions permanently."))(delete.delete_sessions)
-app.command("prune", help=help_of("prune", "Delete sessions by age or number."))(delete.prune_sessions)
-app.command("stats", help=help_of("stats", "Count sessions, entries, turns, tokens and cost."))(delete.show_stats)

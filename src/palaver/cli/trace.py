@@ -8,9 +8,10 @@ import typer
 
 from palaver.cli import shared_options
 from palaver.cli.output import pick, print_found, print_heading, print_json, print_line, print_note, print_text
-from palaver.cli.shared_options import OPERATOR, Json, Limit, Since, StoreOption, Until, ask, filled
-from palaver.commands.formatting import Tone, ago, trace_steps, trace_title
-from palaver.db.transaction import Transaction
+from palaver.cli.shared_options import OPERATOR, Json, Limit, Since, StoreOption, Until, ask_database, filled
+from palaver.commands.formatting import ago
+from palaver.commands.trace_steps import Tone, trace_steps, trace_title
+from palaver.db.transaction import DatabaseClient, Transaction
 from palaver.model.errors import BadArgument, NotFound, StoreError
 from palaver.model.redact import redact
 from palaver.model.text import counted, escape_invisible, one_line
@@ -20,7 +21,6 @@ from palaver.store.archive.render import moment_text
 from palaver.store.queue import outbox
 from palaver.store.status.overview import list_stuck
 from palaver.store.status.trace import NAMES, DeliveryTrace, InboundTrace, Trace, TurnTrace, find_traces
-from palaver.store.store import Store
 
 EXAMPLES = {
     "trace": "palaver trace in:42",
@@ -69,12 +69,12 @@ def trace(
 def _trace_one(
     store: str | None, message: str, *, content: bool, delivered: bool, again: bool, limit: int, json: bool
 ) -> None:
-    async def load(opened: Store) -> list[Trace]:
+    async def load(opened: DatabaseClient) -> list[Trace]:
         if delivered or again:
             await _settle(opened, message, delivered=delivered, again=again)
         return await _traces(opened, message, limit)
 
-    traces = ask(store, load)
+    traces = ask_database(store, load)
     if json:
         print_json({"asked": message, "traces": [_trace_fields(each, content=content) for each in traces]})
         return
@@ -86,7 +86,7 @@ def _trace_one(
         print_note("This session has no turns yet.")
 
 
-async def _traces(store: Store, message: str, limit: int) -> list[Trace]:
+async def _traces(store: DatabaseClient, message: str, limit: int) -> list[Trace]:
     try:
         return await store.read(find_traces(message, OPERATOR, limit=limit))
     except NotFound as error:
@@ -94,7 +94,7 @@ async def _traces(store: Store, message: str, limit: int) -> list[Trace]:
         raise
 
 
-async def _settle(store: Store, message: str, *, delivered: bool, again: bool) -> None:
+async def _settle(store: DatabaseClient, message: str, *, delivered: bool, again: bool) -> None:
     named = re.fullmatch(r"out:(-?[0-9]{1,18})", message)
     if delivered == again or named is None:
         raise BadArgument(
@@ -177,7 +177,7 @@ def _settle_many(
             "What was given up cannot be", found="--delivered", allowed="--again", example="palaver trace --state dead"
         )
 
-    async def settle(opened: Store) -> tuple[list[DeliveryTrace], int]:
+    async def settle(opened: DatabaseClient) -> tuple[list[DeliveryTrace], int]:
         found = await opened.read(wanted.find())
         if outcome is None or dry_run:
             return found, 0
@@ -185,7 +185,7 @@ def _settle_many(
         done = await opened.transact(outbox.settle_by_hand(numbers, wanted.state, outcome, shared_options.now()))
         return found, len(done)
 
-    found, settled = ask(store, settle)
+    found, settled = ask_database(store, settle)
     sends, zone = found[:limit], shared_options.local_now().tzinfo
     fields = {"found": len(found), "settled": settled, "sends": [_sending_fields(each) for each in sends]}
     print_found(fields, ("send", "queued", "to", "error"), [_stuck_row(each, zone) for each in sends], as_json=json)

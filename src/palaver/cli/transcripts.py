@@ -10,18 +10,17 @@ from palaver.model.label import Label
 from palaver.model.session import Session
 from palaver.model.text import counted, one_line
 from palaver.model.transcript import Entry, Role, ToolCall
-from palaver.store.archive.render import entry_flags, moment_text, speaker, without_control_characters
+from palaver.store.archive.render import entry_flags, file_lines, moment_text, speaker, without_control_characters
 from palaver.store.results import Preview
-from palaver.store.search.search import Hit
 
-_STYLES = {
+STYLES = {
     Role.USER: "bold cyan",
     Role.ASSISTANT: "bold green",
     Role.TOOL: "bold yellow",
     Role.NOTE: "bold blue",
     Role.SUMMARY: "bold magenta",
 }
-_PREVIEW = 200
+PREVIEW_CHARS = 200
 
 
 def name_of(session: Session) -> str:
@@ -53,24 +52,13 @@ def entry_fields(entry: Entry) -> dict[str, object]:
     rare: dict[str, object] = {
         "sender": sender and {"id": sender.id, "name": sender.name and sender.name.stored()},
         "calls": [call._asdict() for call in entry.calls],
+        "files": [{"name": file.name.plain(), **pick(file, "media_type size id")} for file in entry.files],
         "blob": base64.b64encode(entry.blob).decode(),
         **pick(entry, "turn message_id answers reasoning tokens observed covers hidden_by"),
     }
     # An unknown cost is null, never zero.
     cost = {"cost_micros": entry.cost_micros} if entry.tokens or entry.cost_micros is not None else {}
     return pick(entry, "seq role at text") | {name: value for name, value in rare.items() if value} | cost
-
-
-def hit_fields(hit: Hit) -> dict[str, object]:
-    return {
-        "session": hit.session.id,
-        "title": hit.session.title,
-        "entry": hit.entry and entry_fields(hit.entry),
-        "snippet": hit.snippet,
-        "marks": [list(mark) for mark in hit.marks],
-        "before": [entry_fields(entry) for entry in hit.before],
-        "after": [entry_fields(entry) for entry in hit.after],
-    }
 
 
 # For people
@@ -89,7 +77,7 @@ def _preview_row(preview: Preview, present: datetime) -> Sequence[str]:
         one_line(session.origin.platform, 20),
         ago(session.last_active, present),
         str(session.counters.entries),
-        one_line(preview.last_said, _PREVIEW),
+        one_line(preview.last_said, PREVIEW_CHARS),
     )
 
 
@@ -122,49 +110,17 @@ def print_entries(entries: Iterable[Entry], zone: tzinfo | None = UTC) -> None:
 
 
 def _print_entry(entry: Entry, zone: tzinfo | None) -> None:
-    style = "dim strike" if entry.hidden_by is not None else _STYLES[entry.role]
+    style = "dim strike" if entry.hidden_by is not None else STYLES[entry.role]
     body = "dim" if entry.hidden_by is not None or entry.observed else ""
     special = "".join(f" · {mark}" for mark in entry_flags(entry))
     print_text((speaker(entry), style), (f" · {moment_text(entry.at, zone)} · {entry.seq}{special}", "dim"))
     if entry.text:
         print_text((without_control_characters(entry.text), body))
+    for name in file_lines(entry):
+        print_text((f"file {without_control_characters(name)}", "dim"))
     for call in entry.calls:
-        print_text((_call(call), "dim"))
+        print_text((call_text(call), "dim"))
 
 
-def _call(call: ToolCall) -> str:
+def call_text(call: ToolCall) -> str:
     return f"calls {one_line(call.name, 80)} with {one_line(call.arguments, 400)}"
-
-
-def print_hits(hits: Iterable[Hit], present: datetime) -> None:
-    for position, hit in enumerate(hits):
-        if position:
-            print_text(("", ""))
-        where = f" · {hit.session.id}" if hit.session.title else ""
-        place = f"entry {hit.entry.seq}" if hit.entry else hit.found_in
-        when = f" · {place} · {ago(hit.at, present)}"
-        print_text((name_of(hit.session), "bold"), (where + when, "dim"))
-        _print_neighbours(hit.before)
-        said = (f"{speaker(hit.entry)}: ", _STYLES[hit.entry.role]) if hit.entry else ("title: ", "dim")
-        print_text(said, *_highlighted(hit))
-        _print_neighbours(hit.after)
-
-
-def _print_neighbours(entries: Iterable[Entry]) -> None:
-    for entry in entries:
-        for text in filter(None, (entry.text, *map(_call, entry.calls))):
-            print_text((f"{speaker(entry)}: {one_line(text, _PREVIEW)}", "dim"))
-
-
-def _highlighted(hit: Hit) -> Iterator[tuple[str, str]]:
-    """Yield the snippet in styled pieces, cleaned one by one to keep the marks in place."""
-    at = 0
-    for start, end in hit.marks:
-        yield _line(hit.snippet[at:start]), ""
-        yield _line(hit.snippet[start:end]), "bold reverse"
-        at = end
-    yield _line(hit.snippet[at:]), ""
-
-
-def _line(text: str) -> str:
-    return without_control_characters(text).replace("\n", " ").replace("\t", " ")

@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import typer
@@ -115,14 +116,24 @@ async def _serve(gateway: Gateway, store: str | None) -> bool:
     loop = asyncio.get_running_loop()
     for ending in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(ending, gateway.stop)
-    loop.add_signal_handler(signal.SIGHUP, _reload, gateway, store)
+    loop.add_signal_handler(signal.SIGHUP, Reloader(gateway, store).reload)
     return await gateway.serve()
 
 
-def _reload(gateway: Gateway, store: str | None) -> None:
-    try:
-        loaded = load_for_gateway(store)
-        gateway.reload(loaded.config)
-        _caution(loaded)
-    except InvalidInput as error:
-        log.error("the configuration stays as it was: %s", error, extra={"action": "reload.rejected"})  # noqa: TRY400
+@dataclass
+class Reloader:
+    gateway: Gateway
+    store: str | None
+    rejected: str = ""
+    """Why the last reload was rejected, if it was: the same reason is reported once, however often it is tried."""
+
+    def reload(self) -> None:
+        try:
+            loaded = load_for_gateway(self.store)
+            self.gateway.reload(loaded.config)
+            _caution(loaded)
+            self.rejected = ""
+        except InvalidInput as error:
+            level = logging.DEBUG if str(error) == self.rejected else logging.ERROR
+            log.log(level, "the configuration stays as it was: %s", error, extra={"action": "reload.rejected"})
+            self.rejected = str(error)

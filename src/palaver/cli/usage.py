@@ -8,7 +8,17 @@ import typer
 
 from palaver.cli import shared_options
 from palaver.cli.output import print_found
-from palaver.cli.shared_options import OPERATOR, Json, Since, StoreOption, Until, ZoneName, ask, find_zone, moment
+from palaver.cli.shared_options import (
+    OPERATOR,
+    Json,
+    Since,
+    StoreOption,
+    Until,
+    ZoneName,
+    ask_database,
+    find_zone,
+    moment,
+)
 from palaver.model.session import UsageTotal
 from palaver.store.people import usage
 from palaver.store.people.usage import GroupBy
@@ -32,7 +42,7 @@ def show_usage(
     where = find_zone(zone_name)
     first = moment("--since", since, EXAMPLES["usage"], zone_name) or shared_options.now() - _DEFAULT_SPAN
     last = moment("--until", until, EXAMPLES["usage"], zone_name)
-    found: dict[str | date, UsageTotal] = ask(
+    found: dict[str | date, UsageTotal] = ask_database(
         store,
         lambda opened: opened.read(usage.totals_by(by, OPERATOR, since=first, until=last, zone=where)),
         {},

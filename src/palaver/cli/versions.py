@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 
 from palaver import __version__
 from palaver.model.value import value
+from palaver.protocols.installation import install_line
 from palaver.store.damage.health_check import HealthCheck, listed
 
 _PACKAGE = "palaver"
@@ -56,7 +57,7 @@ def libraries() -> Iterator[Library]:
 
 def check_versions() -> HealthCheck:
     wrong = {each.name: each for each in libraries() if not each.fits}
-    wanted = {f"{_PACKAGE}[{each.extra}]" if each.extra else _PACKAGE for each in wrong.values()}
+    wanted = {each.extra for each in wrong.values()}
     found = listed(
         f"{each.name} is {each.installed}, and {_PACKAGE} needs {','.join(map(''.join, each.limits))}"
         for each in wrong.values()
@@ -67,7 +68,7 @@ def check_versions() -> HealthCheck:
         ok=not wrong,
         found=found,
         public=found,
-        fix=f"install what fits: pip install --upgrade {' '.join(repr(each) for each in sorted(wanted))}",
+        fix=f"install what fits: {install_line(*sorted(wanted))}",
     )
 
 

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from palaver.config.secrets import read_secret
 from palaver.config.types import Secret, Section, Syntax, as_pydantic_error
 from palaver.model.errors import BadArgument, StoreError
+from palaver.protocols.installation import install_line
 
 SERVICE = "palaver"
 """The name of Palaver in the keyring of the system."""
@@ -56,7 +57,7 @@ def _read_keyring(entry: str) -> str:
         import keyring  # noqa: PLC0415 - an extra
         from keyring.errors import KeyringError  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
-        raise StoreError("the keyring needs a library: pip install 'palaver[keyring]'") from error
+        raise StoreError(f"the keyring needs a library: {install_line('keyring')}") from error
     try:
         found = keyring.get_password(SERVICE, entry)
     except KeyringError as error:

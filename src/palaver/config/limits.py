@@ -22,6 +22,12 @@ class LimitsConfig(Section):
     burst_window: Duration = _limit(
         "burst_window", "Wait this long for more messages sent in a row.", ge=_NONE, le=_DAY
     )
+    acknowledge_after: Duration = _limit(
+        "acknowledge_after",
+        "Tell people that the agent is still answering once their message has waited for this long.",
+        ge=_NONE,
+        le=_DAY,
+    )
     quiet_limit: Duration = _limit(
         "quiet_limit", "Stop a turn when its agent is silent for this long.", ge=_SECOND, le=_YEAR
     )

@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import reduce
 from itertools import islice
 from pathlib import Path
-from urllib.parse import quote, unquote
 
 from palaver.config.accounts import (
     AgentOptions,
@@ -18,8 +17,16 @@ from palaver.config.accounts import (
 from palaver.config.agents import WITH_INSTRUCTIONS
 from palaver.config.errors import MalformedConfig, Mistake, mistake_at
 from palaver.config.model import Config
-from palaver.config.nodes import Node, Position, merge
-from palaver.config.paths import DATABASE, configuration_files, data_directory, exists, expand_home
+from palaver.config.nodes import Node, merge
+from palaver.config.paths import (
+    SQLITE,
+    absolute_path,
+    configuration_files,
+    default_places,
+    exists,
+    with_absolute_paths,
+    with_default_store,
+)
 from palaver.config.reader import parse, read
 from palaver.config.secrets import FILE as SECRET_FILE
 from palaver.config.types import OFF, duration_text
@@ -30,7 +37,6 @@ from palaver.model.value import value
 
 _MAX_MISTAKES = 100
 """Report at most this many mistakes of one kind per file."""
-_SQLITE = "sqlite:///"
 
 
 @value
@@ -61,9 +67,9 @@ def load_with_sources(
     With `platforms`, other platform names are mistakes. With `describe_adapter` and `agent_options`, adapters, hooks
     and agents are imported and their options checked. With `draft`, your own file counts as if it said that.
     """
-    defaults = _section(data_dir=str(data_directory(environ)), store=DATABASE)
+    defaults = default_places(environ)
     nodes, mistakes = [defaults], list[Mistake]()
-    variables = read_variables(environ)
+    variables = read_variables(environ, Config.model_fields)
     for node, found in (*_files(cwd, environ, defaults, variables.node, draft), (variables.node, variables.mistakes)):
         named = (
             find_unknown_names(node, {**platforms, **platforms_with_accounts(node, describe_adapter)})
@@ -72,7 +78,7 @@ def load_with_sources(
         )
         mistakes += _first_per_field([*found, *islice(named, _MAX_MISTAKES)])
         nodes.append(node)
-    sources = _with_default_store(reduce(merge, nodes))
+    sources = with_default_store(reduce(merge, nodes))
     done = read_secret_files(sources, describe_adapter)
     mistakes = (
         mistakes
@@ -91,7 +97,7 @@ def load_with_sources(
 
 def refuse_missing_backups(config: Config, sources: Node) -> None:
     """Raise MalformedConfig if backups of a store are wanted that Palaver does not copy."""
-    if config.backup.every is None or "://" not in config.store or config.store.lower().startswith(_SQLITE):
+    if config.backup.every is None or "://" not in config.store or config.store.lower().startswith(SQLITE):
         return
     path = ("backup", "every")
     mistake = mistake_at(
@@ -106,17 +112,22 @@ def refuse_missing_backups(config: Config, sources: Node) -> None:
     raise MalformedConfig([mistake])
 
 
+def is_setting(name: str) -> bool:
+    """Return whether an environment variable is a setting."""
+    return bool(setting_of(name, Config.model_fields))
+
+
 def portable_settings(cwd: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that are settings, with their paths absolute: for a process in another folder."""
-    return {name: _portable(name, text, cwd) for name, text in environ.items() if text and setting_of(name)}
+    return {name: _portable(name, text, cwd) for name, text in environ.items() if text and is_setting(name)}
 
 
 def _portable(name: str, text: str, cwd: Path) -> str:
-    path = setting_of(name)
-    node = _with_absolute_paths(read_variables({name: text}).node, cwd.absolute()).at(path)
+    path = setting_of(name, Config.model_fields)
+    node = with_absolute_paths(read_variables({name: text}, Config.model_fields).node, cwd.absolute()).at(path)
     if node is None or not isinstance(node.value, str):
         return text
-    return _absolute_path(node.value, cwd) if str(path[-1]).endswith(SECRET_FILE) else node.value
+    return absolute_path(node.value, cwd) if str(path[-1]).endswith(SECRET_FILE) else node.value
 
 
 def _files(
@@ -134,7 +145,7 @@ def _files(
     own = variables
     if files.is_named or draft is not None or exists(files.user):
         reading = read(files.user, environ) if draft is None else parse(files.user, draft, environ)
-        node = _with_absolute_paths(reading.node, files.user.parent)
+        node = with_absolute_paths(reading.node, files.user.parent)
         found.append((node, [*reading.mistakes[:_MAX_MISTAKES], *shapes(node)]))
         own = merge(node, variables)
     if exists(files.project) and os.path.realpath(files.user) != os.path.realpath(files.project):
@@ -169,66 +180,3 @@ def _first_per_field(mistakes: Sequence[Mistake]) -> list[Mistake]:
     """Keep the first mistake of each field, ordered by line."""
     first = {mistake.field: mistake for mistake in reversed(mistakes)}
     return sorted(first.values(), key=lambda mistake: mistake.position.line or 0)
-
-
-def _section(**fields: str) -> Node:
-    """Build a node from default values."""
-    nodes = {name: Node(position=Position(), value=value, raw=value) for name, value in fields.items()}
-    return Node(position=Position(), value=dict[str, Node](nodes))
-
-
-def _with_default_store(sources: Node) -> Node:
-    """Put the store into the data directory unless it was set."""
-    folder, store = sources.at(("data_dir",)), sources.at(("store",))
-    if folder is None or store is None or not isinstance(folder.value, str) or str(store.position) != "default":
-        return sources
-    return merge(sources, _section(store=str(expand_home(folder.value) / DATABASE)))
-
-
-def _with_absolute_paths(node: Node, folder: Path) -> Node:
-    """Resolve paths relative to the folder of their file."""
-    if isinstance(node.value, list):
-        return replace(node, value=[_with_absolute_paths(each, folder) for each in node.value])
-    if not isinstance(node.value, dict):
-        return node
-    return replace(node, value={name: _with_absolute_path(name, inner, folder) for name, inner in node.value.items()})
-
-
-def _with_absolute_path(name: str, node: Node, folder: Path) -> Node:
-    if isinstance(node.value, str):
-        return replace(node, value=_PATH_FIELDS[name](node.value, folder)) if name in _PATH_FIELDS else node
-    inside = {
-        **dict.fromkeys(
-            ("agent", "fallback", "backup", "encryption", "jobs", "tools", "terminal", "ssh"), _with_absolute_paths
-        ),
-        **dict.fromkeys(
-            ("profiles", "platforms", "kinds", "servers", "chats", "threads"), _with_absolute_paths_by_name
-        ),
-    }
-    return inside[name](node, folder) if name in inside else node
-
-
-def _with_absolute_paths_by_name(node: Node, folder: Path) -> Node:
-    if not isinstance(node.value, dict):
-        return node
-    return replace(node, value={name: _with_absolute_paths(inner, folder) for name, inner in node.value.items()})
-
-
-def _absolute_path(text: str, folder: Path) -> str:
-    return str((folder / expand_home(text)).absolute()) if text else text
-
-
-def _absolute_url(text: str, folder: Path) -> str:
-    if text.lower().startswith(_SQLITE):
-        return _SQLITE + quote(_absolute_path(unquote(text[len(_SQLITE) :]), folder))
-    return text if "://" in text else _absolute_path(text, folder)
-
-
-_PATH_FIELDS = {
-    "data_dir": _absolute_path,
-    "store": _absolute_url,
-    **dict.fromkeys(
-        ("key_file", "known_hosts_file", "instructions_file", "prices", "file", "folder", "scripts"), _absolute_path
-    ),
-}
-"""Fields that hold paths, of the gateway, of agents, of jobs and of the terminal."""

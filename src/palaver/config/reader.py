@@ -41,6 +41,10 @@ class ParseResult:
     mistakes: list[Mistake]
 
 
+NOTHING = ParseResult(node=Node(position=Position(), value={}), mistakes=[])
+"""What a file that does not exist says."""
+
+
 def parse(file: Path, text: str, environ: Mapping[str, str] | None) -> ParseResult:
     """Parse `text`. Values can refer to environment variables only if `environ` is given."""
     parser = _Parser(file=file, environ=environ)

@@ -26,7 +26,8 @@ _URL_PASSWORD = re.compile(r"(://[^:@/?]*):.*@")
 _WEB = re.compile(r"(?:http|ws)s?://", re.IGNORECASE)
 _WEB_USER = re.compile(rf"({_WEB.pattern})[^:@/?\s]+@", re.IGNORECASE)
 _NAME = r"[\w.-]{0,64}?(?:pass|pwd|token(?!s)|secret|key|auth|sig|cred|cookie)(?![\w.-]*[_-](?:file|path)\b)[\w.-]*+"
-_URL_PARAMETER = re.compile(rf"([?&]{_NAME}=|[?&][^=&#\s]*=(?=[^&#\s]{{16}}))[^&#\s]*", re.IGNORECASE)
+_SERVERS = "(?:host|direct|replica|target_session_attrs)"
+_URL_PARAMETER = re.compile(rf"([?&]{_NAME}=|[?&](?!{_SERVERS}=)[^=&#\s]*=(?=[^&#\s]{{16}}))[^&#\s]*", re.IGNORECASE)
 _WEB_KEY = re.compile(r"(?<=[^/]/)(?=[\w.~-]*\d)(?=[\w.~-]*[A-Za-z])[\w.~-]{20,}+")
 _OPTION = re.compile(rf"--?{_NAME}", re.IGNORECASE)
 _ASSIGNMENT = re.compile(rf"((?<!\S)(?:--?{_NAME}[ =]|{_NAME}=))(?!-)\S+", re.IGNORECASE)
@@ -34,8 +35,8 @@ _ASSIGNMENT = re.compile(rf"((?<!\S)(?:--?{_NAME}[ =]|{_NAME}=))(?!-)\S+", re.IG
 
 def mask_secrets(text: str) -> str:
     """Replace environment references, keys in URLs and values of options such as `--token` by `(set)`."""
-    text = redact(_ASSIGNMENT.sub(rf"\1{SET}", _REFERENCE.sub(SET, text)))
-    text = _URL_PARAMETER.sub(rf"\1{SET}", _URL_PASSWORD.sub(rf"\1:{SET}@", text))
+    text = _URL_PARAMETER.sub(rf"\1{SET}", _ASSIGNMENT.sub(rf"\1{SET}", _REFERENCE.sub(SET, text)))
+    text = _URL_PASSWORD.sub(rf"\1:{SET}@", redact(text))
     return _WEB_KEY.sub(SET, _WEB_USER.sub(rf"\1{SET}@", text)) if _WEB.match(text) else text
 
 

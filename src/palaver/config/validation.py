@@ -23,6 +23,7 @@ from palaver.model.platform import Platform
 from palaver.model.source import STANDARD_KINDS
 from palaver.model.tools import ApprovalMode
 from palaver.model.value import FieldPath
+from palaver.protocols.installation import package_line
 
 
 def find_schema_mistakes(node: Node) -> Iterator[Mistake]:
@@ -130,7 +131,7 @@ def find_unknown_names(node: Node, platforms: Mapping[str, Platform]) -> Iterato
         what, known = ("kind of chat", kinds) if path[0] == "kinds" else ("platform", set(platforms))
         if name not in known:
             close = get_close_matches(name, known, n=1)
-            brought = f"pip install PACKAGE, with a package that supports {name}"
+            brought = f"{package_line('PACKAGE')}, with a package that supports {name}"
             is_account = node.at((*path, "accounts")) is not None
             yield mistake_at(
                 node.nearest(path),

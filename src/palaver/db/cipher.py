@@ -9,6 +9,8 @@ from typing import cast
 
 from palaver.model.errors import StoreError
 
+KEYS = "palaver.keys"
+"""The file of the wrapped keys, beside an encrypted store."""
 _PLAIN = b"SQLite format 3\0"
 _CACHED_STATEMENTS = 512
 
@@ -46,8 +48,10 @@ def sqlcipher() -> ModuleType:
     try:
         module = import_module("sqlcipher3.dbapi2")  # an extra
     except ModuleNotFoundError as error:
+        from palaver.protocols.installation import install_line  # noqa: PLC0415 - slow to import, and rarely needed
+
         raise StoreError(
-            "an encrypted store needs SQLCipher, which is not installed: pip install 'palaver[encryption]'"
+            f"an encrypted store needs SQLCipher, which is not installed: {install_line('encryption')}"
         ) from error
     for name in ("DatabaseError", "InterfaceError"):
         getattr(module, name).__bases__ = (module.Error, getattr(sqlite3, name))

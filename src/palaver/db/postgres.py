@@ -449,8 +449,8 @@ async def _transaction(
         finally:  # it may have happened even if it failed
             announce(topics)
     except BaseException:
-        # The first error is the reason, even if the connection breaks during the rollback.
-        with suppress(*LOST):
+        # The first error is the reason, even if the connection breaks during the rollback, or was dropped.
+        with suppress(*LOST, AttributeError):
             await connection.execute("ROLLBACK;")
         raise
 

@@ -87,7 +87,7 @@ class Pool:
 
     def __init__(self, url: str, *, is_pooled: bool = False) -> None:
         self._connector = Connector(url)
-        self._in_use = set[Connection]()
+        self._in_use: set[Connection] = set()
         self._pool = _asyncpg.create_pool(
             url,
             min_size=0,  # with more, the pool reconnects in the background and logs tracebacks during an outage
@@ -109,6 +109,10 @@ class Pool:
         self._in_use.add(connection)
         try:
             return await work(connection)
+        except AttributeError as error:  # asyncpg's, from a connection that was dropped between two statements
+            if connection in self._in_use:
+                raise
+            raise ConnectionResetError("it was dropped, because its server does not answer") from error
         finally:
             self._in_use.discard(connection)
             with suppress(*LOST):  # a connection that breaks now must not make a committed transaction look failed
@@ -116,7 +120,8 @@ class Pool:
 
     async def drop(self) -> None:
         """Break the connections that are in use, and use none of the others again."""
-        for connection in tuple(self._in_use):
+        dropped, self._in_use = self._in_use, set[Connection]()
+        for connection in dropped:
             connection.terminate()
         await self._pool.expire_connections()
 

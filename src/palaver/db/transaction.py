@@ -22,7 +22,7 @@ import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, Self, TypeVar
 
 from palaver.model.errors import StoreError, StoreUnavailable
 from palaver.model.key import SessionKey
@@ -293,7 +293,7 @@ OUTAGE_SECONDS = 15.0
 
 
 class DatabaseClient:
-    """Runs transactions on a database, and records since when it has refused writes."""
+    """Runs transactions on a database until it is closed, and records since when it has refused writes."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -344,3 +344,12 @@ class DatabaseClient:
 
     def hear(self, topic: str, call: Callable[[], None]) -> AbstractContextManager[None]:
         return self.database.hear(topic, call)
+
+    async def close(self) -> None:
+        await self.database.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

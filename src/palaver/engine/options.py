@@ -43,6 +43,8 @@ class Options(ConversationRules):
     concurrent_turns: int = 16
     acknowledges: bool = True
     """Whether to say, once per turn, what happens to a message that arrives while the turn runs."""
+    acknowledge_after: timedelta = timedelta(seconds=2)
+    """How long a message waits before that is said."""
     quiet_limit: timedelta = timedelta(minutes=5)
     """How long an agent may be silent before its turn is stopped."""
     turn_limit: timedelta = timedelta(minutes=30)

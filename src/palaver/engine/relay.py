@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 
 from palaver.engine.context import EngineContext
+from palaver.engine.intake.pasted_keys import without_keys
 from palaver.engine.intake.receiver import Intake
 from palaver.engine.retry import retry_until_stored, wait_any
 from palaver.model.attachment import Attachment
@@ -64,6 +65,7 @@ class Relay:
     async def accept(self, inbound: Inbound, tenant: str, *, is_bot: bool) -> None:
         """Store a message for the tenant's gateway. Without its trust mark a bot would look like a person there."""
         inbound.check_ids()
+        inbound = without_keys(inbound)
         refused = _FROM_BOTS if is_bot else None
 
         async def accept() -> None:

@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractContextManager
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 from palaver.db.transaction import Transaction
 from palaver.model.backoff import backoff
-from palaver.model.errors import NewerSchema, StoreError, StoreUnavailable
+from palaver.model.errors import NewerSchema, StoreError, StoreUnavailable, first_error
 from palaver.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -132,7 +132,12 @@ def contain_cancellation() -> AbstractContextManager[None]:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return an error's type and place, and those of its causes: `ValueError at worker.py:139 > adapter.py:51`."""
+    """Return an error's type and place, and those of its causes: `ValueError at worker.py:139 > adapter.py:51`.
+
+    Of a group it is the first one.
+    """
+    if isinstance(error, BaseExceptionGroup):
+        return describe_error(first_error(cast("BaseExceptionGroup[BaseException]", error)))
     frames = [(Path(frame.f_code.co_filename).name, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     places = " > ".join(f"{file}:{line}" for file, line in frames[-DESCRIBED_FRAMES:])
     described = f"{_name(error)} at {places}" if places else _name(error)

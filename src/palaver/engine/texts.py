@@ -116,10 +116,11 @@ def cut_off_note(attempt: int) -> str:
     )
 
 
+_QUEUED = "Still answering. Your message is queued."
 BUSY_NOTICES = {
-    BusyMode.QUEUE: "Still answering. Your message is queued.",
+    BusyMode.QUEUE: _QUEUED,
     BusyMode.COLLECT: "Still answering. I will answer everything you send until then together.",
-    BusyMode.INTERRUPT: "Stopping to read your message.",
+    BusyMode.INTERRUPT: _QUEUED,
     BusyMode.STEER: (
         "Still answering. Your message joins this answer if it has another step; otherwise it comes next."
     ),

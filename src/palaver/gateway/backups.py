@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from palaver.config.editor import ConfigFile
 from palaver.config.model import Config
 from palaver.config.shared import without_secrets
+from palaver.db.cipher import KEYS
 from palaver.model.errors import PalaverError, StoreError
 from palaver.protocols.clock import Clock
-from palaver.store.backup.archive import KEYS, Manifest
+from palaver.store.backup.archive import Manifest
 from palaver.store.backup.backups import Backup, Backups
 from palaver.store.opening import sqlite_path
 

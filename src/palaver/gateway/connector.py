@@ -14,8 +14,8 @@ from palaver.config.offers import Offer, address_of, find_keys, find_servers, pl
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine.commands import CommandContext
 from palaver.engine.intake.pasted_keys import PastedKeys, is_received
-from palaver.model.pasted_key import Pasted, PastedKey
 from palaver.model.providers import KEYED_PROVIDERS, PROVIDERS, pick_model
+from palaver.model.redact import Pasted, PastedKey
 from palaver.model.source import MAIN
 from palaver.model.text import listed
 from palaver.protocols.agent import FailureKind
@@ -74,11 +74,15 @@ class Connector:
 
     async def find(self) -> Sequence[Offer]:
         """Return what was found and not declined, while the guide answers."""
-        if self._looking is None or not self.is_wanted():
+        if not self.is_wanted():
             return ()
-        found = await asyncio.shield(self._looking)
+        found = await self._found()
         declined = await self._store.read(_declined())
         return [each for each in found if each.name not in declined]
+
+    async def _found(self) -> Sequence[Offer]:
+        # Shielded: a request that is cancelled must not end the search for all others.
+        return await asyncio.shield(self._looking) if self._looking else ()
 
     @property
     def _environ(self) -> Mapping[str, str]:
@@ -93,7 +97,7 @@ class Connector:
             return reply(
                 f"{self._who()} answers already. Change it in Settings of the web window, or with palaver setup."
             )
-        found = [*(await self._looking)] if self._looking else []
+        found = await self._found()
         if name.lower() == _NO:
             return self._decline(found)
         try:

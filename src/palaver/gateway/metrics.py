@@ -5,7 +5,7 @@ from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 
 from palaver.engine.hooks import Meter, NoMeter
-from palaver.model.errors import BadArgument
+from palaver.protocols.installation import MissingPackages
 
 
 @contextmanager
@@ -17,12 +17,7 @@ def with_traces(meter: Meter, endpoint: str | None, store: str) -> Generator[Met
     try:
         from palaver.gateway.tracing import TracingMeter, otlp_provider  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
-        raise BadArgument(
-            "Traces need OpenTelemetry:",
-            found="not installed",
-            allowed="pip install 'palaver[otel]', or no traces.endpoint",
-            example="pip install 'palaver[otel]'",
-        ) from error
+        raise MissingPackages("Traces need", "otel") from error
     with otlp_provider(endpoint) as provider:
         yield TracingMeter(meter, provider, store)
 
@@ -40,12 +35,7 @@ def open_meter(port: int | None, *, web: bool = False) -> Generator[Meter]:
     try:
         from palaver.gateway.prometheus import PrometheusMeter, serve_metrics  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
-        raise BadArgument(
-            "Metrics need prometheus-client:",
-            found="not installed",
-            allowed="pip install 'palaver[metrics]', or no metrics port",
-            example="pip install 'palaver[metrics]'",
-        ) from error
+        raise MissingPackages("Metrics need", "metrics") from error
     meter = PrometheusMeter()
     with nullcontext() if port is None else serve_metrics(meter, port):
         yield meter

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from palaver.config.model import Config
-from palaver.db.cipher import is_encrypted
+from palaver.db.cipher import KEYS, is_encrypted
 from palaver.model.errors import StoreError
-from palaver.store.backup.archive import KEYS
+from palaver.protocols.installation import install_line
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.encryption.contents import PLAIN, has_sealed
 from palaver.store.opening import refuse_other_encryption, sqlite_path
@@ -23,7 +23,7 @@ def read_key(config: Config) -> bytes | None:
     try:
         from palaver.store.encryption.vault import parse_key  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
-        raise StoreError("encryption is not installed: pip install 'palaver[encryption]'") from error
+        raise StoreError(f"encryption is not installed: {install_line('encryption')}") from error
     return parse_key(text)
 
 

@@ -19,6 +19,7 @@ from palaver.platforms.web.adapter import ChatUpdate, user_of
 from palaver.protocols.adapter import Adapter
 from palaver.protocols.agent import FailureKind
 from palaver.protocols.capabilities import HttpCallbacks
+from palaver.protocols.installation import install_line
 from palaver.store.damage.health_check import HealthCheck
 from palaver.store.opening import sqlite_path
 from palaver.store.status.health import check_all, check_data_directory, check_server, read_server_settings
@@ -45,8 +46,9 @@ async def serve_pages(
         from palaver.web.server import serve_web  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
         log.warning(
-            "no web interface: %s is not installed; pip install 'palaver[web]', or web: {enabled: false}",
+            "no web interface: %s is not installed; %s, or web: {enabled: false}",
             error.name,
+            install_line("web"),
             extra={"action": "web.not_installed"},
         )
         yield

@@ -175,15 +175,21 @@ def with_roles(table: Mapping[str, Command], roles: Mapping[str, AccessRole]) ->
     return {name: replace(each, role=roles.get(each.name, each.role)) for name, each in table.items()}
 
 
-def parse_command(text: str, table: Mapping[str, Command]) -> Invocation | None:
-    """Parse `text`, with or without the name of a bot (`/new@palaver_bot`); return None for text (`/usr/bin`)."""
+def parse_command(text: str, table: Mapping[str, Command], *, has_files: bool = False) -> Invocation | None:
+    """Parse `text`, with or without the name of a bot (`/new@palaver_bot`); return None for text (`/usr/bin`).
+
+    A command that sends its text as a message needs none beside files.
+    """
     found = _SHAPE.fullmatch(text.strip())
     if not found:
         return None
     name = found["name"].lower()
     if name not in table:
         raise _unknown(name, table)
-    return _invocation(table[name], found["rest"] or "")
+    command = table[name]
+    if has_files and command.busy_mode and not found["rest"]:
+        return Invocation(command=command)
+    return _invocation(command, found["rest"] or "")
 
 
 def with_slash(text: str, table: Mapping[str, Command]) -> str:

@@ -5,27 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from palaver.model.errors import NothingToCompact
 from palaver.model.transcript import Entry, Role, is_addressed_to_agent
 from palaver.model.value import value
-from palaver.model.view import visible_entries
-
-_BYTES_PER_TOKEN = 4
-
-
-def estimate_tokens(*entries: Entry) -> int:
-    """Estimate the tokens that entries take in a prompt, using the provider's count where there is one."""
-    tokens = 0
-    for entry in entries:
-        text = entry.text
-        if entry.calls or entry.reasoning:
-            text += entry.reasoning + "".join(call.name + call.arguments for call in entry.calls)
-        # Count bytes: scripts that need more bytes per character also need more tokens.
-        size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
-        tokens += entry.tokens or 1 + size // _BYTES_PER_TOKEN
-    return tokens
-
-
-def fullness(entries: int, tokens: int, *, message_limit: int, token_limit: float) -> float:
-    """Return how full a conversation is: from 1 on, it has too many entries, or too many tokens for the model."""
-    return max(entries / message_limit, tokens / token_limit)
+from palaver.model.view import estimate_tokens, visible_entries
 
 
 @value

@@ -72,6 +72,8 @@ class Platform:
     chat_rule: Callable[[str], str | None] = str
     """The same for the id of a direct chat, where it is a person's; None for other chats, whose ids stay."""
     example_user: str = "7"
+    anybody_writes: bool = False
+    """Machines and advertisers write, too: strangers get a pairing code only where the platform's section says so."""
     takes_keys: bool = False
     """Only the people of this gateway write here, so the owner can paste the key of a model provider."""
 

@@ -2,10 +2,12 @@
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import accumulate, chain
 
 from palaver.model.errors import BadArgument
+from palaver.model.stemming import Stem, guess_languages, stem_words
 from palaver.model.tokenizer import (
     MAX_TERM_LENGTH,
     Span,
@@ -23,6 +25,9 @@ _NO_LETTERS = re.compile(r"[\W_]+")
 _MAX_QUERY_LENGTH = 2000
 MAX_CLAUSES = 64
 _MAX_MATCHES = 200
+_STEM_BEGINNING = 3
+_LONG_RUN = 4
+"""What is longer, in a script without spaces, is a question."""
 _SHOWN_QUERY = 80
 _QUOTES = '"\u201c\u201d\u201e\u00ab\u00bb'
 _CLAUSE = re.compile(
@@ -39,6 +44,8 @@ class Clause:
     prefix: bool = False
     """The last word is a prefix."""
     whole: str = ""
+    stems: tuple[Stem, ...] = ()
+    """What other forms of a word end in; nothing for a phrase, which is exact."""
 
     @property
     def terms(self) -> tuple[str, ...]:
@@ -74,8 +81,8 @@ class Query:
     """Several plain words: the more of them an entry has, and the rarer they are, the better it fits."""
 
     def any_clause(self) -> "Query":
-        """Return the query that one of the clauses is enough for."""
-        return Query((self.clauses,), self.excluded)
+        """Return the query that one of the clauses is enough for, or one pair of a script without spaces."""
+        return Query((tuple(dict.fromkeys(chain.from_iterable(map(_alternatives, self.clauses)))),), self.excluded)
 
     @property
     def clauses(self) -> tuple[Clause, ...]:
@@ -92,7 +99,8 @@ class Query:
         """Tell quickly whether an ASCII text can match at all."""
         letters = _NO_LETTERS.sub("", text.lower())
         return not text.isascii() or all(
-            any("".join(clause.words) in letters for clause in group) for group in self.groups
+            any("".join(clause.words) in letters or _may_have_stem(clause, letters) for clause in group)
+            for group in self.groups
         )
 
     def excludes(self, text: str) -> bool:
@@ -100,6 +108,18 @@ class Query:
             return False
         searched = _SearchedText(text)
         return any(searched.find_clause(clause) for clause in self.excluded)
+
+
+def _alternatives(clause: Clause) -> Iterator[Clause]:
+    for word in clause.words:
+        if is_run(word) and len(word) > len("二字"):
+            yield from (Clause((pair,)) for pair in bigrams(word))
+            return
+    yield clause
+
+
+def _may_have_stem(clause: Clause, letters: str) -> bool:
+    return any(stem.text[:_STEM_BEGINNING] in letters for stem in clause.stems)
 
 
 class _SearchedText:
@@ -117,6 +137,10 @@ class _SearchedText:
         single = clause.single
         if clause.whole:
             spans += self._find(Clause((single,), clause.prefix).needle)
+        if clause.stems:
+            words = dict.fromkeys(self._line.text.split())
+            fitting = (word for word in words if word != single and any(stem.fits(word) for stem in clause.stems))
+            spans += [span for word in fitting for span in self._find(f" {word} ")]
         if single and any(_matches(whole, single, clause) for whole in self._line.wholes):
             spans += self._find_wholes(single, clause)
         return spans
@@ -180,11 +204,7 @@ def _merge_spans(spans: list[Span]) -> list[Span]:
 
 def parse_query(text: str) -> Query:
     """Parse words that must all match, "phrases" in quotes, words that end in a star as prefixes, OR and NOT."""
-    parts = [
-        (part, clause)
-        for part in _CLAUSE.finditer(text[:_MAX_QUERY_LENGTH])
-        if (clause := _parse_clause(part["phrase"] or part["word"] or ""))
-    ]
+    parts = _parts(text)
     groups: list[tuple[Clause, ...]] = []
     excluded: list[Clause] = []
     operators: set[str] = set()
@@ -197,15 +217,33 @@ def parse_query(text: str) -> Query:
             continue
         is_plain = is_plain and bool(word) and not part["minus"] and not clause.prefix
         if part["minus"] or _NOT in operators:
-            excluded.append(clause)
+            excluded.append(replace(clause, stems=()))
         elif _OR in operators and groups:
             groups[-1] = (*groups[-1], clause)
         else:
             groups.append((clause,))
         operators.clear()
-    found = Query(tuple(groups), tuple(excluded), is_plain and len(groups) > 1)
+    found = Query(tuple(groups), tuple(excluded))
     _refuse_what_cannot_be_searched(found, text)
-    return found
+    has_long_run = any(is_run(word) and len(word) > _LONG_RUN for clause in found.clauses for word in clause.words)
+    return replace(found, is_question=is_plain and (len(groups) > 1 or has_long_run))
+
+
+def _parts(text: str) -> list[tuple[re.Match[str], Clause]]:
+    """Return what is written between blanks and quotes. Words that are not quoted have stems."""
+    parts = [
+        (part, clause)
+        for part in _CLAUSE.finditer(text[:_MAX_QUERY_LENGTH])
+        if (clause := _parse_clause(part["phrase"] or part["word"] or ""))
+    ]
+    languages = guess_languages({word for part, clause in parts if part["word"] for word in clause.words})
+    return [(part, _with_stems(clause, languages) if part["word"] else clause) for part, clause in parts]
+
+
+def _with_stems(clause: Clause, languages: Sequence[str]) -> Clause:
+    if clause.prefix or len(clause.words) > 1 or is_run(clause.words[0]):
+        return clause
+    return replace(clause, stems=stem_words(clause.words, languages)[0])
 
 
 def _refuse_what_cannot_be_searched(query: Query, text: str) -> None:

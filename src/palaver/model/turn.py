@@ -280,6 +280,11 @@ class Inbound:
         """Whether it postpones an idle reset: only people who talk to the agent do."""
         return self.cause is Cause.HUMAN and not self.observed
 
+    @property
+    def has_process_output(self) -> bool:
+        """Whether it is a notice about a process, with what that wrote below its first line."""
+        return self.cause is Cause.PROCESS and "\n" in self.text
+
 
 @value
 class Received:

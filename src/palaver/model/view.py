@@ -23,10 +23,20 @@ from typing import NamedTuple, NoReturn
 from zoneinfo import ZoneInfo
 
 from palaver.model.attachment import Attachment, describe_attachment
-from palaver.model.label import gap_marker, marker, note_marker, quote_text, strip_markers, time_marker
+from palaver.model.label import (
+    CLOSE,
+    OPEN,
+    OUTPUT_END,
+    gap_marker,
+    marker,
+    note_marker,
+    quote_text,
+    strip_markers,
+    time_marker,
+)
 from palaver.model.prompt import Naming
 from palaver.model.source import source_of_identity
-from palaver.model.text import whole_characters
+from palaver.model.text import one_line, whole_characters
 from palaver.model.transcript import QUOTE_LIMIT, Entry, Quote, Role, Sender, ToolCall
 from palaver.model.value import value
 
@@ -34,6 +44,7 @@ LONG_GAP = timedelta(hours=6)
 INTERRUPTED = "(interrupted: no result was recorded, its effect is unknown)"
 NOT_RUN = "(not run: nobody approved it)"
 _NO_OUTPUT = "(no output)"
+_BYTES_PER_TOKEN = 4
 # Bound once: this runs for every entry, and looking up an enum member costs more than comparing it.
 _USER, _ASSISTANT, _TOOL, _NOTE, _SUMMARY = Role.USER, Role.ASSISTANT, Role.TOOL, Role.NOTE, Role.SUMMARY
 _ROLE = attrgetter("role")
@@ -226,6 +237,19 @@ def visible_entries(entries: Iterable[Entry]) -> list[Entry]:
 
 MAX_OVERHEARD = 50
 """How much of what was overheard a question is shown with."""
+
+
+def estimate_tokens(*entries: Entry) -> int:
+    """Estimate the tokens that entries take in a prompt, using the provider's count where there is one."""
+    tokens = 0
+    for entry in entries:
+        text = entry.text
+        if entry.calls or entry.reasoning:
+            text += entry.reasoning + "".join(call.name + call.arguments for call in entry.calls)
+        # Count bytes: scripts that need more bytes per character also need more tokens.
+        size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+        tokens += entry.tokens or 1 + size // _BYTES_PER_TOKEN
+    return tokens
 
 
 def with_overheard(entries: Sequence[Entry], overheard: Sequence[Entry]) -> Sequence[Entry]:
@@ -484,3 +508,62 @@ def _is_json_object(text: str) -> bool:
         return isinstance(decoded, dict)
     except (ValueError, RecursionError):
         return False
+
+
+# What was said, without the gateway's words: for agents that do not read like a model.
+
+SUMMARY_END = marker("end of summary")
+_MAX_EXCERPT_LENGTH = 40
+_MAX_SUMMARY_LENGTH = 400
+_OUTPUT = f"(?:\n[^{OPEN}{CLOSE}]*\n{OUTPUT_END})?"
+_ANY_NOTE = re.compile(f"{OPEN}note: [^{CLOSE}]*{CLOSE}{_OUTPUT}")
+_NOTICE = re.compile(
+    f".*{OPEN}note: (background process [^{CLOSE}]*){CLOSE}({_OUTPUT})(?:\\s*{_ANY_NOTE.pattern})*", re.DOTALL
+)
+"""A message whose last words are a notice about a process; after an interruption a note about that follows."""
+_FIRING = re.compile(f".*{OPEN}note: job [0-9]+ runs now[^{CLOSE}]*{CLOSE}", re.DOTALL)
+_NOT_ADDRESSED = re.compile(
+    f"{OPEN}overheard[^{CLOSE}]*{CLOSE}.*?{OPEN}end of overheard{CLOSE}"
+    f"|{OPEN}summary of[^{CLOSE}]*{CLOSE}.*?{SUMMARY_END}"
+    f"|{OPEN}[^{CLOSE}]*{CLOSE} ?",
+    re.DOTALL,
+)
+
+
+class Said(NamedTuple):
+    """What the last message says."""
+
+    text: str
+    by_process: bool = False
+    """It is the gateway's notice about a background process."""
+    by_job: bool = False
+    """It is the prompt of a job that runs now."""
+
+
+def last_said(messages: Sequence[Message]) -> Said:
+    last = messages[-1].text if messages else ""
+    if OPEN in last and (notice := _NOTICE.fullmatch(last.rstrip())):
+        return Said(notice[1] + notice[2].removesuffix(f"\n{OUTPUT_END}"), by_process=True)
+    texts = (spoken_text(message.text) for message in reversed(messages) if message.role is Role.USER)
+    users = (message.text for message in reversed(messages) if message.role is Role.USER)
+    return Said(next(filter(None, texts), ""), by_job=_FIRING.match(next(users, "")) is not None)
+
+
+def spoken_text(text: str) -> str:
+    """Return a person's words, without the gateway's: those after the last note, or else before it."""
+    if OPEN not in text:
+        return text.strip()
+    parts = (_NOT_ADDRESSED.sub("", part).strip() for part in reversed(_ANY_NOTE.split(text)))
+    return next((part for part in parts if part), "")
+
+
+def brief_title(messages: Sequence[Message]) -> str:
+    """Return the beginning of what was said last, as a title."""
+    return one_line(last_said(messages).text, _MAX_EXCERPT_LENGTH)
+
+
+def brief_summary(messages: Sequence[Message], focus: str) -> str:
+    """Return the beginning of each message, those about the focus first, as far as there is room."""
+    excerpts = [one_line(_NOT_ADDRESSED.sub("", message.text), _MAX_EXCERPT_LENGTH) for message in messages]
+    excerpts.sort(key=lambda excerpt: focus.casefold() not in excerpt.casefold())
+    return f"{len(excerpts)} messages: {'; '.join(filter(None, excerpts))[:_MAX_SUMMARY_LENGTH]}"

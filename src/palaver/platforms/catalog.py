@@ -263,6 +263,7 @@ _ALL = (
         chat_rule=user_ids.email,
         example_user="ann@example.org",
         title="E-mail",
+        anybody_writes=True,
         has_mentions=True,
         has_threads=True,
         example_chat="ann@example.org",

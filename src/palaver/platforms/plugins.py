@@ -14,7 +14,7 @@ from palaver.model.value import value
 from palaver.platforms.catalog import PLATFORMS
 from palaver.protocols.adapter import Adapter
 from palaver.protocols.entry_points import find_plugins
-from palaver.protocols.installation import MissingPackages
+from palaver.protocols.installation import MissingPackages, package_line
 from palaver.protocols.relay import RELAY_OPTION
 
 ENTRY_POINT_GROUP = "palaver.platforms"
@@ -129,7 +129,7 @@ def _load(name: str) -> object:
         found=name,
         allowed=", ".join(installed_platforms()),
         fix=f"Did you mean {close}?" if close else None if installed_platforms() else "Install its package",
-        example="pip install NAME",
+        example=package_line("NAME"),
     )
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "find_installation",
     "install_line",
     "needs_of",
+    "package_line",
     "recognize",
 ]
 
@@ -61,20 +62,24 @@ class Installation:
     """What a container image was built with, or `uv tool` was given."""
 
     def command(self, extra: str, needs: Sequence[str]) -> list[str]:
-        """Return the command that adds what an extra needs."""
+        """Return the command that adds what an extra needs, or several with commas between."""
+        extras = ",".join(filter(None, dict.fromkeys((*self.extras, *extra.split(",")))))
         if self.kind is InstallKind.CONTAINER:
-            built = ",".join(dict.fromkeys((*self.extras, extra)))
             return [
                 "docker",
                 "build",
                 "--build-arg",
-                f"EXTRAS={built}",
+                f"EXTRAS={extras}",
                 *["-t", "palaver", "-f", "deploy/Containerfile", "."],
             ]
+        if self.kind is InstallKind.UV_TOOL and self.source:
+            return ["uv", "tool", "install", f"{self.source}[{extras}]" if extras else self.source]
+        return self.package_command(needs)
+
+    def package_command(self, needs: Sequence[str]) -> list[str]:
+        """Return the command that adds packages that belong to no extra."""
         if self.kind is InstallKind.PIPX:
             return ["pipx", "inject", self.prefix.name, *needs]
-        if self.kind is InstallKind.UV_TOOL and self.source:
-            return ["uv", "tool", "install", f"{self.source}[{','.join(dict.fromkeys((*self.extras, extra)))}]"]
         constraints = ["-c", f"{self.source}/constraints.txt"] if self.kind is InstallKind.CHECKOUT else []
         if not self.has_pip:
             return ["uv", "pip", "install", "--python", self.python, *constraints, *needs]
@@ -106,22 +111,28 @@ class MissingPackages(BadArgument):
         )
 
 
-def install_line(extra: str) -> str:
-    """Return the command that adds an extra of Palaver here, for a shell."""
-    return shlex.join(find_installation().command(extra, needs_of(_OURS, extra)))
+def install_line(*extras: str) -> str:
+    """Return the command that adds extras of Palaver here, for a shell."""
+    needs = dict.fromkeys(need for extra in extras for need in needs_of(_OURS, extra))
+    return shlex.join(find_installation().command(",".join(extras), list(needs)))
+
+
+def package_line(package: str) -> str:
+    """Return the command that adds a package here, for a shell."""
+    return shlex.join(find_installation().package_command([package]))
 
 
 def needs_of(distribution_name: str, extra: str) -> list[str]:
-    """Return the requirements of an extra, without those that are needed anyway."""
+    """Return the requirements of an extra, without those that are needed anyway; without a name, those."""
     found = _distribution(distribution_name)
     lines = (found.requires or []) if found else []
     asks = re.compile(rf"""extra\s*==\s*['"]{re.escape(extra)}['"]""")
     needs: list[str] = []
     for requirement, _, marker in (line.partition(";") for line in lines):
-        if asks.search(marker):
+        if asks.search(marker) if extra else "extra" not in marker:
             rest = re.sub(rf"\s*(\band\b)?\s*{asks.pattern}\s*(\band\b)?\s*", "", marker).strip()
             needs += _expanded(requirement.strip(), rest, distribution_name)
-    return list(dict.fromkeys(needs)) or [f"{distribution_name}[{extra}]"]
+    return list(dict.fromkeys(needs)) or [f"{distribution_name}[{extra}]" if extra else distribution_name]
 
 
 def _expanded(requirement: str, marker: str, distribution_name: str) -> list[str]:

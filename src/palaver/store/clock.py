@@ -2,10 +2,13 @@
 
 import asyncio
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from palaver.db.transaction import Database, Statements, transaction
-from palaver.protocols.clock import Clock
 from palaver.store.records import instant
+
+if TYPE_CHECKING:
+    from palaver.protocols.clock import Clock
 
 MAX_SKEW = timedelta(seconds=30)
 """How far a gateway's clock may be from the database's."""
@@ -43,7 +46,7 @@ class StoreClock:
     With SQLite it is this machine's clock. Leases are compared between gateways, so all of them need one time.
     """
 
-    def __init__(self, database: Database, own: Clock) -> None:
+    def __init__(self, database: Database, own: "Clock") -> None:
         self._database = database
         self._own = own
         self._read: tuple[datetime, float] | None = None

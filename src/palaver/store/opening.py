@@ -1,4 +1,4 @@
-"""Open a store: from a URL to a database with an up-to-date schema and its search index."""
+"""Open a store: from a URL to a database with an up-to-date schema, and its search index."""
 
 import asyncio
 import sqlite3
@@ -6,9 +6,10 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from palaver.db.cipher import is_encrypted, is_plain
+from palaver.db.cipher import KEYS, is_encrypted, is_plain
 from palaver.db.file_lock import (
     FileLock,
     is_disk_full,
@@ -31,27 +32,14 @@ from palaver.db.schema import (
 from palaver.db.sqlite import SqliteDatabase, connect, is_damage, undecodable_schema
 from palaver.db.transaction import Database, Transaction
 from palaver.model.errors import BadArgument, NewerSchema, StoreError, StoreInUse, StoreUnavailable
-from palaver.store.backup.archive import KEYS
 from palaver.store.damage.corruption import is_corrupt, touch_tables
 from palaver.store.damage.leftovers import copy_database, refuse_leftovers
 from palaver.store.damage.lost_log import describe_lost, known_mark
 from palaver.store.damage.version import lacks_meta
-from palaver.store.search.search import Search
-from palaver.store.search.sqlite_index import SqliteIndex
-from palaver.store.store import Store
 from palaver.store.transfer_marks import copied_from
 
-
-async def open_search(database: Database) -> Search:
-    """Open the search index: a file beside SQLite's, or tables in PostgreSQL."""
-    if isinstance(database, SqliteDatabase):
-        return Search(database, SqliteIndex(database))
-    from palaver.store.search.postgres_index import PostgresIndex  # noqa: PLC0415 - an extra
-
-    index = PostgresIndex(database)
-    await index.open()
-    return Search(database, index)
-
+if TYPE_CHECKING:
+    from palaver.store.store import Store
 
 _SQLITE_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'meta'"
 _POSTGRES_TABLE = "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'meta'"
@@ -59,7 +47,21 @@ _POSTGRES_TABLE = "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() A
 
 async def open_store(
     url: str, *, key: bytes | None = None, exclusive: bool = False, repairs: bool = False, copies: bool = False
-) -> Store:
+) -> "Store":
+    """Open a database as `open_database` does, and its search index."""
+    from palaver.store.store import Store, open_search  # noqa: PLC0415 - slow to import, and often not needed
+
+    database = await open_database(url, key=key, exclusive=exclusive, repairs=repairs, copies=copies)
+    try:
+        return Store(database, await open_search(database))
+    except BaseException:
+        await database.close()
+        raise
+
+
+async def open_database(
+    url: str, *, key: bytes | None = None, exclusive: bool = False, repairs: bool = False, copies: bool = False
+) -> Database:
     """Open `sqlite:///path`, a bare path, or `postgresql://…`. Create it if it does not exist, migrate it if it is old.
 
     A gateway opens it exclusively: a SQLite file belongs to one gateway, and of PostgreSQL nobody changes the schema
@@ -69,21 +71,21 @@ async def open_store(
     check_url(url)
     path = sqlite_path(url)
     if path is None:
-        store = await _open_postgres(url, serves=exclusive and not repairs)
+        database = await _open_postgres(url, serves=exclusive and not repairs)
     else:
-        store = await _open_sqlite(path.resolve(), key, exclusive=exclusive, repairs=repairs)
+        database = await _open_sqlite(path.resolve(), key, exclusive=exclusive, repairs=repairs)
     if not copies:
-        await _refuse_incomplete(store)
-    return store
+        await _refuse_incomplete(database)
+    return database
 
 
-async def _refuse_incomplete(store: Store) -> None:
+async def _refuse_incomplete(database: Database) -> None:
     try:
-        source = await store.read(copied_from())
+        source = await database.read(copied_from())
     except StoreError:
         return  # the table is missing: palaver doctor says so
     if source:
-        await store.close()
+        await database.close()
         raise StoreError(f"this store is an incomplete copy of {source}: run the same palaver migrate again")
 
 
@@ -108,7 +110,7 @@ def sqlite_path(url: str) -> Path | None:
         return None  # an unknown user's home directory
 
 
-async def _open_sqlite(path: Path, key: bytes | None, *, exclusive: bool, repairs: bool) -> Store:
+async def _open_sqlite(path: Path, key: bytes | None, *, exclusive: bool, repairs: bool) -> SqliteDatabase:
     ownership = FileLock(path)
     try:
         _make_folder(path)
@@ -122,33 +124,33 @@ async def _open_sqlite(path: Path, key: bytes | None, *, exclusive: bool, repair
         if exclusive:
             ownership.take()
         database = SqliteDatabase(path, ownership, key)
-        store = await _ready(database, _SQLITE_TABLE, SQLITE, ownership, run_step=database.transact)
+        await _ready(database, _SQLITE_TABLE, SQLITE, ownership, run_step=database.transact)
     except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
         ownership.release()
         found = undecodable_schema() if isinstance(error, UnicodeDecodeError) else error
         raise _not_opened(path, found) from found
     if exclusive and not repairs:
-        await _refuse_damage(store, database)
+        await _refuse_damage(database)
     # Read before the database is measured: a command can write meanwhile.
     mark = known_mark(path, key) if exclusive and not repairs else HighWater()
     try:
-        reached = await store.read(measure())
+        reached = await database.read(measure())
     except StoreError:
-        return store  # a table is missing: palaver doctor says so
+        return database  # a table is missing: palaver doctor says so
     if lost := describe_lost(reached, mark):
-        await store.close()
+        await database.close()
         raise _lost_rows(path, lost)
     database.keep_mark(reached)
-    return store
+    return database
 
 
-async def _refuse_damage(store: Store, database: SqliteDatabase) -> None:
+async def _refuse_damage(database: SqliteDatabase) -> None:
     """Refuse what SQLite sees to be damaged at a first look, and write nothing more once it sees some later."""
     try:
-        await store.read(touch_tables())
+        await database.read(touch_tables())
     except StoreError as error:
         if is_damage(error.__cause__):
-            await store.close()
+            await database.close()
             raise StoreError(
                 f"the database {database.path} is damaged: {error.__cause__}. palaver doctor says what to do."
             ) from error
@@ -228,26 +230,23 @@ def _refuse_read_only(path: Path) -> None:
             )
 
 
-async def _open_postgres(url: str, *, serves: bool) -> Store:
+async def _open_postgres(url: str, *, serves: bool) -> Database:
     try:
         from palaver.db.postgres import PostgresDatabase  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
-        raise BadArgument(
-            "A PostgreSQL store needs asyncpg:",
-            found="not installed",
-            allowed="pip install 'palaver[postgres]'",
-            example="sqlite:///palaver.db",
-        ) from error
+        from palaver.protocols.installation import MissingPackages  # noqa: PLC0415 - slow to import, and rarely needed
+
+        raise MissingPackages("A PostgreSQL store needs", "postgres") from error
     database = PostgresDatabase(url)
     await database.open()
-    store = await _ready(database, _POSTGRES_TABLE, POSTGRES, run_step=database.migrate, serves=serves)
+    await _ready(database, _POSTGRES_TABLE, POSTGRES, run_step=database.migrate, serves=serves)
     if serves:
         try:
             await database.serve(known_migrations()[-1].number)
         except BaseException:
-            await store.close()
+            await database.close()
             raise
-    return store
+    return database
 
 
 async def _ready(
@@ -258,10 +257,9 @@ async def _ready(
     *,
     run_step: Callable[[Transaction[None]], Awaitable[None]],
     serves: bool = False,
-) -> Store:
+) -> None:
     try:
         await _migrate(database, version_table, words, ownership, run_step, serves=serves)
-        return Store(database, await open_search(database))
     except BaseException:
         await database.close()
         raise

@@ -9,7 +9,7 @@ from palaver.model.access import AccessRole, Basis
 from palaver.model.key import SessionKey
 from palaver.model.process import Process
 from palaver.model.source import Source
-from palaver.model.turn import Cause, Inbound, Received, outbound_to
+from palaver.model.turn import Inbound, Received, outbound_to
 from palaver.model.value import value
 from palaver.store.queue import inbox, outbox
 from palaver.store.queue.cause import CauseKind, SendCause
@@ -44,10 +44,6 @@ def everybody_sees(source: Source, role: AccessRole | None, basis: Basis | None)
 OUTPUT_HEAD = " Its last output:"
 """Stands before the output of a process."""
 _HIDDEN = "Its output is not shown: the person who started it cannot use the terminal now."
-
-
-def has_output(inbound: Inbound) -> bool:
-    return inbound.cause is Cause.PROCESS and "\n" in inbound.text
 
 
 @transaction

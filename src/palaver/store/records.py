@@ -46,6 +46,8 @@ from palaver.model.usage import SPENT_FIELDS
 
 T = TypeVar("T")
 
+OPEN_TURN = "('running', 'parked', 'interrupted')"
+"""The states of a turn that is not over: its conversation cannot start another."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 

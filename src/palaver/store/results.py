@@ -49,6 +49,8 @@ class Begun:
     messages: tuple[Received, ...]
     has_notes: bool = False
     """The agent may have notes about the person or the chat."""
+    more_wait: bool = False
+    """Other messages wait for it, as far as is known."""
 
 
 @value
@@ -64,13 +66,12 @@ class Held:
 
 @value
 class BusyNotices:
-    """What to say, once for each open turn, about a new message that has to wait for it."""
+    """What to do about a new message while a turn waits for an approval."""
 
     place: ReplyPlace | None
     """None for a sender who reads no notices."""
-    running: str | None
     parked: str | None = None
-    """While the turn waits for an approval."""
+    """What to say, once for each such turn."""
     answer: "TakeAnswer | None" = None
     """Takes the message of this number as the answer to what the turn asks; returns whether it is one."""
     withdraw: "Withdraw | None" = None

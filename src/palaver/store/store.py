@@ -1,7 +1,6 @@
 """Store: one database, its search index, and the transactions on them by subject."""
 
-from typing import Self
-
+from palaver.db.sqlite import SqliteDatabase
 from palaver.db.transaction import Database, DatabaseClient
 from palaver.store import accounts, processes
 from palaver.store.archive import exporter
@@ -24,6 +23,7 @@ from palaver.store.privacy.erasure import Erasures
 from palaver.store.queue import commands, inbox, mentions, outbox, relayed, revisions, turn_control, turns
 from palaver.store.scrub import scrub
 from palaver.store.search.search import Search
+from palaver.store.search.sqlite_index import SqliteIndex
 from palaver.store.status import (
     chat_list,
     journal_feed,
@@ -94,10 +94,15 @@ class Store(DatabaseClient):
             return
         self._closed = True
         await self.search.close()
-        await self.database.close()
+        await super().close()
 
-    async def __aenter__(self) -> Self:
-        return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+async def open_search(database: Database) -> Search:
+    """Open the search index: a file beside SQLite's, or tables in PostgreSQL."""
+    if isinstance(database, SqliteDatabase):
+        return Search(database, SqliteIndex(database))
+    from palaver.store.search.postgres_index import PostgresIndex  # noqa: PLC0415 - an extra
+
+    index = PostgresIndex(database)
+    await index.open()
+    return Search(database, index)

@@ -22,7 +22,7 @@ from palaver.model.tools import matches_any
 from palaver.model.value import value
 from palaver.protocols.tools import Tool, ToolFailed, ToolUse
 from palaver.tools.mcp_results import CallResult, read_result
-from palaver.tools.mcp_transport import HttpServer, Stderr, StdioServer, TooMuch, connect, watched
+from palaver.tools.mcp_transport import AnswerRefused, HttpServer, Stderr, StdioServer, connect, watched
 
 log = logging.getLogger(__name__)
 
@@ -280,7 +280,7 @@ def _describe_failure(error: BaseException) -> str:
         case httpx2.HTTPStatusError():
             return f"It answered with HTTP status {error.response.status_code}."
         case httpx2.HTTPError():
-            return str(error) if isinstance(error, TooMuch) else "It cannot be reached. Check its url."
+            return str(error) if isinstance(error, AnswerRefused) else "It cannot be reached. Check its url."
         case TimeoutError():
             return "It did not answer in time."
         case OSError(filename=str(file), strerror=str(reason)):

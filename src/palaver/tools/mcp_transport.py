@@ -33,6 +33,7 @@ _MAX_STDERR_BYTES = 4_096
 _MAX_SHOWN_LENGTH = 300
 MAX_MESSAGE_BYTES = 16_000_000
 """A message is read as a whole, and everybody waits while that takes long."""
+_TOO_LONG = f"It sent a message of more than {format_size(MAX_MESSAGE_BYTES)}."
 _MAX_PARTS = 1_000
 """How many parts a result can have: the library checks each of them."""
 _PARSED_IN_A_THREAD_BYTES = 1 << 16
@@ -67,11 +68,8 @@ class HttpServer(ServerLimits):
     """The file with the login for it, if somebody logged in."""
 
 
-class TooMuch(httpx2.TransportError):
-    """The server sends a message that is too long."""
-
-    def __init__(self) -> None:
-        super().__init__(f"It sent a message of more than {format_size(MAX_MESSAGE_BYTES)}.")
+class AnswerRefused(httpx2.TransportError):
+    """We do not read what the server sends. The text says why, for the owner."""
 
 
 def connect(
@@ -120,7 +118,7 @@ async def _read_lines(
                 is_long = len(line) > _PARSED_IN_A_THREAD_BYTES
                 await to_us.send(await asyncio.to_thread(_parse, line) if is_long else _parse(line))
         except ProtocolError:
-            on_problem(TooMuch())
+            on_problem(AnswerRefused(_TOO_LONG))
 
 
 def _parse(line: bytes) -> SessionMessage | Exception:
@@ -161,7 +159,7 @@ async def _connect_over_http(
 async def _limit_size(response: httpx2.Response) -> None:
     """Refuse a message that is too long. The library itself limits the events of a stream."""
     if response.headers.get("content-encoding", "identity") != "identity":
-        raise httpx2.DecodingError("packed, though we asked for it as it is")
+        raise AnswerRefused("It compresses its answers, although it is asked not to.")
     if not response.headers.get("content-type", "").startswith("text/event-stream"):
         response.stream = _LimitedStream(response.stream)
 
@@ -175,7 +173,7 @@ class _LimitedStream(httpx2.AsyncByteStream):
         async for piece in self._stream:
             size += len(piece)
             if size > MAX_MESSAGE_BYTES:
-                raise TooMuch
+                raise AnswerRefused(_TOO_LONG)
             yield piece
 
     async def aclose(self) -> None:

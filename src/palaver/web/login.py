@@ -13,6 +13,7 @@ from starlette.routing import Route
 from palaver.model.errors import StoreError
 from palaver.model.source import account_text
 from palaver.model.text import one_line
+from palaver.protocols.installation import install_line
 from palaver.store.meta import write_nothing
 from palaver.store.people.api_tokens import Right
 from palaver.store.store import Store
@@ -42,7 +43,7 @@ async def events(request: WebRequest) -> Response:
 @page("/metrics", owner_only=True)
 async def metrics(request: WebRequest) -> Response:
     if request.services.metrics is None:
-        text = "Install prometheus-client to see metrics: pip install 'palaver[metrics]'\n"
+        text = f"Install prometheus-client to see metrics: {install_line('metrics')}\n"
         return PlainTextResponse(text, status_code=404)
     return Response(request.services.metrics(), media_type="text/plain; version=0.0.4")
 

@@ -123,8 +123,8 @@ class WebRequest:
 
         return await self.read(find)
 
-    async def delete_session(self, session: str) -> Removed:
-        removed = await self.write(lambda principal: delete(session, principal, self.now))
+    async def delete_session(self, session: str, *, only_turn: int | None = None) -> Removed:
+        removed = await self.write(lambda principal: delete(session, principal, self.now, only_turn=only_turn))
         self.services.hub.hint("sessions")
         await self.store.search.catch_up()
         await self.services.processes.remove_forgotten()

@@ -1,6 +1,7 @@
 """Change the configuration from a page: one change at a time, checked, written, and used as far as a restart allows."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,9 +12,12 @@ from palaver.config.editor import ConfigFile, Edit
 from palaver.config.loader import Loaded
 from palaver.config.model import Config
 from palaver.config.writer import line_of
+from palaver.engine.retry import log_error
 from palaver.model.errors import PalaverError
 from palaver.protocols.installation import MissingPackages
+from palaver.web.errors import INTERNAL_ERROR
 
+log = logging.getLogger(__name__)
 _WORK_WAIT_S = 20.0
 """How long a request waits for an installation or a download. The page follows a longer one."""
 
@@ -109,6 +113,9 @@ class Settings:
             await work(show)
         except PalaverError as error:
             self.works[name].problem = str(error)
+        except Exception as error:  # noqa: BLE001 - the page waits for its end
+            log_error(log, "work for a page failed", error, {"action": "settings.work_failed"})
+            self.works[name].problem = INTERNAL_ERROR
         finally:
             # Only when its task has ended is it over.
             asyncio.get_running_loop().call_soon(changed)

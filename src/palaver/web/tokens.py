@@ -13,6 +13,7 @@ from palaver.model.errors import BadArgument, NoAccess
 from palaver.model.text import one_line
 from palaver.model.value import value
 from palaver.protocols.clock import Clock
+from palaver.protocols.installation import MissingPackages
 from palaver.store.people import access_rules, key_rights
 from palaver.store.people.api_tokens import ALL_RIGHTS, OF_THE_WEB, Credential, CredentialKind, Right
 from palaver.store.people.key_rights import LoadRules
@@ -41,13 +42,11 @@ def csrf_token(secret: str) -> str:
 
 
 def qr_code(link: str) -> "QRCode":
-    """Return a code that a phone's camera opens. Raises BadArgument without the web extra."""
+    """Return a code that a phone's camera opens. Raises MissingPackages without the web extra."""
     try:
         import segno  # noqa: PLC0415 - an extra, needed only here
     except ImportError:
-        raise BadArgument(
-            "A QR code needs the package", found="segno", allowed="the web extra", example="pip install 'palaver[web]'"
-        ) from None
+        raise MissingPackages("A QR code needs", "web", missing="segno") from None
     return segno.make_qr(link, error="l")
 
 

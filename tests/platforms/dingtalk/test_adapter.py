@@ -99,6 +99,19 @@ def test_a_reply_says_what_it_answers() -> None:
     picture = {**replied, "msgType": "picture", "content": {"downloadCode": "c3"}}
     inbound = parse(said("text", {"text": {**text, "repliedMsg": picture}}), ACCOUNT)
     assert (inbound.reply_to, inbound.quote) == ("msg7", None)
+    # DingTalk's own connector meets all of these.
+    for quoted, shown in (
+        ({"msgType": "text", "content": '{"text": "green tea?"}'}, "green tea?"),
+        ({"msgType": "text", "content": "green tea?"}, "green tea?"),
+        ({"msgType": "audio", "content": {"downloadCode": "c4", "recognition": "tea"}}, "tea"),
+        ({"msgType": "file", "content": {"fileName": "tea.pdf", "downloadCode": "c5"}}, "tea.pdf"),
+        ({"msgType": "chatRecord", "content": {"summary": "Ann: tea?", "title": "Chat"}}, "Ann: tea?"),
+    ):
+        inbound = parse(said("text", {"text": {**text, "repliedMsg": {**replied, **quoted}}}), ACCOUNT)
+        assert inbound.quote == Quote(text=shown)
+    packed = json.dumps({"downloadCode": "c2", "recognition": "yes", "repliedMsg": replied})
+    inbound = parse(said("audio", {"content": packed}), ACCOUNT)
+    assert (inbound.text, inbound.files[0].handle, inbound.reply_to) == ("yes", "c2", "msg7")
 
 
 def test_markdown_is_used_only_if_there_is_something_to_format() -> None:

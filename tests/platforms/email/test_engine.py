@@ -5,6 +5,7 @@ from email.message import EmailMessage
 from pathlib import Path
 
 from palaver.model.access import AccessRole, Grant
+from palaver.model.key import ScopedSetting
 from palaver.store.records import entries_of
 from palaver.store.status.invariants import violations
 from tests.engine.agents import Slow, noted
@@ -93,7 +94,8 @@ async def test_a_redelivered_mail_and_an_automatic_one_get_no_answer(office: Pos
 async def test_a_spoofed_sender_has_no_rights_and_does_not_enter_the_conversation(
     office: PostOffice, tmp_path: Path
 ) -> None:
-    async with gateway(office, tmp_path) as here:
+    asked_for = ScopedSetting(default=True, platforms={"email": True})
+    async with gateway(office, tmp_path, pairing=asked_for) as here:
         thread = office.compose("my secret is 42")
         await office.post(thread)
         await hears(office, "my secret is 42")

@@ -18,7 +18,7 @@ from palaver.model.errors import InvalidInput
 from palaver.model.providers import PROVIDERS
 from palaver.model.session import ModelOverride
 from palaver.model.value import value
-from palaver.protocols.installation import MissingPackages
+from palaver.protocols.installation import MissingPackages, package_line
 from palaver.protocols.rest import tls_context
 
 _COMPATIBLE = ("openai", "openai-chat")
@@ -163,7 +163,7 @@ def _inferred(name: str, factory: Callable[[str], Provider[Any]]) -> Model:
         cause = missing.__cause__ if isinstance(missing.__cause__, ImportError) else missing
         if (cause.name or "").partition(".")[0] in _PACKAGES:
             raise MissingPackages(f"The model {name} needs", model_extra(name), missing=cause.name or "") from missing
-        command = f"pip install 'pydantic-ai-slim[{name.partition(':')[0]}]'"
+        command = package_line(f"pydantic-ai-slim[{name.partition(':')[0]}]")
         raise InvalidInput(
             "The model {found} needs a package that is not installed",
             found=name,

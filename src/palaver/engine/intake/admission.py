@@ -45,7 +45,6 @@ from palaver.store.people import access_rules, aliases, grants, people
 from palaver.store.people.access_rules import AccessRules
 from palaver.store.people.grants import GrantCache, GrantTable
 from palaver.store.people.pairing import PAIRING_LOCK, Requested
-from palaver.store.process_notices import has_output
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.results import BusyNotices
 
@@ -151,7 +150,10 @@ class Rules:
             return "no account of this gateway is there"
         if not platform.for_people or not (source.chat or source.participant):
             return "pairing is only for chats with people"
-        return "" if self.options.pairing.find(source) else PAIRING_OFF
+        section, pairs = self.options.pairing.locate(source)
+        if pairs and platform.anybody_writes and section[:1] != ("platforms",):
+            return f"{PAIRING_OFF} unless platforms.{platform.name}.pairing is true"
+        return "" if pairs else PAIRING_OFF
 
     def speaker(self, source: Source, role: AccessRole | None) -> Speaker:
         scope = self.options.scopes.find(source)
@@ -266,7 +268,7 @@ class CurrentRights:
         """Return the waiting notices with output of a process that its starter cannot have any more."""
         found: list[Received] = []
         for each in messages:
-            if has_output(each.inbound):
+            if each.inbound.has_process_output:
                 sees = yield from self.sees_output(each.inbound.source, each.role, each.basis)
                 found += [] if sees else [each]
         return found

@@ -81,7 +81,7 @@ class ParsedMessage:
         invocation = None if inbound.observed else self.invocation
         if invocation is None or invocation.command.busy_mode is None:
             return inbound, NOT_A_COMMAND if inbound.observed else self
-        return replace(inbound, text=invocation.words["text"], busy=invocation.command.busy_mode), NOT_A_COMMAND
+        return replace(inbound, text=invocation.words.get("text", ""), busy=invocation.command.busy_mode), NOT_A_COMMAND
 
 
 NOT_A_COMMAND = ParsedMessage()
@@ -100,7 +100,7 @@ def _parse(inbound: Inbound, table: Mapping[str, Command]) -> ParsedMessage:
     if not is_command(inbound):
         return NOT_A_COMMAND
     try:
-        return ParsedMessage(invocation=parse_command(inbound.text, table))
+        return ParsedMessage(invocation=parse_command(inbound.text, table, has_files=bool(inbound.files)))
     except InvalidInput as error:
         return ParsedMessage(error=error)
 

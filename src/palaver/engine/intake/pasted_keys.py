@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from palaver.model.access import AccessRole
-from palaver.model.pasted_key import Pasted, PastedKey
 from palaver.model.platform import Platform
+from palaver.model.redact import Pasted, PastedKey, mask_keys
 from palaver.model.source import Source
 from palaver.model.turn import Cause, Inbound
 
@@ -31,11 +31,11 @@ class PastedKeys:
     def take_in(
         self, message: Inbound, pasted: PastedKey, platform: Platform | None, role: AccessRole | None, profile: str
     ) -> Inbound:
-        """Return the message as it is stored: without keys, or as the command that tries the owner's."""
+        """Return a message, which is `without_keys`, or the command that tries the owner's key in its place."""
         is_said = message.cause is Cause.HUMAN and message.revision is None and not (message.observed or message.plain)
         is_private = platform is not None and platform.takes_keys and role is AccessRole.OWNER
         if not (is_said and is_private and self._is_wanted(profile)):
-            return replace(message, text=pasted.rest)
+            return message
         self._held[_name(message.source)] = pasted
         for oldest in list(self._held)[:-_MAX_HELD]:
             del self._held[oldest]
@@ -45,6 +45,16 @@ class PastedKeys:
     def take_out(self, source: Source) -> PastedKey | None:
         """Return what was pasted in a message, once."""
         return self._held.pop(_name(source), None)
+
+
+def without_keys(message: Inbound) -> Inbound:
+    """Return a message with a marker for each key, also in what it quotes and in the instructions of its client."""
+    text, instructions, quote = mask_keys(message.text), mask_keys(message.instructions), message.quote
+    if quote is not None:
+        quote = replace(quote, text=mask_keys(quote.text))
+    if (text, instructions, quote) == (message.text, message.instructions, message.quote):
+        return message
+    return replace(message, text=text, instructions=instructions, quote=quote)
 
 
 def is_received(words: str) -> bool:

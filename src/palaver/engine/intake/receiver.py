@@ -13,6 +13,7 @@ from palaver.engine import texts
 from palaver.engine.context import EngineContext
 from palaver.engine.intake.admission import Admission, AdmissionDecision, Directory, Rules, load_directory
 from palaver.engine.intake.command_dispatch import NOT_A_COMMAND, CommandDispatcher, ParsedMessage, read_message
+from palaver.engine.intake.pasted_keys import without_keys
 from palaver.engine.options import follow_move
 from palaver.engine.retry import log_error, retry_outage, wait_any
 from palaver.model.access import AccessRole, Verdict
@@ -21,8 +22,8 @@ from palaver.model.attachment import Attachment
 from palaver.model.errors import StoreError, StoreUnavailable
 from palaver.model.feedback import Rating, rating_of
 from palaver.model.key import SessionKey
-from palaver.model.pasted_key import PastedKey, find_pasted_key, mask_keys
 from palaver.model.platform import Platform
+from palaver.model.redact import PastedKey, find_pasted_key
 from palaver.model.revision import RevisionPolicy
 from palaver.model.session import Principal
 from palaver.model.source import Source, Trust, account_text, identity_of
@@ -142,7 +143,7 @@ class Intake:
             return await self._react(inbound, inbound.reaction, trust)
         # From here on nothing knows the key of a model provider but what may try it.
         pasted = find_pasted_key(inbound.text)
-        said = _without_keys(inbound, pasted)
+        said = without_keys(inbound)
         try:
             # An adapter may hand over several messages at once. Accept those of one chat in the order they came.
             accepted = await self.in_order(source, lambda: self._accept(said, trust, pasted))
@@ -240,7 +241,7 @@ class Intake:
         return await store.transact(store.revisions.accept_revision(message, key, now, ignore, refused=reason))
 
     def _busy_notices(self, message: Inbound, parsed: ParsedMessage, role: AccessRole | None) -> BusyNotices | None:
-        """Return what to answer if a turn is open. Urgent commands wait for none, other commands for no approval."""
+        """Return what to do if a turn is parked. Commands wait for no approval."""
         options, routes = self._ctx.options, self._ctx.replies.routes
         if message.cause is not Cause.HUMAN or message.observed or parsed.is_urgent:
             return None
@@ -260,7 +261,6 @@ class Intake:
             )
         return BusyNotices(
             place=place if options.acknowledges else None,
-            running=texts.COMMAND_QUEUED if is_command else texts.BUSY_NOTICES[options.busy_mode(message)],
             parked=None if is_command else options.for_reader(texts.ASKED_FIRST, role),
             answer=answer,
             withdraw=withdraw,
@@ -374,13 +374,6 @@ class Intake:
                 self._commands.rights.directory = self._cached
                 self._ctx.follow_moves(self._cached.moves)
             return self._cached
-
-
-def _without_keys(inbound: Inbound, pasted: PastedKey | None) -> Inbound:
-    quote = inbound.quote
-    if quote is not None and (masked := mask_keys(quote.text)) != quote.text:
-        inbound = replace(inbound, quote=replace(quote, text=masked))
-    return replace(inbound, text=pasted.rest) if pasted else inbound
 
 
 def _is_stored_recording(file: Attachment) -> bool:

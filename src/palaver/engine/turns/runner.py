@@ -3,10 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
+from itertools import islice
 
 from palaver.db.transaction import Statements, Transaction, keyed, transaction
 from palaver.engine import texts
@@ -29,10 +30,10 @@ from palaver.model.access import can_send_elsewhere
 from palaver.model.addressing import choose_batch
 from palaver.model.backoff import backoff
 from palaver.model.command import runs_alone
-from palaver.model.errors import StaleFence
+from palaver.model.errors import StaleFence, StoreUnavailable
 from palaver.model.key import SessionKey, chat_key
 from palaver.model.transcript import Entry
-from palaver.model.turn import BusyMode, Received, Turn, TurnState
+from palaver.model.turn import BusyMode, Cause, Outbound, Received, Turn, TurnState
 from palaver.model.view import answer_texts, with_files
 from palaver.protocols.agent import Failure, FailureKind, Final
 from palaver.protocols.hooks import EventKind, EventSubscription, GatewayEvent
@@ -97,6 +98,8 @@ class TurnRunner:
                 if begun.turn.state is TurnState.FAILED:
                     self.completion.report_over_quota(begun.turn)
                 else:
+                    if begun.more_wait:
+                        signals.notify()
                     await self._run(begun.turn, begun.messages, signals, snapshot)
         return None
 
@@ -215,6 +218,8 @@ class TurnRunner:
             self.completion.report_lost(turn)
         finally:
             signals.detach()
+            if running.wait_notice is not None:
+                running.wait_notice.cancel()
             del self._running[turn.number]
             count_usage(self.ctx.meter, running.usage)
             running.agent_run = None  # Break the reference cycle between the two.
@@ -257,7 +262,7 @@ class TurnRunner:
         await self.completion.complete(running, outcome)
 
     def _settles_at_once(self, running: RunningTurn, outcome: Outcome | StopReason | None) -> bool:
-        """Return whether the answer is stored while its draft is still being sent, so that a crash forgets none.
+        """Return whether to store the answer while its draft is still being sent, so that a crash loses neither.
 
         It replaces the draft afterwards.
         """
@@ -283,6 +288,28 @@ class TurnRunner:
             running.end(StopReason.ASKED)
         elif running.gives_way and any(self._interrupts(received) for received in found.waiting):
             running.end(StopReason.NEWER)
+        elif running.wait_notice is None and self.ctx.options.acknowledges:
+            notices = ((each, notice) for each in found.waiting if (notice := self._wait_notice(each)))
+            for received, notice in islice(notices, 1):
+                running.wait_notice = asyncio.create_task(self._acknowledge(running, received, notice))
+
+    async def _acknowledge(self, running: RunningTurn, received: Received, notice: Outbound) -> None:
+        """Tell somebody that the turn goes on, once their message has waited a while."""
+        until = received.received + self.ctx.options.acknowledge_after
+        await asyncio.sleep((until - self.ctx.clock.now()).total_seconds())
+        tell = turn_control.acknowledge_wait(running.turn, received.number, notice, self.ctx.clock.now())
+        with suppress(StoreUnavailable):  # It matters only now.
+            await self.ctx.store.transact(tell)
+
+    def _wait_notice(self, received: Received) -> Outbound | None:
+        """Return what to say to somebody whose message waits; None if nobody reads it, or it acts at once."""
+        inbound, routes = received.inbound, self.ctx.replies.routes
+        parsed = self.commands.parse_received(received)
+        is_asked = inbound.cause is Cause.HUMAN and not inbound.observed and not parsed.is_urgent
+        if not is_asked or not routes.reaches_people(inbound.source):
+            return None
+        text = texts.COMMAND_QUEUED if parsed.is_command else texts.BUSY_NOTICES[self.ctx.options.busy_mode(inbound)]
+        return replace(routes.notices(inbound.source, text)[0], is_passing=True)
 
     def _interrupts(self, received: Received) -> bool:
         """Overheard messages and commands do not interrupt a turn."""

@@ -154,6 +154,8 @@ class RunningTurn:
     """How far the lease was extended; None for as far as the turn says."""
     message_waits: asyncio.Event = field(default_factory=asyncio.Event)
     """A person has written since the turn began and waits for an answer."""
+    wait_notice: asyncio.Task[None] | None = None
+    """Tells the first person whose message waits that the turn goes on."""
     gives_way: bool = True
     """A newer message can take its place, where that is the busy mode."""
     signals: "TurnSignals | None" = None

@@ -17,7 +17,7 @@ from palaver.engine.turns.agent import RequestBuilder, load_snapshot
 from palaver.engine.turns.completion import TurnCompletion
 from palaver.engine.turns.quotas import quota_reached
 from palaver.engine.turns.running import CompactionRequest, RunningTurn, StopReason
-from palaver.model.compaction import CompactionPlan, fullness, plan_compaction
+from palaver.model.compaction import CompactionPlan, plan_compaction
 from palaver.model.errors import NothingToCompact, StoreUnavailable
 from palaver.model.key import SessionKey
 from palaver.model.quotas import QuotaReached
@@ -55,6 +55,11 @@ TITLED_EXCHANGES = 3
 TITLE_ENTRIES, TITLE_ENTRY_CHARACTERS = 20, 2_000
 """How much of a conversation the agent sees to title it."""
 TITLE_DRAIN_SECONDS = 1.0
+
+
+def fullness(entries: int, tokens: int, *, message_limit: int, token_limit: float) -> float:
+    """Return how full a conversation is: from 1 on, it has too many entries, or too many tokens for the model."""
+    return max(entries / message_limit, tokens / token_limit)
 
 
 @value

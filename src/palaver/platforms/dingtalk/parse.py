@@ -1,12 +1,16 @@
 """Parse what people write to a DingTalk robot."""
 
+import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, cast
 
 from palaver.protocols import DM, GROUP, Attachment, Inbound, Label, Labels, Quote, Source, parse_milliseconds
 from palaver.protocols.files import named_file
 
 Json = Mapping[str, Any]
+_WORDS = ("text", "content", "recognition", "summary", "title", "fileName")
+"""Where a quoted message has its words, by its kind."""
 _NAMES = {"picture": "image.png", "audio": "voice.amr", "video": "video.mp4"}
 
 
@@ -39,14 +43,26 @@ def parse(message: Json, account: str) -> Inbound:
 
 def _replied(message: Json) -> Json:
     """Return the message that this one replies to. It comes inside the content, if at all."""
-    content: Any = message.get("text") if message["msgtype"] == "text" else message.get("content")
-    return cast("Json", content).get("repliedMsg") or {} if isinstance(content, Mapping) else {}
+    for name in ("text", "content"):
+        if replied := _object(message, name).get("repliedMsg"):
+            return cast("Json", replied)
+    return {}
+
+
+def _object(message: Json, name: str) -> Json:
+    """Return an object, which some versions of the API send as text."""
+    found: Any = message.get(name)
+    if isinstance(found, str):
+        with suppress(ValueError, RecursionError):
+            found = json.loads(found)
+    return cast("Json", found) if isinstance(found, Mapping) else {}
 
 
 def _quote(replied: Json, message: Json) -> Quote | None:
-    content: Json = replied.get("content") or {}
+    content, plain = _object(replied, "content"), replied.get("content")
     pieces: list[Json] = content.get("richText") or [content]
-    text = "".join(str(piece.get("text") or piece.get("content") or "") for piece in pieces).strip()
+    words = [next((str(piece[name]) for name in _WORDS if piece.get(name)), "") for piece in pieces]
+    text = "".join(words).strip() or (plain if isinstance(plain, str) and not content else "")
     is_ours = replied.get("senderId") == message.get("chatbotUserId")
     return Quote(text=text, is_ours=is_ours) if text else None
 
@@ -56,10 +72,10 @@ def _text(message: Json) -> str:
         case "text":
             return str(message["text"]["content"]).removeprefix(" ")
         case "richText":
-            pieces: list[Json] = message["content"]["richText"]
+            pieces: list[Json] = _object(message, "content")["richText"]
             return "".join(str(piece.get("text") or "") for piece in pieces).strip()
         case "audio":
-            return str(message["content"].get("recognition") or "")
+            return str(_object(message, "content").get("recognition") or "")
         case "picture" | "video" | "file":
             return ""
         case _:
@@ -67,12 +83,12 @@ def _text(message: Json) -> str:
 
 
 def _files(message: Json) -> Iterator[Attachment]:
-    kind = message["msgtype"]
-    pieces: list[Json] = message["content"]["richText"] if kind == "richText" else []
+    kind, content = message["msgtype"], _object(message, "content")
+    pieces: list[Json] = content["richText"] if kind == "richText" else []
     codes = [piece["downloadCode"] for piece in pieces if piece.get("downloadCode")]
     name = _NAMES["picture"]
     if kind in {"picture", "audio", "video", "file"}:
-        codes = [message["content"]["downloadCode"]]
-        name = str(message["content"].get("fileName") or _NAMES.get(kind, "file"))
+        codes = [content["downloadCode"]]
+        name = str(content.get("fileName") or _NAMES.get(kind, "file"))
     for code in codes:
         yield named_file(name, handle=str(code))

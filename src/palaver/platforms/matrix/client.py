@@ -34,6 +34,7 @@ from palaver.platforms.matrix.events import is_valid_id
 from palaver.platforms.matrix.logins import Login
 from palaver.platforms.matrix.options import Options
 from palaver.protocols import BadArgument, PlatformDown, PlatformError, PlatformRefused
+from palaver.protocols.installation import install_line
 
 
 class Invitation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -197,12 +198,13 @@ def _message_in(event: MegolmEvent, read: Mapping[str, Any]) -> UnknownEvent:
 def check_extra(options: Options) -> None:
     """Raise BadArgument if keys are configured and encryption is not installed."""
     if options.keys and not ENCRYPTION_ENABLED:
+        line = install_line("matrix-encryption")
         raise BadArgument(
             "The keys option needs the matrix-encryption extra.",
             found="matrix-nio without encryption",
             allowed="the matrix-encryption extra, or no keys option",
-            example="pip install 'palaver[matrix-encryption]'",
-            fix="Install it: pip install 'palaver[matrix-encryption]'",
+            example=line,
+            fix=f"Install it: {line}",
         )
 
 

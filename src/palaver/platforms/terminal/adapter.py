@@ -9,7 +9,7 @@ from typing import Protocol
 from uuid import uuid4
 
 from palaver.model.errors import PalaverError
-from palaver.model.pasted_key import mask_keys
+from palaver.model.redact import mask_keys
 from palaver.model.source import MAIN
 from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.terminal import wire

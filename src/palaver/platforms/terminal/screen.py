@@ -20,7 +20,7 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout.processors import Processor, Transformation, TransformationInput
 from prompt_toolkit.utils import is_dumb_terminal
 
-from palaver.model.pasted_key import hide_keys, mask_keys
+from palaver.model.redact import hide_keys, mask_keys
 from palaver.platforms.terminal import wire
 from palaver.platforms.terminal.files import save_file
 from palaver.platforms.terminal.offers import PendingOffer

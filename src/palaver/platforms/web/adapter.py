@@ -12,7 +12,7 @@ from uuid import uuid4
 from palaver.model.attachment import Attachment
 from palaver.model.errors import BadArgument
 from palaver.model.label import Label
-from palaver.model.pasted_key import mask_keys
+from palaver.model.redact import mask_keys
 from palaver.model.source import Labels, Source, Trust, encode_id
 from palaver.model.turn import Inbound, Outbound
 from palaver.model.value import value

@@ -12,7 +12,6 @@ from palaver.platforms.webhook.parse import MalformedRequest, parse_request
 from palaver.platforms.webhook.signature import SignatureError, decode_secret
 from palaver.protocols import (
     AnswerStatus,
-    BadArgument,
     EventSubscription,
     HttpRequest,
     HttpResponse,
@@ -25,6 +24,7 @@ from palaver.protocols import (
     Trust,
     account_text,
 )
+from palaver.protocols.installation import MissingPackages
 
 _MAX_TEXT = 200_000
 _PLATFORM = PLATFORMS["webhook"]
@@ -119,13 +119,7 @@ def _poster(options: WebhookOptions):  # noqa: ANN202 - its module needs an extr
     try:
         from palaver.platforms.webhook.send import Poster  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
-        raise BadArgument(
-            "Posting to a url needs the http extra.",
-            found=str(error.name),
-            allowed="the http extra",
-            example="pip install 'palaver[http]'",
-            fix="Install it: pip install 'palaver[http]'",
-        ) from error
+        raise MissingPackages("Posting to a url needs", "http") from error
     secret = options.secret.get_secret_value() if options.secret else None
     return Poster(options.url.get_secret_value(), decode_secret(options.scheme, secret) if secret else None)
 

@@ -84,7 +84,9 @@ def main() -> None:
     try:
         modal: Any = import_module("modal")  # only where it is used
     except ImportError:
-        sys.stderr.write("Modal is not installed. Install it with: pip install modal\n")
+        from palaver.protocols.installation import package_line  # noqa: PLC0415 - slow to import, and rarely needed
+
+        sys.stderr.write(f"Modal is not installed. Install it with: {package_line('modal')}\n")
         sys.exit(NO_SANDBOX)
     try:
         code = remove(modal, wanted) if is_removing else run(modal, wanted)

@@ -1,9 +1,9 @@
 """Check what an archived session claims about people against what is known here.
 
-Whoever wrote an archive could name anybody as participant of any conversation, lead anybody's next message into it, and
-send its answers anywhere. So a session is open here, and can be gone back to, only where all its people are people of
-that conversation: its key names them, or they have spoken there here. Any other is imported as ended, in a conversation
-of its own; if one person is left in that, it is theirs.
+An archive can name anybody as participant of any conversation, lead anybody's next message into it, and send its
+answers anywhere. So a session is open here, and can be gone back to, only where all its people are people of that
+conversation: its key names them, or they have spoken there here. Any other is imported as ended, in a conversation of
+its own; if one person is left in that, it is theirs.
 """
 
 from collections.abc import Collection, Iterable

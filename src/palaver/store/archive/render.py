@@ -4,13 +4,16 @@ import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, tzinfo
 from html import escape
+from typing import TYPE_CHECKING
 
 from palaver.model.attachment import format_size
 from palaver.model.feedback import format_ratings
 from palaver.model.label import Label
 from palaver.model.text import one_line
 from palaver.model.transcript import Entry, Role, is_answer
-from palaver.store.archive.format import ArchivedSession, SessionRecord
+
+if TYPE_CHECKING:
+    from palaver.store.archive.format import ArchivedSession, SessionRecord
 
 _BREAKS = re.compile("\r\n?|[\u2028\u2029\x85\x0b\x0c]")
 # Control characters except tab and line feed, half surrogates, direction marks, tag characters.
@@ -29,11 +32,11 @@ def moment_text(moment: datetime, zone: tzinfo | None = UTC) -> str:
     return f"{moment.astimezone(zone):%Y-%m-%d %H:%M:%S %Z}"
 
 
-def heading(session: ArchivedSession) -> str:
+def heading(session: "ArchivedSession") -> str:
     return Label(session.title).plain() if session.title else f"Session {session.id}"
 
 
-def session_facts(session: ArchivedSession, entries: int, zone: tzinfo = UTC) -> Iterator[tuple[str, str]]:
+def session_facts(session: "ArchivedSession", entries: int, zone: tzinfo = UTC) -> Iterator[tuple[str, str]]:
     yield "id", session.id
     yield "conversation", session.key
     yield "started", moment_text(session.started, zone)
@@ -45,7 +48,7 @@ def session_facts(session: ArchivedSession, entries: int, zone: tzinfo = UTC) ->
     yield "tokens", f"{session.input_tokens} in, {session.output_tokens} out"
 
 
-def shown_entries(record: SessionRecord, *, hidden: bool) -> list[Entry]:
+def shown_entries(record: "SessionRecord", *, hidden: bool) -> list[Entry]:
     return [entry for entry in record.entries if hidden or entry.hidden_by is None]
 
 
@@ -80,7 +83,7 @@ def entry_flags(entry: Entry) -> Iterable[str]:
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+\-.!|~&])")
 
 
-def render_markdown(record: SessionRecord, *, hidden: bool = False, zone: tzinfo = UTC) -> Iterator[str]:
+def render_markdown(record: "SessionRecord", *, hidden: bool = False, zone: tzinfo = UTC) -> Iterator[str]:
     entries = shown_entries(record, hidden=hidden)
     yield f"# {_escaped(heading(record.session))}\n\n"
     for name, value in session_facts(record.session, len(entries), zone):
@@ -90,7 +93,7 @@ def render_markdown(record: SessionRecord, *, hidden: bool = False, zone: tzinfo
     yield "\n"
 
 
-def _ratings(entry: Entry, session: ArchivedSession) -> str:
+def _ratings(entry: Entry, session: "ArchivedSession") -> str:
     """Return what people think of an answer: ` · 👍`."""
     if entry.turn is None or not is_answer(entry):
         return ""
@@ -167,7 +170,7 @@ HTML_HEAD = f"""<!doctype html>
 HTML_FOOT = "</body>\n</html>\n"
 
 
-def render_html(record: SessionRecord, *, hidden: bool = False, zone: tzinfo = UTC) -> Iterator[str]:
+def render_html(record: "SessionRecord", *, hidden: bool = False, zone: tzinfo = UTC) -> Iterator[str]:
     """Yield the part of the page for one session."""
     entries = shown_entries(record, hidden=hidden)
     yield f'<section id="{escape(record.session.id)}">\n<h1 dir="auto">{escape(heading(record.session))}</h1>\n<dl>\n'

@@ -26,8 +26,6 @@ VERSION = 1
 DATABASE = "palaver.db"
 MANIFEST = "manifest.json"
 FILES = "files"
-KEYS = "palaver.keys"
-"""The wrapped keys of an encrypted store. Its other parts are encrypted."""
 _CHUNK = 1 << 20
 
 

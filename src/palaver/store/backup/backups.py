@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from palaver import __version__
-from palaver.db.cipher import open_file
+from palaver.db.cipher import KEYS, open_file
 from palaver.db.file_lock import is_disk_full
 from palaver.db.private_files import appearing, flush_folder, locked, make_private_folder, open_private
 from palaver.db.sqlite import connect
@@ -20,7 +20,6 @@ from palaver.model.value import value
 from palaver.store.backup.archive import (
     DATABASE,
     FILES,
-    KEYS,
     ArchiveWriter,
     BadBackup,
     Manifest,

@@ -9,14 +9,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from palaver.db.cipher import open_file
+from palaver.db.cipher import KEYS, open_file
 from palaver.db.private_files import flush_folder, locked, make_private_folder, naming, open_private
 from palaver.model.errors import StoreError
 from palaver.model.value import value
 from palaver.store.backup.archive import (
     DATABASE,
     FILES,
-    KEYS,
     MANIFEST,
     BadBackup,
     Manifest,

@@ -10,8 +10,9 @@ from palaver.db.transaction import INBOX, OUTBOX, Lock, Notify, Row, Statements,
 from palaver.model.key import SessionKey
 from palaver.model.source import Source, account_text, decode_id, encode_id
 from palaver.store.people.grants import ChangeKind, record
-from palaver.store.queue.inbox import OPEN_TURN, move_waiting
-from palaver.store.records import json_text, key_in, micros, readable, source_in, source_text
+from palaver.store.queue.inbox import move_waiting
+from palaver.store.queue.outbox import OPEN_SEND
+from palaver.store.records import OPEN_TURN, json_text, key_in, micros, readable, source_in, source_text
 
 
 @transaction
@@ -168,7 +169,7 @@ def _with_chat(rows: list[Row], there: _Server, old: str, new: str) -> list[tupl
 def _redirect_sends(there: _Server, old: str, new: str) -> Statements[None]:
     """Redirect sends, also claimed ones: if they fail under the old id, they are retried under the new one."""
     yield (
-        f"UPDATE outbox SET chat = ? WHERE {_THERE} AND chat = ? AND state IN ('due', 'claimed', 'sending')",
+        f"UPDATE outbox SET chat = ? WHERE {_THERE} AND chat = ? AND state IN {OPEN_SEND}",
         (new, *there.columns, old),
     )
     yield f"DELETE FROM gone_chats WHERE {_THERE} AND chat = ?", (*there.columns, old)

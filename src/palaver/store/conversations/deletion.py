@@ -34,6 +34,14 @@ class ProcessRuns(SessionBusy):
         self.args = (f"session {session} still has a background process. Stop it, then try again",)
 
 
+class HoldsMore(SessionBusy):
+    """Raised instead of deleting more than the one turn that is meant."""
+
+    def __init__(self, session: str) -> None:
+        super().__init__(session)
+        self.args = (f"session {session} holds more than this one answer. Delete the session instead",)
+
+
 @value
 class Removed:
     """A deleted session, and how much was deleted with it."""
@@ -46,13 +54,24 @@ class Removed:
 
 
 @transaction
-def delete(session: str, principal: Principal, now: datetime) -> Statements[Removed]:
-    """Delete a session and everything in it. Messages that were not sent yet are not sent."""
+def delete(session: str, principal: Principal, now: datetime, *, only_turn: int | None = None) -> Statements[Removed]:
+    """Delete a session and everything in it. Messages that were not sent yet are not sent.
+
+    With `only_turn`, raise HoldsMore if anything was said in it besides this turn.
+    """
     found = yield from get_visible(session, principal)
     current = yield from lock_session(found, found.key, principal)
     yield from _check_own(current, principal)
     yield from _check_not_in_use(current)
+    if only_turn is not None:
+        yield from _check_alone(current, only_turn)
     return (yield from _remove(current, now))
+
+
+def _check_alone(session: Session, turn: int) -> Statements[None]:
+    others = "SELECT 1 FROM entries WHERE id >= ? AND id < ? AND coalesce(turn_no, 0) <> ? LIMIT 1"
+    if (yield others, (*entry_span(session.number), turn)):
+        raise HoldsMore(session.id)
 
 
 def _check_own(session: Session, principal: Principal) -> Statements[None]:

@@ -5,13 +5,14 @@ from datetime import datetime
 from itertools import groupby
 
 from palaver.db.transaction import JOURNAL, Lock, Notify, Row, Statements, Value, transaction
-from palaver.model.compaction import CompactionPlan, check_gain, estimate_tokens
+from palaver.model.compaction import CompactionPlan, check_gain
 from palaver.model.errors import NothingToCompact
 from palaver.model.key import SessionKey
 from palaver.model.redact import redact
 from palaver.model.session import Principal, Session
 from palaver.model.transcript import Entry, Role, ToolCall, UnreadableEntry, turn_starts
 from palaver.model.value import value
+from palaver.model.view import estimate_tokens
 from palaver.store.conversations import undo_log
 from palaver.store.conversations.attachment_refs import add_refs
 from palaver.store.conversations.sessions import check_not_busy, open_by_key

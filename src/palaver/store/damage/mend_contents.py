@@ -12,7 +12,7 @@ from palaver.store.damage.restore import find_hiding, restore_entry, restore_rep
 from palaver.store.damage.rows import BadRow, Known, Problem, is_plausible, load_known
 from palaver.store.damage.set_aside import keep_copies, set_aside
 from palaver.store.queue.inbox import ADDRESS_COLUMNS, SAME_MESSAGE, lock_and_add_ready
-from palaver.store.queue.outbox import CURRENT_CHAT, IN_DOUBT, place_values, rewrite
+from palaver.store.queue.outbox import CURRENT_CHAT, IN_DOUBT, OPEN_SEND, place_values, rewrite
 from palaver.store.records import (
     INBOX_COLUMNS,
     SEQS,
@@ -203,7 +203,7 @@ def mend_send(bad: BadRow, now: datetime) -> Statements[None]:
         # A person decides what becomes of it: palaver trace shows it.
         yield (
             "UPDATE outbox SET state = 'unclear', worker = NULL, claim_until = NULL, error = ?"
-            " WHERE id = ? AND state IN ('due', 'claimed', 'sending')",
+            f" WHERE id = ? AND state IN {OPEN_SEND}",
             (f"its row {bad.problem.value}", number),
         )
 

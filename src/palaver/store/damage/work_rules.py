@@ -13,8 +13,9 @@ from palaver.store.damage.restore_session import restore_turn
 from palaver.store.damage.rules import by_statements, keeping, one_by_one
 from palaver.store.damage.set_aside import set_aside
 from palaver.store.queue.cause import CAUSE_COLUMNS
-from palaver.store.queue.inbox import ADDRESS_COLUMNS, OPEN_TURN
+from palaver.store.queue.inbox import ADDRESS_COLUMNS
 from palaver.store.records import (
+    OPEN_TURN,
     REPLIES,
     SELECT_RECEIVED,
     SEQS,

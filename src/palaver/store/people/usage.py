@@ -9,8 +9,7 @@ from palaver.db.transaction import Lock, Row, Statements, Value, transaction
 from palaver.model.session import Principal, UsageTotal
 from palaver.model.turn import Usage
 from palaver.store.conversations.visibility import Filter
-from palaver.store.queue.inbox import OPEN_TURN
-from palaver.store.records import USAGE_COLUMNS, counted, instant, micros, placeholders
+from palaver.store.records import OPEN_TURN, USAGE_COLUMNS, counted, instant, micros, placeholders
 
 
 class GroupBy(StrEnum):

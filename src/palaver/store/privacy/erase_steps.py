@@ -17,13 +17,14 @@ from palaver.store.conversations import deletion
 from palaver.store.conversations.attachment_refs import drop_refs
 from palaver.store.conversations.sessions import check_not_busy
 from palaver.store.conversations.transcript import load_all, show, write_journal
-from palaver.store.conversations.visibility import get_visible, hold, lock_session
+from palaver.store.conversations.visibility import Filter, get_visible, hold, lock_session
 from palaver.store.privacy.digests import Digests
 from palaver.store.privacy.footprint import Footprint, sole_participant_filter
 from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind
-from palaver.store.queue.inbox import OPEN_TURN, withdraw
+from palaver.store.queue.inbox import withdraw
 from palaver.store.records import (
+    OPEN_TURN,
     SEQS,
     SET_BODY,
     body_values,
@@ -82,14 +83,24 @@ def erase_processes(footprint: Footprint) -> Statements[int]:
 
     The gateway that looks after a process kills it when it finds no row of it, and removes its output.
     """
-    theirs, own = footprint.identifies("identity"), sole_participant_filter(footprint)
-    rows = yield (
-        f"DELETE FROM processes WHERE {theirs.sql}"
-        f" OR session_no IN (SELECT s.no FROM sessions s WHERE {own.sql}) RETURNING no",
-        (*theirs.values, *own.values),
-    )
+    theirs = _processes_of(footprint)
+    rows = yield f"DELETE FROM processes WHERE {theirs.sql} RETURNING no", theirs.values
     yield Notify(PROCESSES)
     return len(rows)
+
+
+@transaction
+def count_processes(footprint: Footprint) -> Statements[int]:
+    theirs = _processes_of(footprint)
+    rows = yield f"SELECT count(*) FROM processes WHERE {theirs.sql}", theirs.values
+    return rows[0][0]
+
+
+def _processes_of(footprint: Footprint) -> Filter:
+    theirs, own = footprint.identifies("identity"), sole_participant_filter(footprint)
+    return Filter(
+        f"({theirs.sql} OR session_no IN (SELECT s.no FROM sessions s WHERE {own.sql}))", (*theirs.values, *own.values)
+    )
 
 
 @transaction

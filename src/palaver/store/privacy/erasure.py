@@ -1,7 +1,7 @@
 """Erase everything stored about a person: requested in one transaction, carried out in many small ones."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import field
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -10,6 +10,7 @@ from palaver.db.transaction import Database, Lock, Notify, Row, Statements, tran
 from palaver.model.errors import NewerSchema, NotFound, StoreError, StoreUnavailable
 from palaver.model.value import value
 from palaver.store.conversations.blob_store import BlobStore
+from palaver.store.privacy import erase_steps
 from palaver.store.privacy.digests import Digests, load_digests, orphaned_files
 from palaver.store.privacy.eraser import ErasurePass, deliveries_of, find_person_data
 from palaver.store.privacy.footprint import (
@@ -23,7 +24,8 @@ from palaver.store.privacy.footprint import (
 from palaver.store.privacy.names import drop_grants
 from palaver.store.privacy.person_export import has_data, no_data_error
 from palaver.store.queue.cause import CauseKind
-from palaver.store.records import instant, micros, readable
+from palaver.store.queue.outbox import OPEN_SEND
+from palaver.store.records import SEQS, file_digests, instant, micros, readable
 from palaver.store.scrub import owe_scrub, scrub
 from palaver.store.search.search import Search
 
@@ -47,6 +49,12 @@ class ErasurePreview:
     """Entries in shared sessions that answer them, and later summaries."""
     messages: int = 0
     sends: int = 0
+    jobs: int = 0
+    processes: int = 0
+    notes: int = 0
+    """What agents noted about them, or from their own sessions."""
+    files: int = 0
+    """Different files in what is deleted."""
 
 
 @value
@@ -124,7 +132,7 @@ def erasures() -> Statements[list[tuple[int, datetime, datetime | None, str]]]:
 @transaction
 def _has_unsent_answer(command: str) -> Statements[bool]:
     rows = yield (
-        "SELECT 1 FROM outbox WHERE cause_kind = ? AND cause_id = ? AND state IN ('due', 'claimed', 'sending') LIMIT 1",
+        f"SELECT 1 FROM outbox WHERE cause_kind = ? AND cause_id = ? AND state IN {OPEN_SEND} LIMIT 1",
         (CauseKind.COMMAND.value, command),
     )
     return bool(rows)
@@ -166,6 +174,11 @@ class Erasures:
         shares = [await self.database.read(find_share(session, footprint)) for session in data.shared]
         for share in shares:
             data.turns |= share.turns
+        sends = await deliveries_of(self.database, data)
+        files = {
+            name for share in shares for each in (*share.said, *share.answers) for name in file_digests(each.files)
+        }
+        files |= await self.database.read(_sent_files(sends))
         return ErasurePreview(
             identities=tuple(sorted(footprint.identities)),
             own=len(data.sessions),
@@ -174,7 +187,11 @@ class Erasures:
             said=sum(len(share.said) for share in shares),
             answers=sum(len(share.answers) + len(share.unreadable) for share in shares),
             messages=len(data.messages),
-            sends=len(await deliveries_of(self.database, data)),
+            sends=len(sends),
+            jobs=len(data.jobs),
+            processes=await self.database.read(erase_steps.count_processes(footprint)),
+            notes=await self.database.read(_count_notes(footprint)),
+            files=len(files | await self.database.read(_own_files(footprint))),
         )
 
     async def run(
@@ -269,3 +286,33 @@ def _own_entries(footprint: Footprint) -> Statements[int]:
     own = sole_participant_filter(footprint)
     rows = yield f"SELECT coalesce(sum(s.next_seq - 1), 0) FROM sessions s WHERE {own.sql}", own.values
     return int(rows[0][0])
+
+
+@transaction
+def _count_notes(footprint: Footprint) -> Statements[int]:
+    theirs, own = footprint.identifies("identity"), sole_participant_filter(footprint)
+    rows = yield (
+        f"SELECT count(*) FROM memory_notes WHERE {theirs.sql}"
+        f" OR session_no IN (SELECT s.no FROM sessions s WHERE {own.sql})",
+        (*theirs.values, *own.values),
+    )
+    return rows[0][0]
+
+
+@transaction
+def _sent_files(sends: Collection[int]) -> Statements[set[str]]:
+    rows = yield "SELECT holder, sha256 FROM attachments WHERE kind = 'out'", ()
+    return {name for holder, name in rows if holder in sends}
+
+
+@transaction
+def _own_files(footprint: Footprint) -> Statements[set[str]]:
+    """Return the files in their messages and in their own sessions."""
+    theirs, own = footprint.identifies("i.identity"), sole_participant_filter(footprint)
+    rows = yield (
+        "SELECT a.sha256 FROM attachments a JOIN inbox i ON a.kind = 'in' AND a.holder = i.no"
+        f" WHERE {theirs.sql} UNION SELECT a.sha256 FROM sessions s JOIN attachments a ON a.kind = 'entry'"
+        f" AND a.holder >= s.no * {SEQS} AND a.holder < (s.no + 1) * {SEQS} WHERE {own.sql}",
+        (*theirs.values, *own.values),
+    )
+    return {row[0] for row in rows}

@@ -16,8 +16,9 @@ from palaver.store.conversations.sessions import check_not_busy, open_by_key
 from palaver.store.conversations.visibility import get
 from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
-from palaver.store.queue.inbox import OPEN_TURN, requeue_or_remove
+from palaver.store.queue.inbox import requeue_or_remove
 from palaver.store.queue.mentions import MENTION_OPEN, record_mentions
+from palaver.store.records import OPEN_TURN
 from palaver.store.results import CommandResult
 
 T = TypeVar("T")

@@ -17,6 +17,7 @@ from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.records import (
     INBOX_COLUMNS,
+    OPEN_TURN,
     SELECT_RECEIVED,
     SET_BODY,
     body_values,
@@ -29,8 +30,6 @@ from palaver.store.records import (
 )
 from palaver.store.results import BusyNotices
 
-OPEN_TURN = "('running', 'parked', 'interrupted')"
-"""The states of a turn that is not over: its conversation cannot start another."""
 _ASKS = "state = 'parked' AND pending_call IS NOT NULL"
 """Of a turn: it waits for an approval. A parked turn without a pending call waits for its client."""
 ASKED_IN_CHAT = (
@@ -148,9 +147,9 @@ def accept(
     Acknowledge the platform only after this.
 
     `key` is that of its place; where that is attached to another conversation, the message goes there. A turn that is
-    open in the conversation is notified, and the matching one of `busy_notices` is sent once for each such turn; one
-    that waits for a person goes on if the message answers its question, and ends if it withdraws it. A message that
-    `/retry` sends once more is not a redelivery of the first.
+    open in the conversation is notified. One that waits for a person goes on if the message answers its question, and
+    ends if it withdraws it, as `busy_notices` says. A message that `/retry` sends once more is no redelivery of the
+    first.
     """
     address = message_address(inbound.source)
     if not refused:
@@ -287,10 +286,9 @@ def _notify_open_turn(
             continue
         if notices and notices.withdraw and asks:
             yield from notices.withdraw(key, message, now)
-        elif notices and notices.place and (text := notices.parked if asks else notices.running):
-            kind = CauseKind.PARKED if asks else CauseKind.BUSY
-            notice = replace(notices.place.notices(text)[0], is_passing=True)
-            yield from outbox.enqueue(notice, SendCause(kind, number), now)
+        elif asks and notices and notices.place and notices.parked:
+            notice = replace(notices.place.notices(notices.parked)[0], is_passing=True)
+            yield from outbox.enqueue(notice, SendCause(CauseKind.PARKED, number), now)
     return len(busy) < len(found)
 
 

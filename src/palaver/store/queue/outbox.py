@@ -4,14 +4,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import chain
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from zlib import crc32
 
 from palaver.db.transaction import OUTBOX, Lock, Notify, Row, Statements, Transaction, Value, keyed, transaction
 from palaver.model.errors import BadArgument, StaleFence
 from palaver.model.source import account_text, encode_id
 from palaver.model.turn import Delivery, Outbound, OutboxState, advance, resolve_unclear
-from palaver.protocols.hooks import EventSubscription, GatewayEvent
 from palaver.store.conversations.attachment_refs import add_refs
 from palaver.store.queue.cause import CAUSE_COLUMNS, CauseKind, SendCause
 from palaver.store.records import (
@@ -29,6 +28,9 @@ from palaver.store.records import (
     readable,
 )
 from palaver.store.results import RepeatSafety
+
+if TYPE_CHECKING:
+    from palaver.protocols.hooks import EventSubscription, GatewayEvent
 
 T = TypeVar("T")
 
@@ -115,7 +117,7 @@ def enqueue_parts(parts: Sequence[Outbound], cause: SendCause, now: datetime) ->
 
 @transaction
 def enqueue_events(
-    subscriptions: Sequence[EventSubscription], events: Iterable[GatewayEvent], text: str = ""
+    subscriptions: "Sequence[EventSubscription]", events: "Iterable[GatewayEvent]", text: str = ""
 ) -> Statements[None]:
     """Send events to the accounts that subscribe to them. `text` is the delivered answer, if it was one."""
     for event in events:
@@ -127,7 +129,7 @@ def enqueue_events(
 
 @transaction
 def with_events(
-    step: Transaction[T], subscriptions: Sequence[EventSubscription], events: Iterable[GatewayEvent]
+    step: Transaction[T], subscriptions: "Sequence[EventSubscription]", events: "Iterable[GatewayEvent]"
 ) -> Statements[T]:
     """Do a step and send events in the same transaction, so that subscribers get them exactly if it is committed."""
     result = yield from step
@@ -135,7 +137,7 @@ def with_events(
     return result
 
 
-def _event_cause(event: GatewayEvent, account: str) -> SendCause:
+def _event_cause(event: "GatewayEvent", account: str) -> SendCause:
     """Name the turn or session that the event is about, because the event is forgotten with it."""
     if event.delivery is not None:
         return SendCause(CauseKind.DELIVERED, event.turn or "", f"{event.delivery}:{account}")

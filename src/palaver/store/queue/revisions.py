@@ -28,7 +28,6 @@ from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.queue.inbox import (
     CHANGE,
-    OPEN_TURN,
     ORIGINAL,
     SAME_MESSAGE,
     insert_message,
@@ -37,6 +36,7 @@ from palaver.store.queue.inbox import (
     withdraw,
 )
 from palaver.store.records import (
+    OPEN_TURN,
     SELECT_RECEIVED,
     SEQS,
     details_of,

@@ -20,9 +20,19 @@ from palaver.store.conversations.visibility import select_one, visible_to
 from palaver.store.people.people import meet_sender, principal_for
 from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
-from palaver.store.queue.inbox import ASKED_IN_CHAT, OPEN_TURN, RUNNING, assign_to_turn, read_waiting, requeue_or_remove
-from palaver.store.queue.turns import append_to_turn, halt, list_messages, replace_draft, resume, settle, write_messages
-from palaver.store.records import chat_columns, details_of, instant, json_text, micros, reply_span
+from palaver.store.queue.inbox import ASKED_IN_CHAT, RUNNING, assign_to_turn, read_waiting, requeue_or_remove
+from palaver.store.queue.turns import (
+    HELD,
+    append_to_turn,
+    fence_of,
+    halt,
+    list_messages,
+    replace_draft,
+    resume,
+    settle,
+    write_messages,
+)
+from palaver.store.records import OPEN_TURN, chat_columns, details_of, instant, json_text, micros, reply_span
 from palaver.store.results import Decision, Signals, Status, Words
 
 MAX_ANSWER_LENGTH = 8_000
@@ -265,6 +275,23 @@ def read_signals(turn: Turn) -> Statements[Signals]:
 
 
 @transaction
+def acknowledge_wait(turn: Turn, message: int, notice: Outbound, now: datetime) -> Statements[None]:
+    """Send the notice if the turn still runs and the message still waits for it: once for each turn.
+
+    Who was told that the turn waits for an approval knows.
+    """
+    yield from _lock_key(turn)
+    waits = yield (
+        "SELECT 1 FROM turns t JOIN inbox i ON i.no = ? AND i.state = 'waiting'"
+        " WHERE t.no = ? AND t.fence = ? AND t.state = 'running' AND NOT EXISTS (SELECT 1 FROM outbox o"
+        "  WHERE o.cause_kind = 'parked' AND o.cause_id = CAST(t.no AS TEXT)) /*pg FOR UPDATE OF t*/",
+        (message, turn.number, turn.fence),
+    )
+    if waits:
+        yield from outbox.enqueue(notice, SendCause(CauseKind.BUSY, turn.number), now)
+
+
+@transaction
 def take_waiting(turn: Turn, numbers: Collection[int], now: datetime) -> Statements[list[Received]]:
     """Add those messages that still wait to the running turn; return all that it answers now.
 
@@ -298,10 +325,10 @@ def begin_draft(turn: Turn, draft: Outbound) -> Statements[bool]:
     Return False if another message is owed to the chat first, or another worker has taken over the turn.
     """
     rows = yield (
-        "UPDATE turns SET draft_unclear = 1 WHERE no = ? AND fence = ? AND state = 'running' AND NOT EXISTS ("
+        f"UPDATE turns SET draft_unclear = 1 WHERE {HELD} AND state = 'running' AND NOT EXISTS ("
         f" SELECT 1 FROM outbox WHERE account = ? AND server = ? AND chat = ? AND state IN {outbox.OPEN_SEND})"
         " RETURNING no",
-        (turn.number, turn.fence, *chat_columns(draft)),
+        (*fence_of(turn), *chat_columns(draft)),
     )
     return bool(rows)
 
@@ -312,10 +339,7 @@ def save_draft(turn: Turn, receipt: str | None) -> Statements[None]:
 
     If the answer is stored by now, it replaces the draft.
     """
-    yield (
-        "UPDATE turns SET draft = ?, draft_unclear = 0 WHERE no = ? AND fence = ?",
-        (receipt, turn.number, turn.fence),
-    )
+    yield f"UPDATE turns SET draft = ?, draft_unclear = 0 WHERE {HELD}", (receipt, *fence_of(turn))
     yield from replace_draft(turn.number)
 
 

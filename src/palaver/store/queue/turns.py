@@ -45,7 +45,6 @@ from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.queue.inbox import (
     MAX_WAITING,
-    OPEN_TURN,
     RUNNING,
     assign_to_turn,
     read_waiting,
@@ -55,6 +54,7 @@ from palaver.store.queue.inbox import (
 from palaver.store.queue.welcome import welcome
 from palaver.store.records import (
     INBOX_COLUMNS,
+    OPEN_TURN,
     REPLIES,
     SEQS,
     TURN_COLUMNS,
@@ -94,9 +94,14 @@ _BEGIN = (
     "INSERT INTO turns (key, session_no, state, worker, lease_until, started, identity)"
     f" VALUES (?, ?, 'running', ?, ?, ?, ?) RETURNING no, {_HAS_NOTES}"
 )
+HELD = "no = ? AND fence = ? AND worker = ? AND started = ?"
+"""A turn that nobody has taken over, with the values of `fence_of`.
+
+A database that was promoted without the newest commits gives their numbers again: worker and start tell turns apart.
+"""
 _ADVANCE = (
     f"UPDATE sessions SET next_seq = next_seq + ?, turns = turns + ?, {_ADD_USAGE}"
-    " WHERE no = (SELECT session_no FROM turns WHERE no = ? AND fence = ? AND state = 'running' /*pg FOR UPDATE*/)"
+    f" WHERE no = (SELECT session_no FROM turns WHERE {HELD} AND state = 'running' /*pg FOR UPDATE*/)"
     " RETURNING next_seq"
 )
 _END = f"UPDATE turns SET state = ?, ended = ?, error = ?, answered = ?, {_COUNT} WHERE no = ?"
@@ -190,7 +195,8 @@ def _begin(
     prepared = [prepare(entry, turn.number) for entry in entries]
     yield from append(turn.session_number, first_seq, prepared, turn.number)
     yield from outbox.enqueue_parts(notices, SendCause(CauseKind.WELCOME, opened.session.id), now)
-    return Begun(turn=turn, opened=opened, messages=tuple(messages), has_notes=bool(rows[0][1]))
+    has_notes = bool(rows[0][1])
+    return Begun(turn=turn, opened=opened, messages=tuple(messages), has_notes=has_notes, more_wait=bool(more_wait))
 
 
 @transaction
@@ -307,7 +313,7 @@ def _write(
     turn: Turn, entries: Sequence[Prepared], spent: Usage = NO_USAGE, *, settles: bool = False, answered: bool = False
 ) -> Statements[int]:
     """Write entries and counters; return the seq of the first entry. Raise StaleFence under an older fence."""
-    rows = yield _ADVANCE, (len(entries), int(answered), *counted(spent), turn.number, turn.fence)
+    rows = yield _ADVANCE, (len(entries), int(answered), *counted(spent), *fence_of(turn))
     _refuse_stale(turn, rows)
     first_seq: int = rows[0][0] - len(entries)
     yield from append(turn.session_number, first_seq, entries, turn.number, settles=settles)
@@ -331,6 +337,10 @@ def _append(turn: Turn, entries: Sequence[Prepared]) -> Statements[int]:
     return (yield from _write(turn, entries))
 
 
+def fence_of(turn: Turn) -> tuple[Value, ...]:
+    return turn.number, turn.fence, turn.worker, micros(turn.started)
+
+
 def _refuse_stale(turn: Turn, written: Sequence[Row]) -> None:
     if not written:
         raise StaleFence("turn", turn.number, turn.fence)
@@ -339,10 +349,10 @@ def _refuse_stale(turn: Turn, written: Sequence[Row]) -> None:
 @transaction
 def extend_leases(held: Sequence[Turn], now: datetime, lease: timedelta) -> Statements[frozenset[int]]:
     """Extend the leases of turns; return the numbers of those that the worker still holds."""
-    mine = " OR ".join(["(no = ? AND fence = ?)"] * len(held))
+    mine = " OR ".join([f"({HELD})"] * len(held))
     rows = yield (
         f"UPDATE turns SET lease_until = ? WHERE state = 'running' AND ({mine}) RETURNING no",
-        (micros(now + lease), *(value for turn in held for value in (turn.number, turn.fence))),
+        (micros(now + lease), *(value for turn in held for value in fence_of(turn))),
     )
     return frozenset(row[0] for row in rows)
 
@@ -478,11 +488,11 @@ def halt(
     rows = yield (
         "UPDATE turns SET state = CASE WHEN stopped_by IS NULL THEN CAST(? AS TEXT) ELSE 'interrupted' END,"
         f" halted = ?, error = ?, pending_call = ?, {_COUNT}"
-        " WHERE no = ? AND fence = ? AND state = 'running' RETURNING state",
+        f" WHERE {HELD} AND state = 'running' RETURNING state",
         (
             *(advance(turn.state, state).value, micros(now), error, asked),
             *(spent.model, *counted(spent), spent.prompt_tokens),
-            *(turn.number, turn.fence),
+            *fence_of(turn),
         ),
     )
     _refuse_stale(turn, rows)
@@ -508,7 +518,7 @@ def list_messages(turn: Turn) -> Statements[list[Received]]:
 @transaction
 def state_of(turn: Turn) -> Statements[TurnState | None]:
     """Return the state of a turn; None if another worker has taken it over."""
-    rows = yield "SELECT state FROM turns WHERE no = ? AND fence = ?", (turn.number, turn.fence)
+    rows = yield f"SELECT state FROM turns WHERE {HELD}", fence_of(turn)
     return TurnState(rows[0][0]) if rows else None
 
 

@@ -10,13 +10,15 @@ from enum import StrEnum
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
+from palaver.model.query import Clause
 from palaver.model.source import encode_id
-from palaver.model.tokenizer import TOKENIZER_VERSION, index_terms, split_pages, tokenize
+from palaver.model.stemming import guess_languages, stem_words
+from palaver.model.tokenizer import TOKENIZER_VERSION, index_terms, is_run, split_pages, tokenize
 from palaver.model.transcript import Entry
 from palaver.store.conversations.visibility import Filter
 from palaver.store.records import micros
 
-FORMAT = f"3/{TOKENIZER_VERSION}"
+FORMAT = f"4/{TOKENIZER_VERSION}"
 """An index in another format is deleted and rebuilt."""
 
 
@@ -27,7 +29,7 @@ class Document(NamedTuple):
     page: int
     at: int
     body: str
-    """The words, then joined identifiers and tags: ` get user name |getusername|_s7|_ruser|`."""
+    """The words, then joined identifiers, stems and tags: ` get users name |getusersname|_wuser|_s7|_ruser|`."""
 
 
 def make_documents(
@@ -43,8 +45,15 @@ def make_documents(
     for page, (start, end) in enumerate(split_pages(entry.text)):
         line = tokenize(entry.text[start:end])
         if not line.text.isspace():
-            extras = "|".join((*dict.fromkeys(line.wholes), *tags))
+            extras = "|".join((*dict.fromkeys(line.wholes), *_stems_of(line.text), *tags))
             yield Document(entry_id, page, micros(entry.at), f"{line.text}|{extras}|")
+
+
+def _stems_of(line: str) -> list[str]:
+    """Return the stems of words that are no stem themselves."""
+    words = [word for word in dict.fromkeys(line.split()) if not is_run(word)]
+    found = zip(words, stem_words(words, guess_languages(words)), strict=True)
+    return list(dict.fromkeys(Tag.STEM.term(stem.text) for word, stems in found for stem in stems if stem.text != word))
 
 
 def terms_of(body: str) -> list[str]:
@@ -59,6 +68,7 @@ class Tag(StrEnum):
     PLATFORM = "m"
     PERSON = "p"
     JOB = "j"
+    STEM = "w"
 
     def term(self, value: str | int) -> str:
         if self in {Tag.PLATFORM, Tag.PERSON}:
@@ -73,6 +83,14 @@ class Option(NamedTuple):
     terms: tuple[str, ...]
     prefix: bool = False
     """The last term matches as a prefix."""
+
+
+def options_of(clause: Clause) -> list[Option]:
+    """Return what documents can have of a clause: its words, their whole, or a word with the same stem."""
+    exact = [Option(terms, clause.prefix) for terms in (clause.terms, (clause.whole,)) if any(terms)]
+    stems = dict.fromkeys(stem.text for stem in clause.stems)
+    others = [(term,) for stem in stems for term in (stem, Tag.STEM.term(stem)) if (term,) != clause.terms]
+    return [*exact, *map(Option, others)]
 
 
 class Condition(NamedTuple):
@@ -149,7 +167,7 @@ class Candidate(NamedTuple):
     """Its first BODY_CHARS, if the query wants them."""
 
 
-BODY_CHARS = 16_384
+BODY_CHARS = 65_536
 
 
 class IndexLost(Exception):

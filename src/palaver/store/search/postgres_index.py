@@ -294,16 +294,16 @@ def _count(terms: Sequence[str]) -> Statements[tuple[int, list[int]]]:
         " AND m.term = ANY (string_to_array(?, ' '))",
         (" ".join(terms),),
     )
-    shares: dict[str, float] = {str(term): float(share) for term, share in rows}
-    found: list[int] = []
-    for term in terms:
-        if term in shares and documents >= MAX_COUNTED:
-            found.append(int(shares[term] * documents))
-        else:
-            matching = f"SELECT 1 FROM search_documents WHERE terms @@ ?::text::tsquery LIMIT {MAX_COUNTED}"
-            rows = yield f"SELECT count(*) FROM ({matching}) d", (f"'{term}'",)
-            found.append(rows[0][0])
-    return documents, found
+    # Of a small table the statistics can be old.
+    common: dict[str, int] = {term: int(share * documents) for term, share in rows if documents >= MAX_COUNTED}
+    rest = [term for term in terms if term not in common]
+    rows = yield (
+        "SELECT t.term, (SELECT count(*) FROM (SELECT 1 FROM search_documents WHERE terms @@"
+        f" quote_literal(t.term)::tsquery LIMIT {MAX_COUNTED}) d) FROM unnest(string_to_array(?, ' ')) t(term)",
+        (" ".join(rest),),
+    )
+    counted: dict[str, int] = dict(rows)
+    return documents, [(common | counted)[term] for term in terms]
 
 
 @transaction

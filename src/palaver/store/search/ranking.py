@@ -7,7 +7,7 @@ from palaver.model.query import Clause, Query
 from palaver.model.text import can_cut, one_line
 from palaver.model.tokenizer import Span
 from palaver.model.value import value
-from palaver.store.search.index import Candidate
+from palaver.store.search.index import Candidate, Tag, options_of
 
 # The constants k1 and b of BM25.
 _SATURATION = 1.2
@@ -26,8 +26,7 @@ class Frequencies:
         """Return in how many documents the clause is at most; None for a prefix, which has no frequency."""
         if clause.prefix:
             return None
-        joined = self.by_term.get(clause.whole, 0) if clause.whole else 0
-        return min(self.by_term.get(term, 0) for term in clause.terms) + joined
+        return sum(min(self.by_term.get(term, 0) for term in option.terms) for option in options_of(clause))
 
     def weight(self, clause: Clause, share: float) -> float:
         """Return the inverse document frequency; of a prefix by its share of the candidates."""
@@ -62,14 +61,16 @@ def rank(query: Query, found: Sequence[Candidate], frequencies: Frequencies) -> 
 
 
 def terms_to_count(clauses: Iterable[Clause]) -> list[str]:
-    terms = (term for clause in clauses if not clause.prefix for term in (*clause.terms, clause.whole) if term)
-    return list(dict.fromkeys(terms))
+    options = (option for clause in clauses if not clause.prefix for option in options_of(clause))
+    return list(dict.fromkeys(term for option in options for term in option.terms))
 
 
 def _count(clause: Clause, found: Sequence[Candidate]) -> list[int]:
-    needle = clause.needle
-    marked = f"|{clause.single}{'' if clause.prefix else '|'}" if clause.single else None
-    return [each.body.count(needle) + (each.body.count(marked) if marked else 0) for each in found]
+    ending = "" if clause.prefix else "|"
+    needles = [clause.needle, *([f"|{clause.single}{ending}"] if clause.single else [])]
+    for stem in dict.fromkeys(stem.text for stem in clause.stems):
+        needles += [f"|{Tag.STEM.term(stem)}|", *([f" {stem} "] if stem != clause.single else [])]
+    return [sum(map(each.body.count, needles)) for each in found]
 
 
 _SNIPPET_CHARS = 160

@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from palaver.db.transaction import JOURNAL, Database
 from palaver.model.errors import StoreError
+from palaver.model.key import JOB
 from palaver.model.query import Clause, Query, parse_query
 from palaver.model.session import Principal, Session
 from palaver.model.tokenizer import Span, split_pages
@@ -27,7 +28,7 @@ from palaver.store.search.entries import (
     visible_entries,
     visible_titles,
 )
-from palaver.store.search.index import Candidate, Condition, Index, IndexLost, IndexQuery, Option, Tag, any_of
+from palaver.store.search.index import Candidate, Condition, Index, IndexLost, IndexQuery, Tag, any_of, options_of
 from palaver.store.search.ranking import Frequencies, make_snippet, rank, terms_to_count
 
 SPOKEN_ROLES = frozenset({Role.USER, Role.ASSISTANT})
@@ -122,7 +123,9 @@ class Search:
         async def attempt() -> list[Hit]:
             await self._index.catch_up(purge=False)
             hits = await self._find(asked, principal, filter, order, limit, neighbours)
-            return [*await self._find_titles(asked, principal, filter, limit), *hits][:limit]
+            titles = await self._find_titles(asked, principal, filter, limit)
+            of_jobs = [hit for hit in titles if hit.session.key.kind == JOB]
+            return [*(hit for hit in titles if hit not in of_jobs), *hits, *of_jobs][:limit]
 
         return await _retry_if_lost(attempt)
 
@@ -184,10 +187,11 @@ class Search:
         self, found: dict[int, "_Found"], asked: Query, query: IndexQuery, principal: Principal, limit: int
     ) -> None:
         """Add what fits a question best: what has all its words, its rarest words, and, for want of more, any word."""
-        frequencies = await self._count(asked)
-        clauses = sorted(asked.clauses, key=lambda clause: frequencies.of(clause) or 0)
+        loose = asked.any_clause()
+        frequencies = await self._count(loose)
+        clauses = sorted(loose.clauses, key=lambda clause: frequencies.of(clause) or 0)
         rare = list(_rarest(clauses, frequencies))
-        choices = [[_condition((clause,)) for clause in some] for some in (clauses, clauses[:2])]
+        choices = [list(map(_condition, asked.groups)), [_condition((clause,)) for clause in clauses[:2]]]
         choices += [[_condition(some)] for some in (rare, clauses) if some]
         pool: dict[int, Candidate] = {}
         for conditions in choices:
@@ -196,7 +200,7 @@ class Search:
             async for some in self._pools(query.also(conditions), principal, RANKED_ANY):
                 pool |= {each.number: each for each in some}
                 break
-        ranked = await asyncio.to_thread(rank, asked, list(pool.values()), frequencies)
+        ranked = await asyncio.to_thread(rank, loose, list(pool.values()), frequencies)
         await self._load(found, asked, ranked, principal, limit, step=limit + SPARE_CANDIDATES)
 
     async def _count(self, asked: Query) -> Frequencies:
@@ -350,7 +354,7 @@ def _index_query(query: Query, filters: SearchFilter, sessions: Sequence[int] | 
 
 
 def _condition(group: Sequence[Clause]) -> Condition:
-    options = [Option(terms, each.prefix) for each in group for terms in (each.terms, (each.whole,)) if any(terms)]
+    options = [option for each in group for option in options_of(each)]
     # The terms of plain words decide alone.
     has_needles = any(each.phrase or each.prefix for each in group)
     return Condition(

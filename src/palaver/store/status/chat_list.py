@@ -14,8 +14,7 @@ from palaver.model.value import value
 from palaver.model.versions import Choice, Version
 from palaver.store.conversations.feedback import list_feedback
 from palaver.store.conversations.visibility import get_visible, select_sessions, visible_to
-from palaver.store.queue.inbox import OPEN_TURN
-from palaver.store.records import SEQS, USAGE_COLUMNS, entry_of, micros, placeholders, readable
+from palaver.store.records import OPEN_TURN, SEQS, USAGE_COLUMNS, entry_of, micros, placeholders, readable
 from palaver.store.status.session_list import CONVERSATIONS, first_said, list_sessions
 
 _MAX_PINNED = 50

@@ -4,7 +4,8 @@ from palaver.db.transaction import Statements, transaction
 from palaver.store.damage.relation_rules import NOBODY_SEES_ANOTHERS, NOTHING_IRREVERSIBLE
 from palaver.store.damage.rules import Invariant, Violation, find_broken
 from palaver.store.damage.work_rules import NOTHING_LOST, NOTHING_TWICE
-from palaver.store.queue.inbox import OPEN_TURN
+from palaver.store.queue.outbox import OPEN_SEND
+from palaver.store.records import OPEN_TURN
 
 INVARIANTS = (*NOTHING_LOST, *NOTHING_TWICE, *NOBODY_SEES_ANOTHERS, *NOTHING_IRREVERSIBLE)
 _MINUTE_MICROS = 60_000_000
@@ -46,7 +47,7 @@ DEADLINES = (
         f"SELECT 'out:' || o.id FROM outbox o WHERE o.state = 'due' AND o.due + {10 * _MINUTE_MICROS} < ?"
         " AND EXISTS (SELECT 1 FROM accounts a WHERE a.platform || ':' || a.account = o.account AND a.lease_until > ?)"
         " AND NOT EXISTS (SELECT 1 FROM outbox e WHERE e.account = o.account AND e.chat = o.chat"
-        "  AND e.state IN ('due', 'claimed', 'sending') AND (e.created, e.id) < (o.created, o.id))",
+        f"  AND e.state IN {OPEN_SEND} AND (e.created, e.id) < (o.created, o.id))",
         _RESTART,
     ),
     Invariant(

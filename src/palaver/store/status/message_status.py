@@ -18,12 +18,13 @@ from palaver.store.conversations.sessions import open_by_key
 from palaver.store.conversations.transcript import load_turn
 from palaver.store.conversations.visibility import Filter, get_visible, messages_visible_to, select_sessions, visible_to
 from palaver.store.queue.cause import CauseKind
-from palaver.store.queue.inbox import OPEN_TURN, ORIGINAL, SAME_MESSAGE, get_message
-from palaver.store.queue.outbox import has_pending
+from palaver.store.queue.inbox import ORIGINAL, SAME_MESSAGE, get_message
+from palaver.store.queue.outbox import OPEN_SEND, has_pending
 from palaver.store.queue.turn_control import record_answers
 from palaver.store.queue.turns import resume
 from palaver.store.records import (
     DELIVERY_COLUMNS,
+    OPEN_TURN,
     REPLIES,
     SELECT_RECEIVED,
     delivery_of,
@@ -291,7 +292,7 @@ def recent_entries(key: SessionKey, principal: Principal, limit: int) -> Stateme
     rows = yield (
         "SELECT id, body FROM entries e WHERE id >= ? AND id < ? AND hidden_by IS NULL AND observed = 0"
         " AND (role = 'user' OR (role = 'assistant' AND NOT EXISTS (SELECT 1 FROM outbox o"
-        "  WHERE o.id >= e.turn_no * ? AND o.id < (e.turn_no + 1) * ? AND o.state IN ('due', 'claimed', 'sending'))))"
+        f"  WHERE o.id >= e.turn_no * ? AND o.id < (e.turn_no + 1) * ? AND o.state IN {OPEN_SEND})))"
         " ORDER BY id DESC LIMIT ?",
         (*entry_span(session.number), REPLIES, REPLIES, limit),
     )

@@ -12,10 +12,10 @@ from palaver.model.turn import InboxState, OutboxState, Turn, TurnState
 from palaver.model.value import value
 from palaver.store.conversations.transcript import find_call
 from palaver.store.conversations.visibility import Filter, visible_to
-from palaver.store.queue.inbox import OPEN_TURN
 from palaver.store.records import (
     DELIVERY_COLUMNS,
     INBOX_COLUMNS,
+    OPEN_TURN,
     SESSION_COLUMNS,
     TURN_COLUMNS,
     instant,

@@ -5,8 +5,8 @@ import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from palaver.db.cipher import KEYS
 from palaver.db.file_lock import is_mounted_read_only
-from palaver.store.backup.archive import KEYS
 from palaver.store.damage.health_check import MAX_LISTED, HealthCheck
 
 _GROUP_AND_OTHERS_BITS = 0o077

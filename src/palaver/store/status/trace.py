@@ -19,10 +19,11 @@ from palaver.store.jobs.firings import messages_of
 from palaver.store.jobs.jobs import find as find_job
 from palaver.store.processes import list_where
 from palaver.store.queue.cause import OF_MESSAGE, CauseKind, kinds_in
-from palaver.store.queue.inbox import ADDRESS_COLUMNS, CHANGE, OPEN_TURN, ORIGINAL
+from palaver.store.queue.inbox import ADDRESS_COLUMNS, CHANGE, ORIGINAL
 from palaver.store.queue.turns import TITLE_USAGE
 from palaver.store.records import (
     DELIVERY_COLUMNS,
+    OPEN_TURN,
     SELECT_RECEIVED,
     SEQS,
     TURN_COLUMNS,

@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 from palaver.model.attachment import TooLarge
 from palaver.model.errors import PalaverError
 from palaver.model.value import value
+from palaver.protocols.installation import install_line
 from palaver.web.api.endpoints import Deferred, Schema, convert
 from palaver.web.bodies import BodyTooSlow, ServerBusy, replay_body
 from palaver.web.errors import API_PREFIX, error_response, text_response
@@ -56,7 +57,7 @@ class _McpEndpoint:
             make_server: Any = import_module("palaver.web.mcp.server").make_server
             manager: Any = import_module("mcp.server.streamable_http_manager").StreamableHTTPSessionManager
         except ModuleNotFoundError:
-            text = "Install the MCP package: pip install 'palaver[mcp]'"
+            text = f"Install the MCP package: {install_line('mcp')}"
             await text_response(_PATH, 501, text)(scope, receive, send)
             return
         try:

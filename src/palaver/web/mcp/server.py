@@ -62,7 +62,10 @@ class _Handlers:
         except BadArgument as error:
             return _result(str(error), is_error=True)
         is_done, content = await self._client.call(tool, arguments)
-        return _result(content.decode() if is_done else _detail(content), is_error=not is_done)
+        if not is_done:
+            return _result(_detail(content), is_error=True)
+        # Older clients read only the text.
+        return _result(content.decode(), structured=json.loads(content) if tool.endpoint.response else None)
 
     async def list_resources(self, _: Context, __: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
         sessions: list[dict[str, Any]] = []
@@ -99,11 +102,18 @@ class _Handlers:
 def _describe(tool: McpTool) -> types.Tool:
     is_read_only = tool.is_read_only
     hints = types.ToolAnnotations(read_only_hint=is_read_only, destructive_hint=False, open_world_hint=not is_read_only)
-    return types.Tool(name=tool.name, description=tool.description, input_schema=tool.input_schema(), annotations=hints)
+    return types.Tool(
+        name=tool.name,
+        description=tool.description,
+        input_schema=tool.input_schema(),
+        output_schema=tool.output_schema(),
+        annotations=hints,
+    )
 
 
-def _result(text: str, *, is_error: bool) -> types.CallToolResult:
-    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=is_error)
+def _result(text: str, *, is_error: bool = False, structured: object = None) -> types.CallToolResult:
+    content: list[types.ContentBlock] = [types.TextContent(type="text", text=text)]
+    return types.CallToolResult(content=content, is_error=is_error, structured_content=structured)
 
 
 def _detail(content: bytes) -> str:

@@ -9,7 +9,7 @@ import msgspec
 from palaver.model.errors import BadArgument
 from palaver.model.value import value
 from palaver.store.people.api_tokens import Right
-from palaver.web.api.endpoints import Endpoint
+from palaver.web.api.endpoints import Endpoint, Schema
 from palaver.web.api.messages import send_message
 from palaver.web.api.overview import get_me
 from palaver.web.api.sessions import get_entries, list_sessions, search
@@ -32,11 +32,14 @@ class McpTool:
         schema = self.endpoint.query or self.endpoint.body
         found: dict[str, Any] = {"type": "object", "properties": {}, "required": []}
         if schema is not None:
-            (ref,), components = msgspec.json.schema_components([schema], ref_template="#/$defs/{name}")
-            found = {**components.pop(ref["$ref"].rpartition("/")[2]), **({"$defs": components} if components else {})}
+            found = _object_schema(schema)
         path = {name: {"type": "string"} for name in self.path_arguments}
         properties = {**path, **found["properties"]}
         return {**found, "properties": properties, "required": [*path, *found.get("required", ())]}
+
+    def output_schema(self) -> dict[str, Any] | None:
+        """Return what the API's document says of the response; None if it is not JSON."""
+        return None if self.endpoint.response is None else _object_schema(self.endpoint.response)
 
     def check(self, arguments: Mapping[str, Any]) -> None:
         """Raise BadArgument for a missing or unknown argument, by the tool's own names."""
@@ -54,6 +57,11 @@ class McpTool:
         path = {part: str(arguments.get(name, "")) for name, part in self.path_arguments.items()}
         rest = {name: given for name, given in arguments.items() if name not in self.path_arguments}
         return path, {**self.defaults, **rest}
+
+
+def _object_schema(schema: type[Schema]) -> dict[str, Any]:
+    (ref,), components = msgspec.json.schema_components([schema], ref_template="#/$defs/{name}")
+    return {**components.pop(ref["$ref"].rpartition("/")[2]), **({"$defs": components} if components else {})}
 
 
 ME = McpTool(name="me", description="Show what this token can do.", endpoint=get_me)

@@ -36,6 +36,8 @@ _AUTO_NAME = re.compile(rf"{_AUTO}-[0-9a-f]{{24}}(?=-[0-9a-f]+$)")
 """What conversations that begin alike have in common, at the end of a chat id."""
 _MAX_CANDIDATES = 20
 """How many conversations that begin alike to compare with a history, newest first."""
+_UNMISTAKABLE_CHARACTERS = 200
+"""A shorter exchange can be in a conversation that is not compared, too."""
 _MAX_WAITING = 1000
 """How many turns that wait for a client to compare with its results."""
 
@@ -130,9 +132,7 @@ class ConversationFinder:
         """Choose a conversation that ends as the client's history does; else one that the history branches from."""
         found = await self._find_matches(match_history, await self.sessions()) if self.chat.history else []
         if not found and self.chat.history:
-            overlapping = await self._find_matches(match_last_messages, await self._unnamed_sessions())
-            # Two conversations that end alike may be two people's: what came before is not the other's to read.
-            found = overlapping if len(overlapping) == 1 else []
+            found = await self._find_overlapping()
         # Those that began with the same instructions come first.
         found.sort(key=lambda each: not each.match.has_same_system)
         for each in () if branches else found:
@@ -143,6 +143,18 @@ class ConversationFinder:
         if found:
             return Destination(fresh, parent=found[0].session.id, at_seq=found[0].match.seq)
         return Destination(fresh, begins=True)
+
+    async def _find_overlapping(self) -> list["_Candidate"]:
+        """Return the conversation with the last messages of a client that keeps no others, if it is the only one.
+
+        Two that have them can be two people's, and what came before is not the other's to read.
+        """
+        sessions = await self._unnamed_sessions()
+        kept = sum(len(message.text) for message in self.chat.history)
+        if len(sessions) > _MAX_CANDIDATES and kept < _UNMISTAKABLE_CHARACTERS:
+            return []
+        found = await self._find_matches(match_last_messages, sessions)
+        return found if len(found) == 1 else []
 
     async def _find_matches(self, matches: "Matching", sessions: Sequence[Session]) -> list["_Candidate"]:
         known = [each for each in sessions if each.ended is None and await self.service.is_own(each)]

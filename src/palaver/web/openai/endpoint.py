@@ -17,6 +17,7 @@ from palaver.model.errors import BadArgument, NotFound, PalaverError
 from palaver.model.session import Principal, Session
 from palaver.model.turn import Received
 from palaver.model.value import value
+from palaver.store.conversations.deletion import HoldsMore
 from palaver.store.people.api_tokens import Right
 from palaver.store.status.message_status import Reply
 from palaver.web.api.messages import IDEMPOTENCY_HEADER, check_idempotency_key
@@ -79,11 +80,11 @@ async def delete_response(request: WebRequest) -> Response:
     if reply.turn is None:
         raise NotFound("response", request.path["id"])
     name = reply.turn.session
-    session = await request.read(lambda who: request.store.sessions.get_visible(name, who))
-    if session.counters.turns > 1:
+    try:
+        await request.delete_session(name, only_turn=reply.turn.number)
+    except HoldsMore as error:
         text = f"The response is part of a conversation. Delete that instead, with DELETE /api/v1/sessions/{name}."
-        raise HTTPException(409, text)
-    await request.delete_session(name)
+        raise HTTPException(409, text) from error
     return JSONResponse({"id": request.path["id"], "object": "response", "deleted": True})
 
 

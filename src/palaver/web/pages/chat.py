@@ -11,8 +11,8 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.options import Options
 from palaver.model.attachment import Attachment, TooLarge, format_size
-from palaver.model.pasted_key import browser_pattern
 from palaver.model.people import Reception
+from palaver.model.redact import browser_pattern
 from palaver.model.session import model_name
 from palaver.model.text import escape_invisible, one_line
 from palaver.protocols.agent import Choosing

@@ -4,7 +4,7 @@ import re
 
 from starlette.responses import Response
 
-from palaver.commands.formatting import trace_steps, trace_title
+from palaver.commands.trace_steps import trace_steps, trace_title
 from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import BadArgument, InvalidInput, NotFound
 from palaver.model.session import Principal

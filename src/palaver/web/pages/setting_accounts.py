@@ -79,7 +79,6 @@ async def install_packages(request: WebRequest) -> Response:
     except MissingPackages as missing:
         hint = partial(request.services.hub.hint, "platforms")
         await settings.start(missing.extra, partial(settings.install, missing), hint)
-        return answer_action(request, "", back, moved=True)
     return answer_action(request, "", back, moved=True)
 
 

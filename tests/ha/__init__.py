@@ -1,0 +1,1 @@
+"""Gateways on a PostgreSQL that fails over, with real servers."""
