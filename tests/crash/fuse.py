@@ -105,9 +105,10 @@ def _with_key_of(work: Transaction[T], around: Transaction[T]) -> Transaction[T]
 
 @transaction
 def _noted(piece: Transaction[T], note: Callable[[], None]) -> Statements[T]:
-    """Write down that a transaction is about to be committed."""
+    """Write down that a transaction is about to be committed, unless it did nothing."""
     result = yield from piece
-    note()
+    if result:
+        note()
     return result
 
 

