@@ -214,6 +214,7 @@ class Door:
 
     damage = ""
     """Its disk fails, but damages nothing."""
+    is_away = False
 
     async def close(self) -> None: ...
 

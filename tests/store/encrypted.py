@@ -13,8 +13,8 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from palaver.db.cipher import is_plain, open_file
+from palaver.db.sqlite import SqliteDatabase
 from palaver.store import opening
-from palaver.store.store import Store
 
 __all__ = ["IS_ENCRYPTED", "connect", "encrypted_stores", "read_plain"]
 
@@ -31,7 +31,7 @@ def encrypted_stores() -> Generator[None]:
     """Open every SQLite store with a key, as if that were configured."""
     open_sqlite = opening._open_sqlite  # pyright: ignore[reportPrivateUsage]
 
-    async def open_encrypted(path: Path, key: bytes | None, *, exclusive: bool, repairs: bool) -> Store:
+    async def open_encrypted(path: Path, key: bytes | None, *, exclusive: bool, repairs: bool) -> SqliteDatabase:
         return await open_sqlite(path, key or KEY, exclusive=exclusive, repairs=repairs)
 
     with pytest.MonkeyPatch.context() as patch:

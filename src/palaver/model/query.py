@@ -241,7 +241,7 @@ def _parts(text: str) -> list[tuple[re.Match[str], Clause]]:
 
 
 def _with_stems(clause: Clause, languages: Sequence[str]) -> Clause:
-    if clause.prefix or len(clause.words) > 1 or is_run(clause.words[0]):
+    if clause.prefix or len(clause.words) != 1 or is_run(clause.words[0]):
         return clause
     return replace(clause, stems=stem_words(clause.words, languages)[0])
 
