@@ -22,9 +22,8 @@ from palaver.protocols.adapter import (
     SendRefused,
     SendUnclear,
     TargetGone,
-    announced,
 )
-from palaver.protocols.capabilities import MenuCommand
+from palaver.protocols.capabilities import MenuCommand, announced
 from palaver.testkit.adapter import FakeAdapter, PlatformClient, UpdateStream
 from palaver.testkit.conformance import AdapterConformance
 from palaver.testkit.updates import Update

@@ -6,11 +6,11 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 
 from palaver.engine.context import EngineContext
-from palaver.engine.intake.pasted_keys import without_keys
 from palaver.engine.intake.receiver import Intake
 from palaver.engine.retry import retry_until_stored, wait_any
 from palaver.model.attachment import Attachment
 from palaver.model.key import choose_tenant
+from palaver.model.redact import without_keys
 from palaver.model.source import Source
 from palaver.model.turn import Delivery, Inbound, Outbound, OutboxState
 from palaver.model.value import value

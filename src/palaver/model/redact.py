@@ -15,11 +15,13 @@ A key of a model provider in a message is recognised before the message is store
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from enum import Enum
 from functools import cache, cached_property
 from urllib.parse import quote
 
 from palaver.model.providers import KEYED_PROVIDERS, PROVIDERS
+from palaver.model.turn import Inbound
 from palaver.model.value import value
 
 _TYPED_NAME = (
@@ -572,3 +574,13 @@ def _masked(text: str, found: list[_Found]) -> str:
         pieces += text[end : each.start], f"[redacted: {each.provider} key]"
         end = each.end
     return "".join((*pieces, text[end:]))
+
+
+def without_keys(message: Inbound) -> Inbound:
+    """Return a message with a marker for each key, also in what it quotes and in the instructions of its client."""
+    text, instructions, quote = mask_keys(message.text), mask_keys(message.instructions), message.quote
+    if quote is not None:
+        quote = replace(quote, text=mask_keys(quote.text))
+    if (text, instructions, quote) == (message.text, message.instructions, message.quote):
+        return message
+    return replace(message, text=text, instructions=instructions, quote=quote)

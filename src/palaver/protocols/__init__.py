@@ -28,8 +28,6 @@ from palaver.protocols.adapter import (
     SetupQuestion,
     TargetAway,
     TargetGone,
-    announced,
-    request_leaves,
 )
 from palaver.protocols.background import BackgroundTasks, run_together
 from palaver.protocols.capabilities import (
@@ -48,6 +46,8 @@ from palaver.protocols.capabilities import (
     Typing,
     Uploading,
     VoiceMessages,
+    announced,
+    request_leaves,
     supports,
 )
 from palaver.protocols.checks import check_secret, check_url, file_to_send, fit_menu, is_loopback, split_names

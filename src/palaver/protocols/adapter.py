@@ -14,9 +14,8 @@ message, are the Protocols of `palaver.protocols.capabilities`; an adapter has o
     └── SendUnclear             the connection was lost while sending
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
-from contextvars import ContextVar
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Protocol
 
@@ -198,25 +197,6 @@ class Adapter(Protocol):
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
         """Send one message and return the platform's id of it. Raise one of the errors above."""
         ...
-
-
-_announced: ContextVar[Callable[[], Awaitable[None]] | None] = ContextVar("announced", default=None)
-
-
-@contextmanager
-def announced(leaves: Callable[[], Awaitable[None]]) -> Generator[None]:
-    """Await `leaves` before each request of this task that is announced. If it raises, the request is not made."""
-    token = _announced.set(leaves)
-    try:
-        yield
-    finally:
-        _announced.reset(token)
-
-
-async def request_leaves() -> None:
-    """Announce that a request is about to be written to an open connection."""
-    if leaves := _announced.get():
-        await leaves()
 
 
 class Blobs(Protocol):

@@ -1,7 +1,9 @@
 """Capabilities: what some adapters can do beyond receiving and sending. An adapter has one by having its methods."""
 
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
@@ -177,3 +179,22 @@ class EventSubscriber(Protocol):
     def subscription(self) -> EventSubscription:
         """Return which events to send, each as a message with `is_news` whose text is the event as JSON."""
         ...
+
+
+_announced: ContextVar[Callable[[], Awaitable[None]] | None] = ContextVar("announced", default=None)
+
+
+@contextmanager
+def announced(leaves: Callable[[], Awaitable[None]]) -> Generator[None]:
+    """Await `leaves` before each request of this task that is announced. If it raises, the request is not made."""
+    token = _announced.set(leaves)
+    try:
+        yield
+    finally:
+        _announced.reset(token)
+
+
+async def request_leaves() -> None:
+    """Announce that a request is about to be written to an open connection."""
+    if leaves := _announced.get():
+        await leaves()

@@ -9,7 +9,8 @@ from typing import Any
 
 import httpx2
 
-from palaver.protocols.adapter import PlatformError, SendUnclear, request_leaves
+from palaver.protocols.adapter import PlatformError, SendUnclear
+from palaver.protocols.capabilities import request_leaves
 from palaver.protocols.client_errors import ClientErrors, answer_error, parse_retry_after
 
 __all__ = ["RestApi", "read_receipt", "tls_context"]

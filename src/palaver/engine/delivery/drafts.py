@@ -9,8 +9,8 @@ from palaver.engine.delivery.sender import SendBudget
 from palaver.engine.retry import contain_cancellation, describe_error, off_loop
 from palaver.model.split import split
 from palaver.model.turn import Outbound
-from palaver.protocols.adapter import Adapter, Limits, PlatformBusy, PlatformDown, SendRefused, TargetAway, announced
-from palaver.protocols.capabilities import Drafting, Editing, supports
+from palaver.protocols.adapter import Adapter, Limits, PlatformBusy, PlatformDown, SendRefused, TargetAway
+from palaver.protocols.capabilities import Drafting, Editing, announced, supports
 from palaver.store.records import chat_columns
 
 log = logging.getLogger(__name__)

@@ -32,8 +32,8 @@ from palaver.protocols.adapter import (
     SendUnclear,
     TargetAway,
     TargetGone,
-    announced,
 )
+from palaver.protocols.capabilities import announced
 from palaver.protocols.hooks import EventKind, EventSubscription, GatewayEvent
 from palaver.store import accounts
 from palaver.store.conversations import mirrors

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from palaver.model.access import AccessRole
 from palaver.model.platform import Platform
-from palaver.model.redact import Pasted, PastedKey, mask_keys
+from palaver.model.redact import Pasted, PastedKey
 from palaver.model.source import Source
 from palaver.model.turn import Cause, Inbound
 
@@ -45,16 +45,6 @@ class PastedKeys:
     def take_out(self, source: Source) -> PastedKey | None:
         """Return what was pasted in a message, once."""
         return self._held.pop(_name(source), None)
-
-
-def without_keys(message: Inbound) -> Inbound:
-    """Return a message with a marker for each key, also in what it quotes and in the instructions of its client."""
-    text, instructions, quote = mask_keys(message.text), mask_keys(message.instructions), message.quote
-    if quote is not None:
-        quote = replace(quote, text=mask_keys(quote.text))
-    if (text, instructions, quote) == (message.text, message.instructions, message.quote):
-        return message
-    return replace(message, text=text, instructions=instructions, quote=quote)
 
 
 def is_received(words: str) -> bool:

@@ -13,7 +13,6 @@ from palaver.engine import texts
 from palaver.engine.context import EngineContext
 from palaver.engine.intake.admission import Admission, AdmissionDecision, Directory, Rules, load_directory
 from palaver.engine.intake.command_dispatch import NOT_A_COMMAND, CommandDispatcher, ParsedMessage, read_message
-from palaver.engine.intake.pasted_keys import without_keys
 from palaver.engine.options import follow_move
 from palaver.engine.retry import log_error, retry_outage, wait_any
 from palaver.model.access import AccessRole, Verdict
@@ -23,7 +22,7 @@ from palaver.model.errors import StoreError, StoreUnavailable
 from palaver.model.feedback import Rating, rating_of
 from palaver.model.key import SessionKey
 from palaver.model.platform import Platform
-from palaver.model.redact import PastedKey, find_pasted_key
+from palaver.model.redact import PastedKey, find_pasted_key, without_keys
 from palaver.model.revision import RevisionPolicy
 from palaver.model.session import Principal
 from palaver.model.source import Source, Trust, account_text, identity_of
