@@ -144,6 +144,35 @@ async def test_when_the_only_home_is_gone_the_owner_learns_where_they_can_read_i
         assert len(other.shown) == 1
 
 
+async def test_a_notice_that_is_refused_goes_on_to_the_next_place_and_once_to_each(tmp_path: Path) -> None:
+    grants = (
+        Grant(role=AccessRole.MEMBER),
+        *(Grant(platform=name, user_id="p1", role=AccessRole.OWNER) for name in ("fake", "window")),
+    )
+    world, clock = FakePlatform(), MovableClock()
+    window = FakeAdapter(world, account="w", platform=Platform(name="window", title="Window", place="window"))
+    adapters = [FakeAdapter(world), window]
+    async with running(tmp_path / "p.db", world, clock=clock, grants=grants, adapters=adapters) as here:
+        owner, alice = world.person("owner"), world.person("alice")
+        home, chat, own = world.group("home", alice), world.dm(owner), world.dm(owner, account="w")
+        await set_home(here, home, clock)
+        for place in (own, chat):
+            await place.say(owner, "/whoami")
+        await here.settled()
+        heard = [len(place.shown) for place in (home, chat, own)]
+        for refusing in range(4):
+            # The answer is refused twice, with and without the reference; then its notice, in the first places.
+            world.injector.script.extend([SendFault.REFUSED] * (2 + refusing))
+            await world.dm(alice).say(alice, "hello")
+            await here.settled()
+            clock.later(hours=1)
+            assert not world.injector.script
+        news = [len(place.shown) - before for place, before in zip((home, chat, own), heard, strict=True)]
+        assert news == [1, 1, 1], "each is told once, by the first place that takes it; in the end there is none"
+        assert "did not take my message" in chat.shown[-1].text
+        assert (await here.rows("SELECT count(*) FROM outbox WHERE state = 'dead'")) == [(4 + 1 + 2 + 3,)]
+
+
 async def test_the_agent_knows_the_home_channel(tmp_path: Path) -> None:
     agent, clock = Slow(), MovableClock()
     agent.go.set()

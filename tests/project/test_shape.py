@@ -71,6 +71,7 @@ PURE = {
     "collections",
     "contextlib",
     "cronsim",
+    "Stemmer",
     "dataclasses",
     "datetime",
     "difflib",

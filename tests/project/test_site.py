@@ -90,9 +90,7 @@ def test_commands_of_the_troubleshooting_page_exist(capsys: pytest.CaptureFixtur
 
 
 def test_actions_of_the_troubleshooting_page_are_logged() -> None:
-    actions = set(
-        re.findall(r"`([a-z_.]+)`", (ROOT / "docs/logs.md").read_text().partition("## What is logged")[2])
-    )
+    actions = set(re.findall(r"`([a-z_.]+)`", (ROOT / "docs/logs.md").read_text().partition("## What is logged")[2]))
     page = (ROOT / "docs/troubleshooting.md").read_text()
     for wanted in re.findall(r"--action ([a-z_.]+)", page):
         assert any(action == wanted or action.startswith(f"{wanted}.") for action in actions), wanted

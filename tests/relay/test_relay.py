@@ -1,12 +1,15 @@
 """Messages and answers cross the relay once each, even if one side stops in between."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from palaver.engine.relay import RelayedMessage, RelayLink
+from palaver.engine.texts import MAY_BE_DUPLICATE
 from palaver.model.attachment import Attachment, NewFile
 from palaver.model.errors import StoreUnavailable
 from palaver.model.key import ProfileRule
@@ -21,7 +24,7 @@ from palaver.protocols.adapter import (
     TargetGone,
 )
 from palaver.protocols.agent import Event, Final, Request
-from palaver.protocols.relay import read_error, write_bytes, write_error
+from palaver.protocols.relay import read_error, read_outbound, write_bytes, write_error, write_outbound
 from palaver.store.damage.repair import find_damage
 from palaver.testkit.driver import retry_until_connected
 from palaver.testkit.faults import SendFault
@@ -33,6 +36,7 @@ from tests.engine.agents import Scripted, noted
 from tests.engine.gateway import Bench, until
 from tests.relay.world import Connector, connector, gateway
 
+MARK = f"\n{MAY_BE_DUPLICATE}"
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(600_000)
 
 
@@ -83,26 +87,57 @@ async def test_a_key_that_somebody_pastes_is_not_kept_until_the_gateway_is_back(
         assert key.encode() not in body
 
 
+class Holding(FakePlatform):
+    """Lets two sends through, then holds one: before the message is shown, or before the receipt is back."""
+
+    holds_at: str | None = None
+    sent = 0
+
+    async def send(self, account: str, outbound: Outbound, key: str) -> str:
+        self.sent += 1
+        await self._pass("showing")
+        receipt = await super().send(account, outbound, key)
+        await self._pass("receipt")
+        return receipt
+
+    async def _pass(self, moment: str) -> None:
+        if self.holds_at == moment and self.sent > 2:
+            self.holds_at = None
+            await asyncio.Event().wait()
+
+
 async def test_nothing_is_lost_or_doubled_while_both_sides_are_dropped_in_turn(tmp_path: Path) -> None:
-    world, count = FakePlatform(repeats_safely=True), 24
+    """Only an answer that was on its way when the connector was dropped comes again, with a mark."""
+    world, answers = Holding(), [f"You said: {number}" for number in range(24)]
     alice = world.person("alice")
     chat = world.dm(alice)
+
+    def heard() -> list[str]:
+        return list(dict.fromkeys(message.text.removesuffix(MARK) for message in chat.shown))
+
     async with connector(tmp_path, world=world) as there:
         enrolment, port = await there.enrol("acme"), there.port
     for round_ in range(6):
+        moment = ("showing", "receipt", None)[round_ % 3]
+        world.holds_at, world.sent = moment, 0
         async with connector(tmp_path, world=world, port=port) as there:
             for number in range(4):
                 await chat.say(alice, f"{round_ * 4 + number}")
             async with gateway(tmp_path, there.make(enrolment), crash_limit=100, acknowledges=False):
-                await until(lambda done=round_: len(chat.shown) > 2 * done)
+                await until(lambda: world.sent > 2 and world.holds_at is None)
     async with (
         connector(tmp_path, world=world, port=port) as there,
         gateway(tmp_path, there.make(enrolment), crash_limit=100, acknowledges=False) as here,
     ):
-        await until(lambda: len(chat.shown) >= count)
+        await until(lambda: len(heard()) == len(answers))
         await here.settled()
         await there.here.settled()
-    assert [message.text for message in chat.shown] == [f"You said: {number}" for number in range(count)]
+        unclear = [times for (times,) in await there.here.rows("SELECT times_unclear FROM outbox ORDER BY id DESC")]
+    assert heard() == answers, "nothing is lost"
+    shown = [message.text for message in chat.shown]
+    assert max(map(shown.count, answers)) == 1, "nothing comes twice without a mark"
+    assert [shown.count(f"{answer}{MARK}") for answer in answers] == unclear, "each mark is true"
+    assert sum(unclear) >= 4
 
 
 async def test_a_send_is_settled_while_messages_before_its_result_are_being_stored(tmp_path: Path) -> None:
@@ -189,6 +224,14 @@ async def test_a_file_that_is_too_large_for_the_connector_is_refused(tmp_path: P
 def test_an_adapters_own_error_crosses_as_what_it_is(kind: type[PlatformError]) -> None:
     own = type("Own", (kind,), {})
     assert type(read_error(write_error(own("no")))) is kind
+
+
+def test_where_a_notice_of_the_gateway_goes_next_is_no_matter_of_the_connector() -> None:
+    """Neither side gives it on: else the connector's owner gets a refused notice of the gateway."""
+    notice = Outbound(platform="fake", chat_id="1", text="hi", avoids=(("fake:bot", "", "2"),))
+    frame = write_outbound(notice)
+    assert frame["avoids"] is None
+    assert read_outbound(frame | {"avoids": []}, "fake", None) == replace(notice, avoids=None)
 
 
 async def test_edits_deletions_moves_and_groups_cross(tmp_path: Path) -> None:

@@ -915,6 +915,33 @@ async def test_nobody_is_planted_in_a_group_that_is_known_here(world: World, oth
         await other.read(sessions.get_visible(current.id, Principal(identities=frozenset({"telegram:9"}))))
 
 
+@pytest.mark.parametrize("is_led_there", [False, True])
+async def test_nobody_is_planted_in_a_group_in_which_nobody_has_spoken_here(
+    world: World, other: Store, *, is_led_there: bool
+) -> None:
+    """Nor by a route from a conversation of their own."""
+    key = derive_key(group("7"), Scope(group=GroupScope.SHARED))
+    mallory = Principal(identities=frozenset({"telegram:9"}))
+    if is_led_there:
+        await world.exchange("planted", source=dm("9"))
+        there = {"key": key.text, "address": group("8").to_json()}
+        archive = claimed(await export(world.store), routes=[there])
+    else:
+        archive = await shared_archive(world, key, "9")
+    (imported,) = await bring(other, archive)
+    expected = "routes of chats" if is_led_there else "imported as ended, since nobody has spoken in that chat here yet"
+    assert any(expected in note for note in imported.notes)
+    assert outcomes_of(await bring(other, archive)) == [ImportOutcome.UNCHANGED]
+    await shared_archive(World(other), key, "8")
+    current = await other.read(sessions.open_by_key(key))
+    assert current
+    with pytest.raises(NotFound):
+        await other.read(sessions.get_visible(current.id, mallory))
+    assert await other.read(violations()) == []
+    theirs = await other.read(sessions.get_visible(imported.id or "", mallory))
+    assert theirs.id != current.id
+
+
 async def shared_archive(world: World, key: SessionKey, user: str, text: str = "hello") -> bytes:
     """What is exported of a group in which one person spoke."""
     spoken = Source(**{**group(user).to_json(), "message_id": f"{text}{user}"})

@@ -159,7 +159,8 @@ class Process:
         if self._process.returncode is None:
             action()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._process.wait(), _EXIT_TIMEOUT_SECONDS)
+                async with asyncio.timeout(_EXIT_TIMEOUT_SECONDS):
+                    await self._process.wait()
 
     def _close_stdin(self) -> None:
         if self._process.stdin:

@@ -403,9 +403,11 @@ class PostgresDatabase(Notifier):
             if self._direct.current != server:
                 await self._drop_connections()
             self.wake_all()
-            while not connection.is_closed():
+            while not (self._closed or connection.is_closed()):
+                # Not `asyncio.wait_for`: before Python 3.12 it can swallow the cancellation that closing waits for.
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._has_unsent.wait(), timeout=_PING_SECONDS)
+                    async with asyncio.timeout(_PING_SECONDS):
+                        await self._has_unsent.wait()
                 await self._send_unsent(connection)
                 await asyncio.sleep(_COALESCE_SECONDS)
         finally:

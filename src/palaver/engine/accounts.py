@@ -197,8 +197,9 @@ def _report_down(
     """Record that an account is down. Tell the owner once, elsewhere, if the platform refuses it or stays away."""
     since = yield from mark_down
     if refused or now - since >= REPORT_DOWN_AFTER:
-        cause = SendCause(CauseKind.PROBLEM, account_text(notice.platform, notice.account), since.isoformat())
-        yield from notify_owner(notice, notice.text, cause, reporting, now, account_is_down=True)
+        account = account_text(notice.platform, notice.account)
+        cause = SendCause(CauseKind.PROBLEM, account, since.isoformat())
+        yield from notify_owner(notice, notice.text, cause, reporting, now, avoids=((account,),))
 
 
 REPORT_DOWN_AFTER = timedelta(minutes=5)

@@ -425,6 +425,8 @@ class Outbound:
     """It matters only now: if nobody knows whether it arrived, it is not sent again."""
     repeats_draft: bool = False
     """Nobody knows whether a draft of it was shown, which it cannot replace."""
+    avoids: tuple[tuple[str, ...], ...] | None = None
+    """Of a notice to the owner: the accounts that are down, and the chats (account, server, chat) that refused it."""
 
     def __post_init__(self) -> None:
         # Half a surrogate has no UTF-8, so no platform could take it.

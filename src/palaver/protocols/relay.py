@@ -166,12 +166,12 @@ def read_inbound(frame: Mapping[str, Any], platform: str, account: str | None) -
 
 def write_outbound(outbound: Outbound) -> Frame:
     """Leave out what only the gateway can do once it is delivered."""
-    return msgspec.to_builtins(replace(outbound, mirror=None, handoff=None), enc_hook=write_label)
+    return msgspec.to_builtins(replace(outbound, mirror=None, handoff=None, avoids=None), enc_hook=write_label)
 
 
 def read_outbound(frame: Mapping[str, Any], platform: str, account: str | None) -> Outbound:
     outbound = msgspec.convert(dict(frame), Outbound, dec_hook=read_label)
-    return replace(outbound, platform=platform, account=account, mirror=None, handoff=None, is_news=False)
+    return replace(outbound, platform=platform, account=account, mirror=None, handoff=None, is_news=False, avoids=None)
 
 
 def write_bytes(content: bytes) -> str:

@@ -159,7 +159,7 @@ async def _connect_over_http(
 async def _limit_size(response: httpx2.Response) -> None:
     """Refuse a message that is too long. The library itself limits the events of a stream."""
     if response.headers.get("content-encoding", "identity") != "identity":
-        raise AnswerRefused("It compresses its answers, although it is asked not to.")
+        raise AnswerRefused("It compresses its answers; it must send them uncompressed.")
     if not response.headers.get("content-type", "").startswith("text/event-stream"):
         response.stream = _LimitedStream(response.stream)
 

@@ -113,7 +113,8 @@ class Feed:
                     pause = _FIRST_PAUSE_SECONDS
                 if is_complete:
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(woken.wait(), _POLL_SECONDS)
+                        async with asyncio.timeout(_POLL_SECONDS):
+                            await woken.wait()
                 elif self.position == before:
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)

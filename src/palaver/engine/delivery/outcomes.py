@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
-from palaver.engine.delivery.owner import Reporting, notify_owner
+from palaver.engine.delivery.owner import Reporting, notify_owner, pass_on
 from palaver.engine.jobs.notices import pause_dead_job
 from palaver.model.key import SessionKey
 from palaver.model.source import Source
@@ -103,7 +103,9 @@ def _follow_up(
         yield from _report_unclear(delivery, reporting, now)
     if state is OutboxState.DEAD and delivery.turn:
         yield from pause_dead_job((yield from firings.job_of_turn(delivery.turn)), reporting, now)
-    if state is OutboxState.DEAD and not is_gone:
+    if state is OutboxState.DEAD and delivery.outbound.avoids is not None:
+        yield from pass_on(delivery, reporting, now)
+    elif state is OutboxState.DEAD and not is_gone:
         hour = f"{now:%Y-%m-%dT%H}"  # one notice is enough for all of it
         notice, cause = texts.refused_notice(f"out:{delivery.number}"), SendCause(CauseKind.REFUSED, hour)
         yield from notify_owner(delivery.outbound, notice, cause, reporting, now)

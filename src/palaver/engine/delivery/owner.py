@@ -1,6 +1,7 @@
 """Tell the owner of the gateway, or of a job, what went wrong: in the first place that works."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from palaver.db.transaction import Statements, transaction
@@ -8,12 +9,13 @@ from palaver.engine import texts
 from palaver.model.access import Grant
 from palaver.model.source import DM, Source
 from palaver.model.split import ReplyRoutes
-from palaver.model.turn import Outbound, outbound_to
+from palaver.model.turn import Delivery, Outbound, outbound_to
 from palaver.model.value import value
 from palaver.store import accounts
 from palaver.store.people import access_rules
 from palaver.store.queue import outbox
 from palaver.store.queue.cause import SendCause
+from palaver.store.records import chat_columns
 
 
 @value(kw_only=False)
@@ -35,12 +37,12 @@ def notify_owner(
     reporting: Reporting,
     now: datetime,
     *,
-    account_is_down: bool = False,
+    avoids: tuple[tuple[str, ...], ...] = (),
 ) -> Statements[None]:
     """Tell the owner of the gateway something about the chat of `outbound`, in the first place that works.
 
     That is a home channel, else the direct chat that they used last, else a terminal or web window; the chat in
-    question itself only if there is no other of its kind. With `account_is_down`, no chat of its account works. If
+    question itself only if there is no other of its kind. None of the accounts and chats that it `avoids` works. If
     there is no home channel, mention once that there can be one.
     """
     routes, account = reporting.routes, (outbound.platform, outbound.account)
@@ -58,11 +60,35 @@ def notify_owner(
     homes.sort(key=lambda home: (is_there(home), is_far(home) and home.chat_kind != DM, is_far(home)))
     chats.sort(key=lambda chat: (not routes.has_places(chat), is_there(chat)))
     for place in (*homes, *chats):
-        if (account_is_down and not is_far(place)) or (yield from accounts.is_chat_gone(outbound_to(place, ""))):
+        columns = chat_columns(outbound_to(place, ""))
+        if columns in avoids or columns[:1] in avoids or (yield from accounts.is_chat_gone(outbound_to(place, ""))):
             continue
         hint = "" if homes or not (yield from accounts.take_home_hint()) else f" {texts.NO_HOME}"
-        yield from outbox.enqueue_parts(routes.notices(place, f"{text}{hint}"), cause, now)
+        yield from _enqueue(place, f"{text}{hint}", cause, routes, now, avoids=avoids)
         return
+
+
+def _enqueue(
+    place: Source,
+    text: str,
+    cause: SendCause,
+    routes: ReplyRoutes,
+    now: datetime,
+    *,
+    avoids: tuple[tuple[str, ...], ...] = (),
+) -> Statements[None]:
+    parts = [replace(part, avoids=avoids) for part in routes.notices(place, text)]
+    yield from outbox.enqueue_parts(parts, cause, now)
+
+
+@transaction
+def pass_on(notice: Delivery, reporting: Reporting, now: datetime) -> Statements[None]:
+    """Send a notice to the owner that one place refused to the next one, if there is any."""
+    cause, outbound = (yield from outbox.get_cause(notice.number)), notice.outbound
+    if cause is not None:
+        cause = cause._replace(detail=f"{cause.detail} after out:{notice.number}")
+        avoids = (*(outbound.avoids or ()), chat_columns(outbound))
+        yield from notify_owner(outbound, outbound.text, cause, reporting, now, avoids=avoids)
 
 
 @transaction
@@ -72,6 +98,6 @@ def notify_job_owner(
     """Tell the person in the chat where they made the job; the owner of the gateway if that reaches nobody."""
     is_gone = yield from accounts.is_chat_gone(outbound_to(origin, ""))
     if reporting.routes.reaches_people(origin) and not is_gone:
-        yield from outbox.enqueue_parts(reporting.routes.notices(origin, text), cause, now)
+        yield from _enqueue(origin, text, cause, reporting.routes, now)
     else:
         yield from notify_owner(outbound_to(origin, ""), text, cause, reporting, now)

@@ -3,7 +3,8 @@
 An archive can name anybody as participant of any conversation, lead anybody's next message into it, and send its
 answers anywhere. So a session is open here, and can be gone back to, only where all its people are people of that
 conversation: its key names them, or they have spoken there here. Any other is imported as ended, in a conversation of
-its own; if one person is left in that, it is theirs.
+its own; if one person is left in that, it is theirs. In a shared chat where nobody has spoken here yet, it keeps its
+conversation and its people, but is ended: what is said there next is not for everybody whom an archive names.
 """
 
 from collections.abc import Collection, Iterable
@@ -47,9 +48,9 @@ def check_claims(record: SessionRecord) -> Statements[Accepted]:
     session, key = record.session, SessionKey.parse(record.session.key)
     claimed, origin = set(session.participants), Source.from_json(session.origin, known=(session.origin["platform"],))
     belonging = yield from _people_among(claimed, key)
-    strangers = sorted(claimed - belonging)
+    strangers, is_silent = sorted(claimed - belonging), (yield from _is_silent(key))
     notes: list[str] = []
-    if strangers:
+    if strangers and not is_silent:
         # The sender of its first message can read it and continue it in a chat of their own.
         belonging |= {each for each in strangers if each == identity_of(origin) and _may_begin(origin, key)}
         notes.append(_own_note(strangers, belonging))
@@ -68,6 +69,11 @@ def check_claims(record: SessionRecord) -> Statements[Accepted]:
     if len(routes) < len(session.routes):
         notes.append("routes of chats that are not its people's, or that lead elsewhere, were left out")
     ended, reason = session.ended, session.end_reason
+    if claimed and is_silent:
+        routes = []
+        if ended is None:
+            ended, reason = session.last_active, EndReason.SWITCHED.value
+            notes.append("it was imported as ended, since nobody has spoken in that chat here yet")
     if ended is None and not _lies_in(origin, key) and key.text not in {route.key for route in routes}:
         ended, reason = session.last_active, EndReason.SWITCHED.value
         notes.append("it was imported as ended, since it does not say where its answers go")
@@ -110,8 +116,6 @@ def _people_among(claimed: Collection[str], key: SessionKey) -> Statements[set[s
     found = {each for each in claimed if _is_named_by(key, each)} | (yield from _known_in(key))
     if set(claimed) - found:
         found |= yield from _heard_in(key)
-    if key.shared and key.platform and not found:
-        return set(claimed)  # nobody here has said anything in that chat
     return set(claimed) & (yield from _with_linked(found))
 
 
@@ -141,6 +145,13 @@ def _known_in(key: SessionKey) -> Statements[set[str]]:
         (*values, IMPORTER),
     )
     return {row[0] for row in rows}
+
+
+def _is_silent(key: SessionKey) -> Statements[bool]:
+    """Tell whether it is a shared chat in which nobody has said anything here."""
+    if not (key.shared and key.platform):
+        return False
+    return not ((yield from _known_in(key)) or (yield from _heard_in(key)))
 
 
 def _heard_in(key: SessionKey) -> Statements[set[str]]:

@@ -12,7 +12,7 @@ from palaver.model.errors import BadArgument, StaleFence
 from palaver.model.source import account_text, encode_id
 from palaver.model.turn import Delivery, Outbound, OutboxState, advance, resolve_unclear
 from palaver.store.conversations.attachment_refs import add_refs
-from palaver.store.queue.cause import CAUSE_COLUMNS, CauseKind, SendCause
+from palaver.store.queue.cause import CAUSE_COLUMNS, CauseKind, SendCause, cause_of
 from palaver.store.records import (
     DELIVERY_COLUMNS,
     REPLIES,
@@ -514,6 +514,12 @@ def count_due() -> Statements[int]:
 def get_delivery(number: int) -> Statements[Delivery | None]:
     rows = yield f"SELECT {DELIVERY_COLUMNS} FROM outbox WHERE id = ?", (number,)
     return next(readable(delivery_of, rows), None)
+
+
+@transaction
+def get_cause(number: int) -> Statements[SendCause | None]:
+    rows = yield f"SELECT {CAUSE_COLUMNS} FROM outbox WHERE id = ?", (number,)
+    return cause_of(*rows[0]) if rows else None
 
 
 @transaction

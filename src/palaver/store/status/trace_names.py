@@ -7,8 +7,9 @@ from typing import NamedTuple
 from palaver.db.transaction import Statements, transaction
 from palaver.model.process import parse_process_name
 from palaver.model.source import MessageAddress, decode_id, encode_id, shorten_id
-from palaver.store.queue.cause import CAUSE_COLUMNS, OF_TURN, CauseKind, cause_of
+from palaver.store.queue.cause import OF_TURN, CauseKind
 from palaver.store.queue.inbox import ADDRESS_COLUMNS, CHANGE
+from palaver.store.queue.outbox import get_cause
 from palaver.store.records import REPLIES, placeholders
 
 
@@ -85,8 +86,7 @@ def root_of(anchor: Anchor) -> Statements[Anchor]:
     if anchor.kind == "out" and anchor.number > 0:
         return Anchor("turn", anchor.number // REPLIES)
     if anchor.kind == "out":
-        rows = yield f"SELECT {CAUSE_COLUMNS} FROM outbox WHERE id = ?", (anchor.number,)
-        cause = cause_of(*rows[0]) if rows else None
+        cause = yield from get_cause(anchor.number)
         if cause and cause.kind in _ROOTS and cause.number is not None:
             return (yield from root_of(Anchor(_ROOTS[cause.kind], cause.number)))
     return anchor
