@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
 
@@ -44,6 +44,7 @@ from palaver.store.results import Begun, Held, Opening
 
 log = logging.getLogger(__name__)
 
+_MOMENT = timedelta(seconds=0.5)
 _RETRIED = frozenset({FailureKind.TRANSIENT, FailureKind.UNREACHABLE, FailureKind.RATE_LIMITED})
 LONGEST_AGENT_PAUSE_SECONDS = 120.0
 """Do not ask an agent again in the same turn if it wants a longer pause."""
@@ -294,9 +295,13 @@ class TurnRunner:
                 running.wait_notice = asyncio.create_task(self._acknowledge(running, received, notice))
 
     async def _acknowledge(self, running: RunningTurn, received: Received, notice: Outbound) -> None:
-        """Tell somebody that the turn goes on, once their message has waited a while."""
-        until = received.received + self.ctx.options.acknowledge_after
-        await asyncio.sleep((until - self.ctx.clock.now()).total_seconds())
+        """Tell somebody that the turn goes on, once their message has waited a while.
+
+        A message that has waited for something else, such as a pairing, gives the turn a moment to end.
+        """
+        after = self.ctx.options.acknowledge_after
+        rest = received.received + after - self.ctx.clock.now()
+        await asyncio.sleep(max(rest, min(after, _MOMENT)).total_seconds())
         tell = turn_control.acknowledge_wait(running.turn, received.number, notice, self.ctx.clock.now())
         with suppress(StoreUnavailable):  # It matters only now.
             await self.ctx.store.transact(tell)
