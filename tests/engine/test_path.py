@@ -31,9 +31,9 @@ async def test_one_message_passes_few_modules(monkeypatch: pytest.MonkeyPatch) -
 async def test_a_message_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     parsed: list[str] = []
 
-    def count(text: str, table: dict[str, Command]) -> Invocation | None:
+    def count(text: str, table: dict[str, Command], **more: bool) -> Invocation | None:
         parsed.append(text)
-        return parse_command(text, table)
+        return parse_command(text, table, **more)
 
     monkeypatch.setattr(command_dispatch, "parse_command", count)
     async with running(tmp_path / "p.db") as here:

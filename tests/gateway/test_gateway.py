@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,8 @@ from palaver.config.agents import EchoAgentConfig
 from palaver.config.limits import LimitsConfig
 from palaver.config.model import Config
 from palaver.config.quotas import GrantConfig
+from palaver.db.postgres import PostgresDatabase
+from palaver.db.sqlite import SqliteDatabase
 from palaver.db.transaction import Row, Statements, transaction
 from palaver.gateway.gateway import GC_THRESHOLD, Gateway
 from palaver.gateway.terminal import terminal_socket
@@ -120,15 +123,28 @@ async def test_someone_who_waits_for_permission_does_not_wait_for_an_answer(conf
             ]
 
 
+@pytest.mark.drops_transactions
 async def test_a_waiting_sender_gets_a_notice_while_nothing_can_be_written(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    begun = asyncio.Event()
+
     @transaction
-    def full(*_: object, **__: object) -> Statements[None]:
+    def begin(*_: object, **__: object) -> Statements[None]:
         yield from ()
+        begun.set()
         raise StoreUnavailable("its disk is full")
 
-    monkeypatch.setattr("palaver.store.queue.turns.begin", full)
+    monkeypatch.setattr("palaver.store.queue.turns.begin", begin)
+    for database in (SqliteDatabase, PostgresDatabase):
+        transact = database.transact
+
+        async def write(self: Any, work: Any, *, transact: Any = transact) -> Any:
+            if begun.is_set():
+                raise StoreUnavailable("its disk is full")
+            return await transact(self, work)
+
+        monkeypatch.setattr(database, "transact", write)
     monkeypatch.setattr("palaver.gateway.terminal.WRITE_REFUSAL_SECONDS", 0.1)
     async with serving(config), asyncio.timeout(60):
         alice = person(config)

@@ -276,15 +276,18 @@ def read_signals(turn: Turn) -> Statements[Signals]:
 
 @transaction
 def acknowledge_wait(turn: Turn, message: int, notice: Outbound, now: datetime) -> Statements[None]:
-    """Send the notice if the turn still runs and the message still waits for it: once for each turn.
+    """Send the notice if the turn still runs and the message still waits for it: once for each wait.
 
-    Who was told that the turn waits for an approval knows.
+    A notice since the message says it already: of an earlier turn, or that this one waits for an approval.
     """
     yield from _lock_key(turn)
     waits = yield (
         "SELECT 1 FROM turns t JOIN inbox i ON i.no = ? AND i.state = 'waiting'"
         " WHERE t.no = ? AND t.fence = ? AND t.state = 'running' AND NOT EXISTS (SELECT 1 FROM outbox o"
-        "  WHERE o.cause_kind = 'parked' AND o.cause_id = CAST(t.no AS TEXT)) /*pg FOR UPDATE OF t*/",
+        "  WHERE o.cause_kind = 'parked' AND o.cause_id = CAST(t.no AS TEXT)) AND NOT EXISTS (SELECT 1 FROM turns b"
+        "  JOIN outbox o ON o.cause_kind = 'busy' AND o.cause_id = CAST(b.no AS TEXT)"
+        "  WHERE b.session_no = t.session_no AND b.ended >= i.received AND o.created >= i.received)"
+        " /*pg FOR UPDATE OF t*/",
         (message, turn.number, turn.fence),
     )
     if waits:
