@@ -60,6 +60,19 @@ def test_streams_that_were_there_before_can_be_used():
     ERRORS.write("")
 """
 
+HANGS = """
+import time
+import pytest
+
+@pytest.fixture
+def hangs():
+    yield
+    time.sleep(600)
+
+def test_hangs_afterwards(hangs):
+    pass
+"""
+
 
 def run(folder: Path, *args: str, **environ: str) -> str:
     (folder / "conftest.py").write_text(CONFTEST)
@@ -106,3 +119,11 @@ def test_what_fails_at_the_end_of_a_session_is_reported(tmp_path: Path) -> None:
 def test_what_runs_nothing_starts_nobody(tmp_path: Path, args: tuple[str, ...]) -> None:
     run(tmp_path, *args)
     assert not (tmp_path / "torn_down").exists()
+
+
+def test_a_worker_that_says_nothing_any_more_fails_its_test(tmp_path: Path) -> None:
+    (tmp_path / "test_hangs.py").write_text(HANGS)
+    shown = run(tmp_path, "test_hangs.py", PALAVER_SILENT_SECONDS="3")
+    assert "test_hangs_afterwards" in shown
+    assert "the process that ran it ended with -9" in shown
+    assert "1 failed in" in shown

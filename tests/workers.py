@@ -21,6 +21,8 @@ __all__ = ["pytest_addoption", "pytest_collection", "pytest_runtestloop"]
 
 PART = 8
 """A worker gets at most so many tests at once, unless they share what a fixture has made."""
+SILENT_SECONDS = float(os.environ.get("PALAVER_SILENT_SECONDS", "420"))
+"""Kill the workers if none of them has ended a test for so long."""
 GC_THRESHOLD = 50_000
 """As a gateway sets it. By default Python looks for rings of objects after 700, which takes 3 % of the tests."""
 Jobs = Any
@@ -99,7 +101,10 @@ class _Workers:
             for _ in range(min(count, len(self._parts))):
                 self._fork()
             while self._workers:
-                for jobs in wait(list(self._workers)):
+                heard = wait(list(self._workers), timeout=SILENT_SECONDS)
+                if not heard:  # A test fails after 300 s, but what comes before and after it has no limit.
+                    self._kill_all()
+                for jobs in heard:
                     self._hear(jobs)
                 if session.shouldfail:
                     raise session.Failed(session.shouldfail)
@@ -110,6 +115,10 @@ class _Workers:
                 os.kill(worker.pid, signal.SIGINT)
                 jobs.close()
                 os.waitpid(worker.pid, 0)
+
+    def _kill_all(self) -> None:
+        for worker in self._workers.values():
+            os.kill(worker.pid, signal.SIGKILL)
 
     def _fork(self) -> None:
         ours, theirs = Pipe()
