@@ -139,9 +139,9 @@ async def test_a_model_is_connected_in_the_browser_with_the_keyboard_alone(
     await tab.keyboard.press("Tab")
     await tab.keyboard.type(provider.openai)
     await tab.keyboard.press("Tab")
-    await tab.keyboard.type("small")
-    await tab.keyboard.press("Tab")
     await tab.keyboard.type(KEY)
+    await tab.keyboard.press("Tab")
+    await tab.keyboard.type("small")
     provider.then(Refuses(status=401, message="Incorrect API key provided"))
     await tab.keyboard.press("Enter")
     problem = tab.get_by_role("alert").filter(has_text="does not answer")
@@ -151,9 +151,9 @@ async def test_a_model_is_connected_in_the_browser_with_the_keyboard_alone(
     )
     assert file.content() == BEFORE
     # Nothing that was typed is lost, after an error and after a reload; a secret is not kept.
-    await expect(tab.get_by_label("Model", exact=True)).to_have_value("small")
+    await expect(tab.get_by_role("textbox", name="Model", exact=True)).to_have_value("small")
     await tab.reload()
-    await expect(tab.get_by_label("Model", exact=True)).to_have_value("small")
+    await expect(tab.get_by_role("textbox", name="Model", exact=True)).to_have_value("small")
     await expect(tab.get_by_label("Address of the server")).to_have_value(provider.openai)
     await expect(tab.get_by_text("You have not saved this yet.")).to_be_visible()
     key = tab.get_by_label("Key", exact=True)

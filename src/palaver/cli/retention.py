@@ -59,7 +59,8 @@ def run(*, yes: Yes = False, store: StoreOption = None, json: Json = False) -> N
 
 
 def _preview(store: str | None) -> list[Expired]:
-    return ask(store, lambda opened: _retention(opened).preview(_rules(), shared_options.now()), [])
+    rules = _rules()  # a wrong limit is an error without a store, too
+    return ask(store, lambda opened: _retention(opened).preview(rules, shared_options.now()), [])
 
 
 def _retention(store: Store) -> Retention:

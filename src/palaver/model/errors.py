@@ -30,6 +30,9 @@ from typing import cast
 
 from palaver.model.text import quoted
 
+INTERNAL_ERROR = "Something went wrong. The gateway log has the details."
+"""For a person whom the error itself tells nothing."""
+
 
 class PalaverError(Exception): ...
 

@@ -13,14 +13,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from palaver.engine.retry import log_error
 from palaver.model.attachment import TooLarge
-from palaver.model.errors import NoAccess, StoreError, StoreUnavailable
+from palaver.model.errors import INTERNAL_ERROR, NoAccess, StoreError, StoreUnavailable
 from palaver.web.address import Address
 from palaver.web.bodies import STRANGER_SECONDS, BodyTooSlow, TimedBody, read_at_most, replay_body
 from palaver.web.caller import Caller
 from palaver.web.errors import (
     API_PREFIX,
     CALLBACK_PREFIX,
-    INTERNAL_ERROR,
     OPENAI_PREFIX,
     STORE_AWAY,
     error_response,

@@ -11,11 +11,11 @@ from starlette.routing import Route
 
 from palaver.engine.retry import log_error
 from palaver.model.attachment import TooLarge
-from palaver.model.errors import StoreError
+from palaver.model.errors import INTERNAL_ERROR, StoreError
 from palaver.protocols.adapter import PlatformBusy, PlatformError, Receiver
 from palaver.protocols.capabilities import HttpCallbacks, HttpRequest, HttpResponse
 from palaver.web.bodies import BodyTooSlow, ServerBusy
-from palaver.web.errors import CALLBACK_PREFIX, INTERNAL_ERROR, error_response, text_response
+from palaver.web.errors import CALLBACK_PREFIX, error_response, text_response
 from palaver.web.routes import services_of
 from palaver.web.services import Services
 

@@ -9,6 +9,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from palaver.engine.retry import log_outage
 from palaver.model.attachment import TooLarge
 from palaver.model.errors import (
+    INTERNAL_ERROR,
     InvalidInput,
     LastOwner,
     LockedOut,
@@ -28,7 +29,6 @@ from palaver.web.limits import TooManyRequests
 API_PREFIX = "/api/"
 OPENAI_PREFIX = "/v1/"
 CALLBACK_PREFIX = "/in/"
-INTERNAL_ERROR = "Something went wrong. The gateway log has the details."
 STORE_AWAY = "The store does not answer. Try again later."
 STORE_DAMAGED = "The database is damaged, so the gateway writes no more into it. palaver doctor says what to do."
 _STATUS: Mapping[type[PalaverError], int] = {

@@ -13,9 +13,8 @@ from palaver.config.loader import Loaded
 from palaver.config.model import Config
 from palaver.config.writer import line_of
 from palaver.engine.retry import log_error
-from palaver.model.errors import PalaverError
+from palaver.model.errors import INTERNAL_ERROR, PalaverError
 from palaver.protocols.installation import MissingPackages
-from palaver.web.errors import INTERNAL_ERROR
 
 log = logging.getLogger(__name__)
 _WORK_WAIT_S = 20.0
