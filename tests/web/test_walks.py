@@ -16,6 +16,7 @@ from palaver.model.turn import Inbound
 from palaver.protocols.clock import SystemClock
 from palaver.store import accounts
 from tests.agents.fake_provider import Provider, Refuses, providing
+from tests.engine.gateway import until
 from tests.web.conftest import Opened, becomes, config_file, opened
 from tests.web.demo_data import furnish
 from tests.web.test_browser import problems
@@ -142,6 +143,8 @@ async def test_a_model_is_connected_in_the_browser_with_the_keyboard_alone(
     await tab.keyboard.type(KEY)
     await tab.keyboard.press("Tab")
     await tab.keyboard.type("small")
+    # With the address and with the key, the form has asked for a list of models; the refusal is for what comes next.
+    await until(lambda: len(provider.requests) >= 2)
     provider.then(Refuses(status=401, message="Incorrect API key provided"))
     await tab.keyboard.press("Enter")
     problem = tab.get_by_role("alert").filter(has_text="does not answer")

@@ -89,7 +89,8 @@ class DeliveryWorker:
         """Send everything that is due now, and wait until no send runs."""
         await retry_outage(self._claim)
         while self._sending or self._waits_shortly:
-            await asyncio.wait([*self._sending, asyncio.create_task(asyncio.sleep(self._poll_seconds()))])
+            pause = self._poll_seconds()
+            await (asyncio.wait(self._sending, timeout=pause) if self._sending else asyncio.sleep(pause))
             await retry_outage(self._claim)
 
     @property
