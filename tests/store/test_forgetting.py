@@ -118,8 +118,9 @@ async def live(store: Store) -> World:
 @transaction
 def _titled(title: str) -> Statements[None]:
     yield (
-        "UPDATE sessions SET title = ? || no WHERE no IN (SELECT session_no FROM participants WHERE identity = ?)",
-        (title, ANN),
+        "UPDATE sessions SET title = ? || no, hidden_title = ? WHERE no IN"
+        " (SELECT session_no FROM participants WHERE identity = ?)",
+        (title, title, ANN),
     )
 
 
