@@ -6,6 +6,7 @@ import random
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
 
 from palaver.db.transaction import Transaction
 from palaver.engine.accounts import AccountHealth, AccountRunner
@@ -79,6 +80,7 @@ class Engine:
         pseudonyms: Pseudonyms | None = None,
         chance: random.Random | None = None,
         blob_store: BlobStore | None = None,
+        outputs: Path | None = None,
         watch: PartialAnswerListener | None = None,
         toolsets: Sequence[Toolset] = (),
         reply_waiter: ReplyWaiter | None = None,
@@ -101,6 +103,7 @@ class Engine:
             subscriptions=tuple(adapter.subscription() for adapter in adapters if supports(adapter, EventSubscriber)),
             reply_waiter=reply_waiter or ReplyWaiter(store),
             blob_store=blob_store,
+            outputs=outputs,
             scripts=scripts,
             voice=voice,
             pasted_keys=pasted_keys or PastedKeys(),

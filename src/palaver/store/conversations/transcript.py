@@ -16,9 +16,10 @@ from palaver.model.view import estimate_tokens
 from palaver.store.conversations import undo_log
 from palaver.store.conversations.attachment_refs import add_refs
 from palaver.store.conversations.sessions import check_not_busy, open_by_key
+from palaver.store.conversations.titles import hide_title, show_title
 from palaver.store.conversations.undo_log import Operation
 from palaver.store.conversations.visibility import get_visible
-from palaver.store.records import SEQS, Prepared, entries_of, entry_span, prepare
+from palaver.store.records import SEQS, Prepared, entries_of, entry_span, placeholders, prepare
 from palaver.store.results import OperationKind, Undone
 
 NOT_UNDONE = (
@@ -103,6 +104,19 @@ def load_turn(session_number: int, turn: int) -> Statements[list[Entry]]:
         (turn, session_number),
     )
     return sorted([*entries_of(rows), *shown], key=lambda entry: entry.seq)
+
+
+@transaction
+def find_last(session_number: int, turn: int, seqs: Sequence[int]) -> Statements[int | None]:
+    """Return the last entry of a turn; None if something of it, or one of these entries, was undone or deleted."""
+    own = {entry.seq for entry in (yield from load_turn(session_number, turn))}
+    ids = sorted({session_number * SEQS + seq for seq in {*own, *seqs}})
+    rows = yield (
+        "SELECT e.id FROM entries e LEFT JOIN operations o ON o.no = e.hidden_by AND o.kind = 'compaction'"
+        f" WHERE e.id IN ({placeholders(ids)}) AND (e.hidden_by IS NULL OR o.no IS NOT NULL)",
+        tuple(ids),
+    )
+    return max(own) if own and len(rows) == len(ids) else None
 
 
 @transaction
@@ -275,6 +289,8 @@ def hide(
     """Hide entries by an operation that can be undone; return its number."""
     operation = yield from undo_log.record(kind, key, session.number, now, by, details)
     yield from _hide_by(operation, session.number, hidden)
+    if hidden and kind is not OperationKind.COMPACTION:
+        yield from hide_title(session, min(entry.position for entry in hidden), operation)
     return operation
 
 
@@ -320,6 +336,7 @@ def unhide(operation: Operation, session_number: int) -> Statements[tuple[Entry,
     entries = tuple((yield from show(operation.number, session_number)))
     if entries:
         yield from write_journal("show", session_number, entries[0].seq, entries[-1].seq)
+    yield from show_title(session_number, operation.number)
     if operation.kind is OperationKind.COMPACTION:
         seq = operation.details["summary"]
         yield "UPDATE entries SET hidden_by = ? WHERE id = ?", (operation.number, session_number * SEQS + seq)
