@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from palaver.engine.delivery.departures import Departures
 from palaver.engine.delivery.replies import Replies
 from palaver.engine.delivery.sender import EndedSends, SendBudget
 from palaver.engine.hooks import Hooks, Meter, NoMeter
@@ -48,6 +49,7 @@ class EngineContext:
     """Accounts that get events."""
     hooks: Hooks = field(default_factory=Hooks)
     meter: Meter = field(default_factory=NoMeter)
+    departures: Departures = field(default_factory=Departures)
     budget: SendBudget = field(default_factory=SendBudget)
     ended_sends: EndedSends = field(default_factory=EndedSends)
     timeouts: Timeouts = field(default_factory=Timeouts)
