@@ -395,7 +395,10 @@ def test_only_what_a_gateway_that_is_gone_kept_back_is_known(tmp_path: Path) -> 
         path.with_name("gone").write_bytes(content)
         path.with_name("from before the machine was started").write_bytes(bytes(64) + content[64:])
         path.with_name("cut").write_bytes(content[:10])
+        path.with_name("damaged").write_bytes(content[:64] + bytes(128))
         assert other.kept_back() == {waits, draft}
+        path.with_name("of another database").write_bytes(content.replace(b"-draft", b"+draft"))
+        assert other.kept_back() == {waits}
     assert path.exists(), "nobody knows the outcome of some"
 
 

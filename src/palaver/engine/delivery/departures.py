@@ -42,7 +42,7 @@ class Departures:
         self._free: list[int] = []
         self._slots = 1
         """The first one says when the machine was started."""
-        self._known: dict[str, frozenset[Departure]] = {}
+        self._known: dict[str, list[tuple[bytes, Departure]]] = {}
         """By file of a process that is gone."""
 
     @contextmanager
@@ -96,20 +96,23 @@ class Departures:
         """Return the requests of killed gateways on this machine that certainly have not left."""
         if self._file is None or self._folder is None:
             return frozenset()
-        found = {path.name: path for path in self._folder.iterdir() if path.name != self._name}
+        found: dict[str, Path] = {}
+        with suppress(OSError):
+            found = {path.name: path for path in self._folder.iterdir() if path.name != self._name}
         self._known = {name: known for name, known in self._known.items() if name in found}
         for name, path in found.items():
             if name not in self._known and (content := _read(path)) is not None:
-                self._known[name] = frozenset(self._parse(content))
-        return frozenset(chain.from_iterable(self._known.values()))
+                self._known[name] = list(self._parse(content))
+        marks = [*chain.from_iterable(self._known.values())]
+        kept_back, left = ({each for mark, each in marks if mark == wanted} for wanted in (_KEPT_BACK, _LEFT))
+        return frozenset(kept_back - left)  # a file can be about another database
 
-    def _parse(self, content: bytes) -> Generator[Departure]:
+    def _parse(self, content: bytes) -> Generator[tuple[bytes, Departure]]:
         slots = [content[at : at + _SLOT_BYTES].rstrip() for at in range(0, len(content), _SLOT_BYTES)]
-        if slots[:1] == [self._boot]:
-            for slot in slots:
-                if slot.startswith(_KEPT_BACK):
-                    kind, number, attempt = slot.removeprefix(_KEPT_BACK).decode().split()
-                    yield Departure("draft" if kind == "draft" else "send", int(number), int(attempt))
+        for slot in slots[1:] if slots[:1] == [self._boot] else ():
+            with suppress(ValueError):  # it is damaged
+                kind, number, attempt = slot[1:].decode().split()
+                yield slot[:1], Departure("draft" if kind == "draft" else "send", int(number), int(attempt))
 
     def _mark(self, slot: int, mark: bytes) -> None:
         if self._file is None or not slot:
