@@ -1,6 +1,8 @@
 """Sends that may have arrived: repeated once, when it can help, and told to the owner if it did not."""
 
 import asyncio
+import errno
+import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -400,6 +402,22 @@ def test_only_what_a_gateway_that_is_gone_kept_back_is_known(tmp_path: Path) -> 
         path.with_name("of another database").write_bytes(content.replace(b"-draft", b"+draft"))
         assert other.kept_back() == {waits}
     assert path.exists(), "nobody knows the outcome of some"
+
+
+def test_where_nothing_can_be_written_nothing_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    departures = Departures(tmp_path)
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with departures.opened():
+        slot = departures.keep_back(Departure("send", 1, 1))
+        monkeypatch.setattr(os, "pwrite", fail)
+        departures.leave(slot)
+        assert list(tmp_path.iterdir()) == []
+        assert departures.keep_back(Departure("send", 2, 1)) == 0
+    with departures.opened():
+        assert list(tmp_path.iterdir()) == []
 
 
 async def test_a_crash_while_a_send_connects_leaves_no_doubt(tmp_path: Path) -> None:

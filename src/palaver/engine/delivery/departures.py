@@ -57,13 +57,15 @@ class Departures:
             yield
         finally:
             if len(self._free) == self._slots - 1:  # else a task that is being cancelled can still write
-                self._close()
+                with suppress(OSError):
+                    self._close()
 
     def _open(self, folder: Path) -> None:
         make_private_folder(folder)
         for path in folder.iterdir():
-            if path.stat().st_mtime < time.time() - _MAX_AGE_SECONDS and _read(path) is not None:
-                path.unlink()
+            with suppress(OSError):  # another gateway does the same
+                if path.stat().st_mtime < time.time() - _MAX_AGE_SECONDS and _read(path) is not None:
+                    path.unlink()
         self._name = secrets.token_hex(8)
         self._file = open_private(folder / self._name, os.O_RDWR | os.O_EXCL)
         fcntl.flock(self._file, fcntl.LOCK_EX)
@@ -134,11 +136,9 @@ class Departures:
     def _close(self) -> None:
         if self._file is None or self._folder is None:
             return
-        file, self._file = self._file, None
-        try:
-            (self._folder / self._name).unlink()
-        finally:
-            os.close(file)
+        (self._folder / self._name).unlink(missing_ok=True)
+        os.close(self._file)
+        self._file = None
 
 
 def _boot_id() -> bytes:
