@@ -340,6 +340,9 @@ def test_a_turn_that_has_all_results_goes_on_as_any_other() -> None:
     ]
     assert view(entries, PLAIN, resumed_turn="7") == view(entries, PLAIN)
     assert open_calls_of_turn(entries, "7") == ()
+    entries[1] = entries[1]._replace(calls=(call, call))
+    assert open_calls_of_turn(entries, "7") == (call,), "one result is for one call"
+    assert len(open_calls(view(entries, PLAIN, resumed_turn="7"))) == 1
 
 
 @given(logs, st.data())
@@ -401,6 +404,8 @@ def test_long_gaps_are_marked_and_stay_as_they_were() -> None:
     assert before[-1].text == "⟦3 days later⟧ back"
     log += [say(4, "welcome", Role.ASSISTANT, at=NOON + timedelta(days=3)), say(5, "so", at=NOON + timedelta(days=9))]
     assert view(log, PLAIN)[: len(before)] == before
+    for pause, shown in ((timedelta(hours=6), "⟦6 hours later⟧ so"), (timedelta(hours=6, seconds=-1), "so")):
+        assert view([say(1, "hi", at=NOON), say(2, "so", at=NOON + pause)], PLAIN)[-1].text.endswith(f"\n\n{shown}")
 
 
 def test_a_summary_stands_where_what_it_covers_stood() -> None:
