@@ -18,6 +18,7 @@ from palaver.model.prompt import Naming
 from palaver.model.transcript import Entry, Quote, Role, Sender, ToolCall
 from palaver.model.view import (
     INTERRUPTED,
+    MAX_OVERHEARD,
     Message,
     ViewedStart,
     ViewStyle,
@@ -26,6 +27,7 @@ from palaver.model.view import (
     open_calls_of_turn,
     repair,
     view,
+    with_overheard,
 )
 from palaver.platforms.catalog import PLATFORMS
 
@@ -396,6 +398,17 @@ def test_observed_talk_is_marked_as_context() -> None:
     assert view(log, PLAIN)[0].text == (
         '⟦overheard, not said to you, from "bob"⟧ lunch? ⟦end of overheard⟧\n\nbot, summarise'
     )
+
+
+def test_what_was_overheard_stands_before_the_next_question_and_no_earlier_one() -> None:
+    def heard(text: str, minutes: int) -> Entry:
+        return say(90, text, observed=True, at=NOON + timedelta(minutes=minutes))
+
+    log = [say(1, "one?"), say(2, "yes", Role.ASSISTANT), say(3, "two?", at=NOON + timedelta(hours=1))]
+    found = with_overheard(log, [heard("after", 61), heard("between", 1), heard("before", -1), heard("at once", 0)])
+    assert [entry.text for entry in found] == ["before", "at once", "one?", "yes", "between", "two?"]
+    many = with_overheard(log[:1], [heard(str(number), -1) for number in range(MAX_OVERHEARD + 1)])
+    assert [entry.text for entry in many[:2]] == ["1", "2"], "only the newest"
 
 
 def test_long_gaps_are_marked_and_stay_as_they_were() -> None:
