@@ -156,6 +156,8 @@ def test_only_what_our_own_server_found_out_verifies_a_sender() -> None:
         "",
         results(f"{OURS}; none"),
         results(f"{OURS}; spf=pass smtp.mailfrom=ann@example.org"),
+        results(f"{OURS}; dkim=fail header.d=example.org"),
+        results(f"{OURS}; auth=none smtp.auth=ann@example.org"),
         results(f"{OURS}; dkim=pass header.d=evil.org"),
         results(f"{OURS}; dkim=pass header.d=ample.org"),
         results(f"{OURS}; dkim=pass"),
