@@ -144,6 +144,10 @@ def test_the_file_of_a_long_text_is_left_out_if_the_text_is_whole() -> None:
     files = [{"contentType": "text/x-signal-plain", "filename": None, "id": "t", "size": 9000}]
     assert len(said({"message": "x" * 2000, "attachments": files}).files) == 1
     assert said({"message": "x" * 9000, "attachments": files}).files == ()
+    picture = {"contentType": "image/png", "filename": None, "id": "p", "size": 9}
+    assert [file.media_type for file in said({"message": "x" * 9000, "attachments": [*files, picture]}).files] == [
+        "image/png"
+    ]
 
 
 def test_other_content_is_described() -> None:

@@ -99,6 +99,11 @@ def test_the_first_message_of_a_topic_is_answered_by_nobody_and_what_is_said_the
     assert (inbound.reply_to, inbound.mentions_us) == (None, False)
     answer = said(message(FORUM, text="y", **TOPIC, reply_to_message=message(FORUM, text="x", **TOPIC)))
     assert inbound.labels == answer.labels, "of an answer Telegram does not tell the name of the topic"
+    assert answer.reply_to == "9", "it replies to something else in the topic"
+    plain = {**FORUM, "is_forum": False}
+    first = {**message(plain, text="x"), "message_id": 77, "from": BOT}
+    chain = said(message(plain, text="y", message_thread_id=77, reply_to_message=first))
+    assert (chain.reply_to, chain.mentions_us) == ("77", True), "without topics it is an answer like any other"
     assert heard(root) is None
 
 
