@@ -283,7 +283,7 @@ def _without_output_schemas(message: SessionMessage | Exception) -> SessionMessa
     """Leave out how listed tools describe their results: the library would check each of them, which can take long."""
     if isinstance(message, SessionMessage) and isinstance(message.message, types.JSONRPCResponse):
         tools: Any = message.message.result.get("tools")
-        for tool in tools if isinstance(tools, list) else ():
+        for tool in cast("list[object]", tools) if isinstance(tools, list) else ():
             if isinstance(tool, dict):
                 cast("dict[str, Any]", tool).pop("outputSchema", None)
     return message
