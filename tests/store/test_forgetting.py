@@ -15,11 +15,12 @@ from palaver.model.compaction import plan_compaction
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.label import Label
 from palaver.model.revision import RevisionPolicy
+from palaver.model.session import Principal
 from palaver.model.source import GROUP, Labels, Source
 from palaver.model.split import ReplyRoutes
 from palaver.model.turn import Inbound, Outbound, Revision, TurnState
 from palaver.store import accounts
-from palaver.store.conversations import branches, chat_migration, handoff, history, sessions, transcript
+from palaver.store.conversations import branches, chat_migration, handoff, history, sessions, titles, transcript
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.opening import open_store, sqlite_path
 from palaver.store.people import grants, usage
@@ -139,6 +140,20 @@ async def _receipt(store: Store, number: int) -> Receipt:
 async def _texts(store: Store) -> list[str]:
     rows = await store.read(_rows("SELECT id FROM sessions ORDER BY no"))
     return [e.text for row in rows for e in await store.read(transcript.load_visible(row[0], OPERATOR))]
+
+
+async def test_what_was_undone_comes_back_without_a_title_that_was_forgotten(store: Store) -> None:
+    world, mine = World(store), Principal.speaking(room("8"))
+    session = (await world.exchange("hi", source=room(ID))).turn.session
+    last = (await world.exchange("my parrot", source=room("8"))).turn
+    assert last.session == session
+    seqs = [entry.seq for entry in await store.read(transcript.load_visible(session, OPERATOR))]
+    await store.transact(titles.suggest_title(session, SECRET, made_from=seqs[-1]))
+    assert await store.transact(transcript.undo(last.key, 1, NOON, principal=mine))
+    await forget(store)
+    undone = await store.transact(history.redo(last.key, NOON, principal=mine))
+    assert undone
+    assert "my parrot" in await _texts(store)
 
 
 async def test_no_word_and_no_name_is_left_anywhere(store_url: str) -> None:

@@ -194,7 +194,8 @@ def erase_share(
     yield "DELETE FROM memory_notes WHERE session_no = ? AND seq = ?", [(number, entry.seq) for entry in entries]
     # They may quote them.
     yield (
-        "UPDATE sessions SET title = NULL, hidden_title = NULL, instructions = NULL WHERE no IN (?, ?)",
+        "UPDATE sessions SET title = NULL, hidden_title = NULL, title_hidden_by = NULL, instructions = NULL"
+        " WHERE no IN (?, ?)",
         (number, session.root),
     )
     return len(entries)
