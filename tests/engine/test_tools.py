@@ -338,9 +338,14 @@ async def test_a_search_names_others_only_where_ids_are_shown(tmp_path: Path, hi
     world = FakePlatform()
     adapter = FakeAdapter(world)
     adapter.platform = replace(adapter.platform, hides_ids=True)
-    changed = {"pseudonyms": True} if hides else {}
     async with running(
-        tmp_path / "p.db", world, adapters=[adapter], toolsets=all_tools, scopes=SHARED, grants=MEMBERS, **changed
+        tmp_path / "p.db",
+        world,
+        adapters=[adapter],
+        toolsets=all_tools,
+        scopes=SHARED,
+        grants=MEMBERS,
+        pseudonyms=hides,
     ):
         alice, bob = world.person("alice"), world.person("+49 170 1234567")
         group = world.group("Dev", alice, bob)
