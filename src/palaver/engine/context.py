@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from palaver.engine.delivery.departures import Departures
 from palaver.engine.delivery.replies import Replies
 from palaver.engine.delivery.sender import EndedSends, SendBudget
 from palaver.engine.hooks import Hooks, Meter, NoMeter
@@ -51,6 +52,7 @@ class EngineContext:
     """Accounts that get events."""
     hooks: Hooks = field(default_factory=Hooks)
     meter: Meter = field(default_factory=NoMeter)
+    departures: Departures = field(default_factory=Departures)
     budget: SendBudget = field(default_factory=SendBudget)
     ended_sends: EndedSends = field(default_factory=EndedSends)
     timeouts: Timeouts = field(default_factory=Timeouts)

@@ -13,6 +13,7 @@ from palaver.engine.accounts import AccountHealth, AccountRunner
 from palaver.engine.attachments import Attachments
 from palaver.engine.commands import Commands
 from palaver.engine.context import EngineContext
+from palaver.engine.delivery.departures import Departures
 from palaver.engine.delivery.replies import Replies
 from palaver.engine.delivery.worker import DeliveryWorker
 from palaver.engine.explain import Explanation, explain
@@ -88,6 +89,7 @@ class Engine:
         scripts: Scripts | None = None,
         voice: Voice | None = None,
         pasted_keys: PastedKeys | None = None,
+        departures: Departures | None = None,
     ) -> None:
         """`loops` run beside the engine's own, by name, and are restarted like those."""
         self._loops = loops or {}
@@ -110,6 +112,7 @@ class Engine:
             toolsets=toolsets,
             hooks=Hooks(hooks, meter, watch),
             meter=meter or NoMeter(),
+            departures=departures or Departures(),
             rng=chance or random.Random(),  # noqa: S311 - it spreads retries
         )
         self._commands = CommandDispatcher(ctx, commands)
@@ -139,7 +142,7 @@ class Engine:
     async def serve(self) -> None:
         """Run everything until cancelled. Cancelling without `drain` stops it as a crash would."""
         try:
-            with self._intake:
+            with self._intake, self._ctx.departures.opened():
                 await retry_outage(self._intake.load)
                 await retry_outage(self._maintenance.compare_clocks)
                 async with asyncio.TaskGroup() as group:

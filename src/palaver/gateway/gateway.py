@@ -23,6 +23,7 @@ from palaver.config.editor import ConfigFile
 from palaver.config.model import Config
 from palaver.config.secrets import find_secrets
 from palaver.config.terminal import StopMode
+from palaver.engine.delivery.departures import Departures
 from palaver.engine.engine import Engine
 from palaver.engine.hooks import Exposing, Meter, NoMeter, load_hook
 from palaver.engine.jobs.scripts import Scripts
@@ -314,6 +315,7 @@ class Gateway:
             scripts=_scripts(config),
             voice=voice,
             pasted_keys=parts.connector.keys,
+            departures=Departures(config.data_dir / "departures"),
             watch=partial(push_partial, hub, parts.reply_waiter) if self._show_login else None,
             loops={
                 "processes": parts.processes.serve,

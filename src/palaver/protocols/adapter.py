@@ -106,7 +106,7 @@ class Limits:
     """Everything that shows a message awaits `request_leaves` on an open connection, before it writes to it.
 
     Then the gateway records there that the message may have been sent, and a crash while we connect leaves no doubt.
-    Otherwise it records that before it calls the adapter. `RestApi` announces all its requests.
+    Otherwise it records that before it calls the adapter. `RestApi` announces each request with `sending`.
     """
 
 

@@ -1,5 +1,6 @@
 """What follows from a send: a handoff takes place or is undone, and the owner gets a notice at home."""
 
+from collections.abc import Collection
 from datetime import UTC, datetime
 
 from palaver.db.transaction import Statements, Transaction, transaction
@@ -16,7 +17,7 @@ from palaver.store.conversations import handoff, transcript
 from palaver.store.jobs import firings
 from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
-from palaver.store.results import RepeatSafety
+from palaver.store.results import Departure, RepeatSafety
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -84,10 +85,16 @@ def settle_gone(
 
 @transaction
 def reclaim(
-    worker: str, now: datetime, safe: RepeatSafety, reporting: Reporting, *, alone: bool
+    worker: str,
+    now: datetime,
+    safe: RepeatSafety,
+    reporting: Reporting,
+    *,
+    alone: bool,
+    kept_back: Collection[Departure],
 ) -> Statements[list[Delivery]]:
     """Release sends whose owner is gone. Return those of which it is unclear whether they arrived."""
-    lost = yield from outbox.reclaim_sends(worker, now, safe=safe, alone=alone)
+    lost = yield from outbox.reclaim_sends(worker, now, safe=safe, alone=alone, kept_back=kept_back)
     for delivery in lost:
         state, _ = resolve_unclear(delivery, safe=safe.covers(delivery.outbound), crashed=True)
         yield from _follow_up(delivery, state, reporting, now)

@@ -22,6 +22,11 @@ from palaver.store.conversations.visibility import get_visible
 from palaver.store.records import SEQS, Prepared, entries_of, entry_span, placeholders, prepare
 from palaver.store.results import OperationKind, Undone
 
+NOT_UNDONE = (
+    "(e.hidden_by IS NULL OR EXISTS (SELECT 1 FROM operations o"
+    " WHERE o.no = e.hidden_by AND o.kind = 'compaction' AND o.undone_at IS NULL))"
+)
+"""Whether an entry `e` counts: what a summary stands for does, and so does the summary while it stands."""
 _SHOWN_FROM = f"(SELECT no * {SEQS} + shown_from FROM sessions WHERE no = ?)"
 _SHOWN, _SHOWN_OF_TURN = (
     f"SELECT id, body FROM entries WHERE id >= {_SHOWN_FROM} AND id < ? AND hidden_by IS NULL{of_turn} ORDER BY id"
@@ -134,19 +139,24 @@ def page(
     before: int | None = None,
     after: int | None = None,
     limit: int = 100,
+    summarised: bool = False,
     hidden: bool = False,
 ) -> Statements[list[Entry]]:
-    """Load the last entries before a seq, the first ones after one, or the newest; oldest first."""
+    """Load the last entries before a seq, the first ones after one, or the newest; oldest first.
+
+    `summarised` also loads what a summary stands for, `hidden` what was undone, too.
+    """
     found = yield from get_visible(session, principal)
     start, end = entry_span(found.number)
     first, last = start + min(max(after or 0, 0), SEQS), start + min(max(before or 0, 0), SEQS) if before else end
-    if not hidden:
+    if not hidden and not summarised:
         shown_from = yield f"SELECT {_SHOWN_FROM}", (found.number,)
         first = max(first, shown_from[0][0] - 1)
-    only_shown = "" if hidden else " AND hidden_by IS NULL"
+    only_shown = "1 = 1" if hidden else NOT_UNDONE if summarised else "e.hidden_by IS NULL"
     order = "ASC" if after is not None and not before else "DESC"
     rows = yield (
-        f"SELECT id, body, hidden_by FROM entries WHERE id > ? AND id < ?{only_shown} ORDER BY id {order} LIMIT ?",
+        f"SELECT e.id, e.body, e.hidden_by FROM entries e"
+        f" WHERE e.id > ? AND e.id < ? AND {only_shown} ORDER BY e.id {order} LIMIT ?",
         (first, last, limit),
     )
     rows = sorted(rows)
