@@ -85,8 +85,8 @@ def _start_process(number: int, who: str) -> Statements[None]:
 async def live(world: World, who: str) -> None:
     """Have one of everything: talk that was summarised, undone, left, rated, attached, asked about and sent."""
     store, here, key = world.store, desk(who), key_of(desk(who))
-    for number in range(3):
-        begun = await world.exchange(f"question {number} .............", f"answer {number} .............", source=here)
+    said = [f"question {number} ............." for number in range(3)]
+    *_, begun = [await world.exchange(text, f"to {text}", source=here) for text in said]
     first = begun.turn.session
     await store.transact(titles.rename(first, f"plans of {who}", OPERATOR))
     await store.transact(feedback.store_rating(begun.turn.number, f"telegram:{who}", Rating.UP, world.now))
