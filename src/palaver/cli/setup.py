@@ -104,7 +104,7 @@ def setup(
             steps.connect(platform, given, owner)
         elif agent or model:
             if agent == LOCAL and model:
-                plan = local_plan(model, steps.hub, agreed=yes)
+                plan = local_plan(model, steps.hub, installs=install, agreed=yes)
             else:
                 plan = _plan(agent, model, base_url, key_env, key_file)
             steps.use(replace(plan, timezone=parse_zone(timezone).key if timezone else ""))

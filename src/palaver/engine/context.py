@@ -4,6 +4,7 @@ import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 
 from palaver.engine.delivery.departures import Departures
 from palaver.engine.delivery.replies import Replies
@@ -39,6 +40,8 @@ class EngineContext:
     reply_waiter: ReplyWaiter
     blob_store: BlobStore | None = None
     """Where files are stored; None if this gateway takes no files."""
+    outputs: Path | None = None
+    """The folder of the files that the target `local` makes."""
     scripts: Scripts | None = None
     """Runs the scripts of jobs; None if they cannot have any."""
     voice: Voice | None = None

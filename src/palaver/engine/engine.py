@@ -6,6 +6,7 @@ import random
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
 
 from palaver.db.transaction import Transaction
 from palaver.engine.accounts import AccountHealth, AccountRunner
@@ -80,6 +81,7 @@ class Engine:
         pseudonyms: Pseudonyms | None = None,
         chance: random.Random | None = None,
         blob_store: BlobStore | None = None,
+        outputs: Path | None = None,
         watch: PartialAnswerListener | None = None,
         toolsets: Sequence[Toolset] = (),
         reply_waiter: ReplyWaiter | None = None,
@@ -103,6 +105,7 @@ class Engine:
             subscriptions=tuple(adapter.subscription() for adapter in adapters if supports(adapter, EventSubscriber)),
             reply_waiter=reply_waiter or ReplyWaiter(store),
             blob_store=blob_store,
+            outputs=outputs,
             scripts=scripts,
             voice=voice,
             pasted_keys=pasted_keys or PastedKeys(),

@@ -188,6 +188,7 @@ class Maintenance:
         retention = Retention(
             database=self.ctx.store.database,
             blobs=self.ctx.blob_store,
+            outputs=self.ctx.outputs,
             pause=partial(asyncio.sleep, RETENTION_STEP_PAUSE_SECONDS),
         )
         try:

@@ -286,6 +286,12 @@ def pairing_code(code: str) -> str:
     )
 
 
+NO_PAIRING_CODE = (
+    "I do not know you yet. The owner of this gateway knows that you wrote. "
+    "I will answer what you write as soon as you are approved."
+)
+
+
 def access_asked(who: str, account: str, command: str) -> str:
     return (
         f"{who} asks {account} for access. Approve with /pair approve {command}, or refuse with /pair deny {command}."

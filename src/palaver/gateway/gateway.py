@@ -308,6 +308,7 @@ class Gateway:
             hooks=[terminals.on_event, *([hub.notice] if self._show_login else []), *loaded.hooks],
             meter=self._meter,
             blob_store=parts.blob_store,
+            outputs=output_folder(config.data_dir),
             toolsets=loaded.tools.toolsets(store, terminal_tools, speaks=bool(voice and voice.speaker)),
             pseudonyms=parts.pseudonyms,
             reply_waiter=parts.reply_waiter,
