@@ -306,7 +306,7 @@ async def test_what_is_not_found_is_said_with_the_request_that_lists_it(owner: h
     ):
         assert (told.status_code, told.json()["list"]) == (404, f"GET /api/v1{listing}"), told.text
         assert (await owner.get(listing)).status_code == 200
-    assert "list" not in (await owner.get("/messages/in:99")).json()
+    assert "list" not in (await owner.get("/messages/in:99-abcdef")).json()
 
 
 async def test_what_is_wrong_is_said_with_what_would_be_right(owner: httpx.AsyncClient) -> None:

@@ -217,7 +217,7 @@ class MessageService:
         load = self.request.store.message_status.load_reply
         reply = await self.request.read(lambda principal: load(number, principal))
         if not self.request.caller.has(Right.READ) and not self.is_sender(reply.received.inbound.source):
-            raise NotFound("message", f"in:{number}")
+            raise NotFound("message", self.request.store.epochs.message(number))
         return reply
 
     def is_sender(self, source: Source) -> bool:
