@@ -69,11 +69,11 @@ _AWAY_SECONDS = 1.0
 _MAX_ATTEMPTS = 8
 _PATIENCE_SECONDS = 5.0
 """How long to try again while the server does not answer."""
+_LAST_TRY_SECONDS = 1.0
 _FIRST_PAUSE_SECONDS = 0.05
 _MAX_PAUSE_SECONDS = 2.0
 _VACUUM_TIMEOUT_SECONDS = 3600.0
 _HOLD_TIMEOUT_SECONDS = 60.0
-_RECONNECT_TIMEOUT_SECONDS = 5.0
 _REPLICA_TIMEOUT_SECONDS = 3.0
 _REPLICA_REST_SECONDS = 30.0
 _CLOSE_TIMEOUT_SECONDS = 10.0
@@ -344,15 +344,21 @@ class PostgresDatabase(Notifier):
         if self._closed or self._held_version is None or self._held.is_set():
             return
         try:
-            async with asyncio.timeout(_RECONNECT_TIMEOUT_SECONDS):
+            async with asyncio.timeout(self._patience_seconds):
                 await self._held.wait()
         except TimeoutError as error:
             raise StoreUnavailable("PostgreSQL does not answer on the connection that holds the schema") from error
 
+    @property
+    def _patience_seconds(self) -> float:
+        """How long to try again: an outage is waited for once, however many steps somebody takes meanwhile."""
+        now = asyncio.get_running_loop().time()
+        return max(_LAST_TRY_SECONDS, (self._lost_at or now) + _PATIENCE_SECONDS - now)
+
     async def _run_with_retries(self, run: Callable[[], Awaitable[T]]) -> T:
         """Run it again if it certainly did not happen. Raise StoreUnavailable if that is not known."""
         pause = _FIRST_PAUSE_SECONDS
-        deadline = asyncio.get_running_loop().time() + _PATIENCE_SECONDS
+        deadline = asyncio.get_running_loop().time() + self._patience_seconds
         for attempt in range(_MAX_ATTEMPTS):
             try:
                 return await run()
@@ -378,7 +384,7 @@ class PostgresDatabase(Notifier):
     async def _on_connection(self, run: Callable[[Connection], Awaitable[T]]) -> T:
         if self._pool is None:
             raise StoreError("the store is not open")
-        return await self._pool.run(run)
+        return await self._pool.run(run, None if self._lost_at is None else self._patience_seconds)
 
     async def _attempt_batch(self, members: Members) -> None:
         async def run(connection: Connection) -> None:
@@ -421,6 +427,8 @@ class PostgresDatabase(Notifier):
             try:
                 await self._listen_until_lost()
             except TimeoutError:
+                if self._lost_at is not None:  # it was silent before we knew
+                    self._lost_at -= _ANSWER_SECONDS
                 await self._drop_connections()
             except (*LOST, asyncpg.PostgresError):
                 await asyncio.sleep(_FIRST_PAUSE_SECONDS * 4)

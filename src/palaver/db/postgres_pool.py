@@ -128,8 +128,9 @@ class Pool:
             await connection.execute(DURABLE.format(is_local="false"))
         await self._check(connection)
 
-    async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        connection: Connection = await self._pool.acquire()
+    async def run(self, work: Callable[[Connection], Awaitable[T]], within: float | None = None) -> T:
+        """Do it on a connection that is free or made `within` so many seconds."""
+        connection: Connection = await self._pool.acquire(timeout=within)
         self._in_use.add(connection)
         try:
             return await work(connection)
