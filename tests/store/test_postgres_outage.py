@@ -20,17 +20,17 @@ from palaver.db.high_water import Seen
 from palaver.db.transaction import Lock, Notify, Row, Statements, Transaction, keyed, transaction
 from palaver.engine.retry import retry_until_stored
 from palaver.model.errors import PalaverError, StoreUnavailable
-from palaver.model.turn import Inbound
+from palaver.model.turn import Inbound, Outbound
 from palaver.store import epochs
 from palaver.store.conversations import sessions, titles
 from palaver.store.damage.set_aside import list_set_aside
 from palaver.store.opening import open_store
-from palaver.store.queue import inbox, turns
+from palaver.store.queue import inbox, outbox, turns
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
 from tests.store.conftest import fresh_store
 from tests.store.outages import Cut, Proxy, Server
-from tests.store.world import NOON, OPERATOR, World, dm, key_of
+from tests.store.world import NOON, OPERATOR, World, cause, dm, key_of
 
 DRIVER: Any = asyncpg  # it has no types of its own
 PATIENCE = 60
@@ -249,6 +249,9 @@ async def test_an_outage_that_is_known_is_known_to_be_over(proxy: Proxy, monkeyp
 # A promotion that lacks commits
 
 
+NOTICE = Outbound(platform="telegram", chat_id="7", text="a notice", account="b")
+
+
 async def promote_without(server: Server, url: str, first_lost: int) -> None:
     """Lose a message and all later ones with their numbers; then continue on a new timeline."""
     observer = await DRIVER.connect(url)
@@ -272,6 +275,9 @@ async def test_a_promotion_without_the_last_commits_gives_no_number_and_no_id_tw
         kept, lost = await accepted(store, "kept"), await accepted(store, "lost")
         ids = [store.epochs.message(number) for number in (kept, lost)]
         store.saw(Seen("in", lost, "telegram chat 7", NOON))
+        sent = await store.transact(outbox.enqueue(NOTICE, cause("n"), NOON))
+        assert sent is not None
+        store.saw(Seen("out", sent, "telegram chat 7", NOON, "r-9"))  # the receipt is lost, too
         await promote_without(server, url, lost)
         given = await accepted(store, "new")
         assert given > lost + 1000
@@ -288,6 +294,8 @@ async def test_a_promotion_without_the_last_commits_gives_no_number_and_no_id_tw
             assert (received and received.number) == number
         rows = await store.read(list_set_aside())
         assert any(row.row == ids[1] and "telegram chat 7" in row.reason for row in rows)
+        delivery = await store.read(outbox.get_delivery(sent))
+        assert (delivery and delivery.receipt) == "r-9"
         newest = store.epochs.newest
     async with await open_store(url) as again:
         assert again.epochs.newest == newest

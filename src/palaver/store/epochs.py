@@ -137,12 +137,17 @@ def _missing_messages(seen: Sequence[Seen], first: Epoch) -> Statements[list[See
 
 def _restore_receipts(seen: Sequence[Seen]) -> Statements[list[Seen]]:
     """Store the receipts again of sends that arrived. Return the sends that are not there."""
+    rows = yield (
+        f"SELECT id, created, state, receipt FROM outbox WHERE id IN ({placeholders((0, *seen))})",
+        (0, *(each.number for each in seen)),
+    )
+    stored = {(id_, created): (state, receipt) for id_, created, state, receipt in rows}
     missing: list[Seen] = []
     for each in seen:
-        rows = yield "SELECT state, receipt FROM outbox WHERE id = ? AND created = ?", (each.number, micros(each.at))
-        if not rows:
+        found = stored.get((each.number, micros(each.at)))
+        if found is None:
             missing.append(each)
-        elif rows[0] != (OutboxState.DELIVERED.value, each.receipt):
+        elif found != (OutboxState.DELIVERED.value, each.receipt):
             yield (
                 "UPDATE outbox SET state = 'delivered', receipt = ?, worker = NULL, claim_until = NULL"
                 f" WHERE id = ? AND state IN {OPEN_SEND}",
