@@ -54,7 +54,7 @@ async def _claimed(store: Store) -> list[Delivery]:
 def test_the_whole_story_without_its_words(trace: Trace) -> None:
     told = re.sub("-[0-9a-f]{6}", "", shown := trace("in:1"))
     assert told.splitlines()[:2] == ["turn 1 in agent:main:telegram:dm:7", "2026-03-01 12:00:00 UTC (3 hours ago)"]
-    assert "received from telegram:7 as message m1 in chat 7" in told
+    assert "received from telegram:7 as message m1, DM with name of 7" in told
     assert "entry 2: assistant" in told
     assert "done on attempt 1 by w1" in told
     assert "(2 attempts, marked as a possible duplicate): lost while sending" in told
