@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -279,9 +280,10 @@ class Known(Departures):
 @pytest.mark.parametrize(
     ("known", "mark"),
     [
-        (Departure("draft", 1, 1), ""),
-        (Departure("draft", 1, 2), f"\n{texts.MAY_BE_DUPLICATE}"),
-        (Departure("send", 1, 1), f"\n{texts.MAY_BE_DUPLICATE}"),
+        (Departure("draft", 1, 1, "w1"), ""),
+        (Departure("draft", 1, 2, "w1"), f"\n{texts.MAY_BE_DUPLICATE}"),
+        (Departure("draft", 1, 1, "w0"), f"\n{texts.MAY_BE_DUPLICATE}"),
+        (Departure("send", 1, 1, "w1"), f"\n{texts.MAY_BE_DUPLICATE}"),
     ],
 )
 async def test_an_answer_is_marked_after_a_draft_of_which_nobody_knows_whether_it_was_shown(
@@ -348,9 +350,13 @@ class Connecting(FakeAdapter):
         return await super().send(outbound, idempotency_key=idempotency_key)
 
 
+HEADER = 512
+"""The bytes of a file of departures before its slots."""
+
+
 def _written(folder: Path) -> list[bytes]:
     """What gateways wrote about requests, but for what has ended."""
-    slots = (path.read_bytes()[512:] for path in folder.iterdir())
+    slots = (path.read_bytes()[HEADER:] for path in folder.iterdir())
     found = (each[at : at + 64].rstrip() for each in slots for at in range(0, len(each), 64))
     return sorted(each for each in found if not each.startswith(b"."))
 
@@ -388,38 +394,48 @@ async def test_a_request_is_written_down_as_left_right_before_it_leaves(tmp_path
 
 def test_only_what_a_gateway_that_is_gone_kept_back_is_known(tmp_path: Path) -> None:
     one, other = Departures(tmp_path), Departures(tmp_path)
-    waits, draft = Departure("send", -1, 1, "host:1:a"), Departure("draft", 4, 2)
-    with other.opened("host:2:b"), one.opened("host:1:a"):
-        left, ended, *_ = (one.keep_back("send", number, 1) for number in (2, 3, -1))
-        one.keep_back("draft", 4, 2)
-        one.leave(left)
-        one.end(ended)
-        ((path, content),) = ((each, each.read_bytes()) for each in tmp_path.iterdir() if len(each.read_bytes()) > 512)
+    with other.opened("w2"), one.opened("w1"):
+        slots = [one.keep_back("send", number, 1) for number in (1, 2, 3, 2)]
+        slots.append(one.keep_back("draft", 4, 2))
+        one.leave(slots[1])
+        one.end(slots[2])
+        ((path, content),) = ((each, each.read_bytes()) for each in tmp_path.iterdir() if b"send" in each.read_bytes())
         assert other.kept_back() == frozenset()  # it still runs
+        path.with_name("gone").write_bytes(b"")
+        assert other.kept_back() == frozenset()  # it has only just made its file
         path.with_name("gone").write_bytes(content)
         path.with_name("from before the machine was started").write_bytes(bytes(36) + content[36:])
         path.with_name("cut").write_bytes(content[:10])
-        path.with_name("damaged").write_bytes(content[:512] + bytes(128))
-        assert other.kept_back() == {waits, draft}
-        path.with_name("of another database").write_bytes(content.replace(b"-draft", b"+draft"))
-        assert other.kept_back() == {waits}
+        path.with_name("damaged").write_bytes(content[:HEADER] + bytes(128))
+        found = {Departure("send", 1, 1, "w1"), Departure("draft", 4, 2, "w1")}
+        assert other.kept_back() == found
+        hour_ago = time.time() - 3601
+        os.utime(path.with_name("gone"), (hour_ago, hour_ago))
+        late = Departures(tmp_path)
+        with late.opened("w3"):
+            assert late.kept_back() == found  # however late the next one starts
     assert path.exists(), "nobody knows the outcome of some"
 
 
-def test_where_nothing_can_be_written_nothing_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nothing_can_be_written_no_more_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     departures = Departures(tmp_path)
 
-    def fail(*_: object) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    def fail(*_: object, **__: object) -> int:
+        raise OSError(errno.EROFS, "Read-only file system")
 
     with departures.opened("w1"):
-        slot = departures.keep_back("send", 1, 1)
+        left, waits, ended = (departures.keep_back("send", number, 1) for number in (1, 2, 3))
         monkeypatch.setattr(os, "pwrite", fail)
-        departures.leave(slot)
+        assert departures.keep_back("send", 4, 1) == 0  # it can be sent: nothing says that it was kept back
+        departures.end(ended)
+        with monkeypatch.context() as locked:
+            locked.setattr(Path, "unlink", fail)
+            with pytest.raises(OSError, match="Read-only"):
+                departures.leave(waits)  # else the file would say something wrong
+        departures.leave(left)
         assert list(tmp_path.iterdir()) == []
-        assert departures.keep_back("send", 2, 1) == 0
     with departures.opened("w1"):
-        assert list(tmp_path.iterdir()) == []
+        assert departures.keep_back("send", 5, 1) == 0
 
 
 async def test_a_crash_while_a_send_connects_leaves_no_doubt(tmp_path: Path) -> None:

@@ -217,19 +217,20 @@ class DeliveryWorker:
         if adapter is None:
             raise LookupError(outbound.platform)  # only sends to served accounts are claimed
         limit = options.upload_limit if outbound.file else options.send_limit
+        begin = partial(self._begin, limit=limit, at_once=not adapter.limits.interval)
+        departure = _Departing(delivery, begin, self.ctx.departures)
         try:
             # A draft can have been faster since the chat was seen to be free.
             await self.ctx.budget.acquire(chat_columns(outbound), adapter.limits.interval)
             if not await self._is_reachable(adapter, delivery):
                 return
-            begin = partial(self._begin, limit=limit, at_once=not adapter.limits.interval)
-            departure = _Departing(delivery, begin, self.ctx.departures)
             if not adapter.limits.announces_requests:
                 await departure.leave()
             with self.ctx.meter.step("send", delivery.turn or 0):
                 await self._attempt(adapter, departure, limit.total_seconds())
             departure.end()
         except StaleFence:
+            departure.end()
             self.ctx.meter.count("sends_lost")
             log.warning(
                 "another worker took over a send", extra={"action": "send.lease_lost", "delivery": delivery.number}
@@ -494,8 +495,8 @@ class _Departing:
     async def record(self) -> Delivery:
         async with self._recording:
             if self.delivery.state is OutboxState.CLAIMED:
-                attempt = self.delivery.attempts + 1
-                self._slot = self._slot or self._departures.keep_back("send", self.delivery.number, attempt)
+                number, attempt = self.delivery.number, self.delivery.attempts + 1
+                self._slot = self._slot or self._departures.keep_back("send", number, attempt)
                 self._begun = self._begun or self._begin(self.delivery)
                 self.delivery = await self._begun()
         return self.delivery
