@@ -167,6 +167,50 @@ async def test_what_is_said_becomes_a_call(text: str, tool: str, arguments: dict
 
 
 @pytest.mark.parametrize(
+    ("text", "answers", "when", "about"),
+    [
+        ("remind me at 9 to call", ["tomorrow"], "at 9 tomorrow", "call"),
+        ("remind me at 9 to call", ["please remind me at 9am to call Bob"], "at 9am", "call Bob"),
+        ("remind me in 100 years to smile", ["remind me in 10 seconds to breathe"], "in 10 seconds", "breathe"),
+        ("remind me to smile", ["remind me at 9 to call", "at 9am"], "at 9am", "call"),
+        ("remind me on 24 December to pack", ["10 past 9", "10am"], "on 24 December 10am", "pack"),
+    ],
+)
+async def test_an_answer_completes_a_reminder_and_a_new_one_replaces_it(
+    text: str, answers: list[str], when: str, about: str
+) -> None:
+    tools = Tools()
+    said = [user(text)]
+    for answer in answers:
+        asked = (await events(request(*said, tools=tools)))[-1]
+        assert isinstance(asked, ApprovalNeeded)
+        said.append(Message(role=Role.TOOL, text=answer, answers=asked.call.id))
+    await events(request(*said, tools=tools))
+    arguments = json.loads(tools.used[-1].arguments)
+    assert (arguments["when"], arguments["prompt"]) == (when, f"Reminder: {about}")
+
+
+@pytest.mark.parametrize(
+    ("answers", "words"),
+    [
+        ([], "“at 9” can be before or after noon. When?"),
+        (["whenever"], "I do not understand “whenever” as a time. When?"),
+        (["whenever", "at 25:00", "9"], "I do not understand “9” as a time. Try: remind me in 1 minute to stretch"),
+        (["never mind"], "No reminder was set."),
+        (["what time is it?"], "It is "),
+    ],
+)
+async def test_what_is_no_time_is_asked_again_and_named(answers: list[str], words: str) -> None:
+    said = [user("remind me at 9 to call")]
+    for number in range(len(answers) + 1):
+        last = (await events(request(*said)))[-1]
+        if isinstance(last, ApprovalNeeded) and number < len(answers):
+            said.append(Message(role=Role.TOOL, text=answers[number], answers=last.call.id))
+    assert isinstance(last, ApprovalNeeded | Final)
+    assert (last.question if isinstance(last, ApprovalNeeded) else last.text).startswith(words)
+
+
+@pytest.mark.parametrize(
     ("text", "words"),
     [
         *(
@@ -177,6 +221,7 @@ async def test_what_is_said_becomes_a_call(text: str, tool: str, arguments: dict
         *((text, "`/undo`") for text in ("undo", "how do I undo?", "oops", "I made a mistake", "let's start over")),
         *((text, "palaver setup") for text in ("connect a model", "I have an OpenAI API key", "use it on my phone")),
         ("thanks!", "You are welcome."),
+        ("yes", "I asked you nothing just now."),
         ("what do you remember?", '3. I like "green" tea\n4. my name is Ada'),
         ("what time is it", "21:00 on Sunday, 2026-03-01 in Asia/Tokyo"),
         ("bye", "Goodbye."),
@@ -307,6 +352,10 @@ async def test_a_reminder_arrives_after_a_restart_and_notes_and_search_work(tmp_
         asked = "\n".join(["When?", *(f"{number}. {time}" for number, time in enumerate(TIMES, 1))])
         assert (await talk.ask("remind me to drink")).startswith(asked)
         assert "Reminder 2 is set" in await talk.ask("2")
+        assert (await talk.ask("remind me at 9 to call")).startswith("“at 9” can be before or after noon. When?")
+        assert (await talk.ask("remind me to breathe")).startswith("When?")
+        assert "Reminder 3 is set" in await talk.ask("in 10 seconds")
+        assert "“breathe”" in await talk.ask("list my reminders")
         assert "Undid" in await talk.ask("/undo")
 
 
