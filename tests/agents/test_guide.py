@@ -202,10 +202,11 @@ async def test_an_answer_completes_a_reminder_and_a_new_one_replaces_it(
 )
 async def test_what_is_no_time_is_asked_again_and_named(answers: list[str], words: str) -> None:
     said = [user("remind me at 9 to call")]
-    for number in range(len(answers) + 1):
+    last = (await events(request(*said)))[-1]
+    for answer in answers:
+        assert isinstance(last, ApprovalNeeded)
+        said.append(Message(role=Role.TOOL, text=answer, answers=last.call.id))
         last = (await events(request(*said)))[-1]
-        if isinstance(last, ApprovalNeeded) and number < len(answers):
-            said.append(Message(role=Role.TOOL, text=answers[number], answers=last.call.id))
     assert isinstance(last, ApprovalNeeded | Final)
     assert (last.question if isinstance(last, ApprovalNeeded) else last.text).startswith(words)
 

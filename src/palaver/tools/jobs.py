@@ -27,7 +27,8 @@ _SCHEDULE = Tool(
         "prompt",
         when=text_schema(
             "30m, in 2 hours, 18:00, 9am, tomorrow at 9, friday 18:00 or 24 December at 9am (once), 2026-12-24T18:00 "
-            "(once, in the time zone of the chat), every 2h, every day at 18:00, every monday at 9:00, or five cron fields."
+            "(once, in the time zone of the chat), every 2h, every day at 18:00, every monday at 9:00, or five cron "
+            "fields."
         ),
         prompt=text_schema("What to do or say then, for example: Remind Ann to call Bob."),
         name=text_schema("A short name."),
