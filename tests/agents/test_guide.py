@@ -301,6 +301,17 @@ async def test_notices_and_jobs_are_told_and_never_taken_for_orders() -> None:
     assert (await said("⟦file abc: photo.png, image/png, 3 KB⟧")).startswith("I cannot look at files")
 
 
+async def test_the_way_to_a_model_is_named_once_where_everything_was_tried() -> None:
+    used = tuple(ToolCall(id=name, name=name, arguments="{}") for name in ALL.split())
+    tried = Message(role=Role.ASSISTANT, text="", calls=used)
+    first = (await events(request(tried, user("list my reminders"))))[-1]
+    assert isinstance(first, Final)
+    assert first.text.endswith("\n\nTry next: connect a model")
+    told = Message(role=Role.ASSISTANT, text=first.text)
+    again = (await events(request(tried, told, user("list my reminders"))))[-1]
+    assert again == Final(text="done")
+
+
 async def test_it_sums_up_and_titles() -> None:
     agent = GuideAgent()
     assert isinstance(agent, Summarising)

@@ -113,7 +113,7 @@ async def _perform(use: Use, asked: Asked) -> AsyncGenerator[Event]:
 
 def _tell(use: Use, result: str, asked: Asked) -> str:
     if result in {"", INTERRUPTED}:
-        return "I was interrupted and do not know whether that was done. Look before you ask for it again."
+        return "I was interrupted, so I do not know whether that was done. Check before you ask again."
     text = "Nothing was done, because you did not approve it." if result == NOT_APPROVED else use.tell(result)
     unused = (rule.example for rule in shown(asked.tools) if rule.tool and not _was_used(rule, use, asked))
     following = f"Try next: {next(unused, 'connect a model')}"

@@ -163,7 +163,7 @@ def _tell_start(result: str) -> str:
     if not result.startswith("Started"):
         return result
     return (
-        f"{result.partition('. ')[0]}. Go on talking: I report here when it ends, even if Palaver restarts before then."
+        f"{result.partition('. ')[0]}. You can go on here: I tell you when it ends, even if Palaver restarts before then."
     )
 
 
