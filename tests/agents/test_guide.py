@@ -49,6 +49,7 @@ from tests.web.conftest import browser, opened
 __all__ = ["browser"]
 
 TIMES = ("in 1 minute", "in 1 hour", "tomorrow at 9am")
+BAD_HOUR = "The hour of “25:00” is not from 0 to 23."
 WHO = "I am Palaver's guide, not a language model"
 ALL = "schedule_job list_jobs change_job terminal process remember forget search ask_user"
 NOTES = '## What you remember\nYour notes, by number.\n- 3: "I like \\"green\\" tea"\n- 4: "my name is Ada"'
@@ -155,10 +156,10 @@ async def test_a_reminder_in_many_words(text: str, when: str, about: str) -> Non
         ('search for "-draft OR tea"', "search", {"query": '"draft" "tea"', "limit": 20}),
         ("list my reminders", "list_jobs", {}),
         ("cancel reminder 1", "change_job", {"job": "1", "action": "remove"}),
-        (
-            "remind me to stretch",
-            "ask_user",
-            {"question": "When?", "choices": list(TIMES)},
+        ("remind me to stretch", "ask_user", {"question": "When?", "choices": list(TIMES)}),
+        *(
+            (f"remind me {time} to stretch", "ask_user", {"question": f"{BAD_HOUR} When?", "choices": list(TIMES)})
+            for time in ("tomorrow at 25:00", "at 25:00 tomorrow")
         ),
     ],
 )

@@ -162,9 +162,8 @@ def _tell_command(command: str, result: str) -> str:
 def _tell_start(result: str) -> str:
     if not result.startswith("Started"):
         return result
-    return (
-        f"{result.partition('. ')[0]}. You can go on here: I tell you when it ends, even if Palaver restarts before then."
-    )
+    started = result.partition(". ")[0]
+    return f"{started}. You can go on here: I tell you when it ends, even if Palaver restarts before then."
 
 
 def _processes(_found: re.Match[str], _asked: Asked) -> Use:
