@@ -3,18 +3,37 @@
 import signal
 import stat
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from palaver.config.agents import EchoAgentConfig, GuideAgentConfig
+from palaver.config.model import Config
+from palaver.engine.commands import CommandContext
+from palaver.gateway.connector import Connector
+from palaver.model.access import AccessRole
+from palaver.model.key import Scope, derive_key
+from palaver.model.platform import Platform
+from palaver.model.redact import find_pasted_key
+from palaver.model.session import Principal
+from palaver.model.source import MAIN, Source
+from palaver.model.turn import Inbound, InboxState, Received
 from palaver.platforms.terminal.offers import PendingOffer
 from palaver.platforms.terminal.wire import Offer
 from tests.agents.fake_provider import Provider, Refuses, Says, provided
 from tests.cli.processes import PATIENCE, Place
 from tests.cli.test_chat_live import Terminal, terminal
 
+if TYPE_CHECKING:
+    from palaver.store.store import Store
+    from palaver.web.settings import Settings
+
 KEY = "sk-proj-" + "Xq7" * 20
 OTHER = "sk-ant-api03-" + "Zw5" * 20
+TERMINAL = Platform(name="terminal", title="Terminal", takes_keys=True)
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 GUIDE = "agent: {name: guide}\nweb: {enabled: false}\n"
 MODELS = ("whisper-1", "gpt-5-mini", "gpt-5")
 
@@ -157,6 +176,27 @@ def test_a_line_that_does_not_answer_an_offer_says_how_to_use_it_later() -> None
     pending.made(Offer(found="Found Ollama.", accept="/connect Ollama", decline="/connect no"))
     assert (pending.read("hello", default=True), pending.unanswered) == ("hello", "/connect Ollama")
     assert (pending.read("y", default=True), pending.unanswered) == ("y", "")
+
+
+async def test_a_key_that_comes_after_another_has_worked_is_said_to_be_unused(tmp_path: Path) -> None:
+    facts = {"data_dir": tmp_path, "store": "p.db"}
+    configs = [Config.model_validate({**facts, "agent": GuideAgentConfig()})]
+    connector = Connector(cast("Store", None), cast("Settings", object()), lambda: configs[-1])
+    source = Source(platform="terminal", chat_id="main", user_id="owner", message_id="2")
+    typed, key = Inbound(source=source, text=KEY, at=NOON), find_pasted_key(KEY)
+    assert key is not None
+    said = connector.keys.take_in(typed, key, TERMINAL, AccessRole.OWNER, MAIN)
+    assert said.text == "/connect openai (key received)"
+    configs.append(Config.model_validate({**facts, "agent": EchoAgentConfig()}))
+    received = Received(
+        number=1, key=derive_key(source, Scope()), inbound=said, state=InboxState.WAITING, received=NOON
+    )
+    context = CommandContext(received=received, principal=Principal.operator(), now=NOON)
+    work = iter(await connector.connect("openai (key received)", context))
+    with pytest.raises(StopIteration) as done:
+        next(work)
+    answer = str(done.value.value)
+    assert answer.startswith("The agent echo answers already. This key was neither tried nor stored.")
 
 
 def test_no_is_remembered_and_the_way_back_is_named(place: Place, openai: Provider) -> None:

@@ -14,7 +14,7 @@ from palaver.gateway.connector import Connector
 from palaver.model.errors import InvalidInput, NotFound, StoreUnavailable
 from palaver.model.key import SessionKey
 from palaver.model.source import Source
-from palaver.model.text import listed
+from palaver.model.text import listed, strip_markdown
 from palaver.model.transcript import Entry, Role
 from palaver.platforms.terminal.socket import socket_path
 from palaver.platforms.terminal.wire import MenuEntry, Offer, RecapLine, Reloaded, Settled
@@ -88,7 +88,11 @@ class TerminalService:
         with suppress(NotFound):
             entries = await self._store.read(_recent_entries(self._store, key, replace(source, profile=key.profile)))
             return [
-                RecapLine(by_person=entry.role is Role.USER, text=entry.text) for entry in entries if entry.text.strip()
+                RecapLine(by_person=True, text=entry.text)
+                if entry.role is Role.USER
+                else RecapLine(by_person=False, text=strip_markdown(entry.text) or entry.text)
+                for entry in entries
+                if entry.text.strip()
             ]
         return []
 
