@@ -138,6 +138,8 @@ def test_a_conversation_with_history_completion_and_a_recap(place: Place) -> Non
             here.shows(words)
         assert here.ends() == 0
     with terminal(place, "--chat", "work") as here:
+        here.types("/quit\r")
+        here.shows("palaver: Ctrl-D quits.")
         here.types("something else\r")
         assert "hello" not in here.shows("You said: something else")
         assert here.ends() == 0
