@@ -108,6 +108,10 @@ def test_what_no_gateway_got_is_named_at_the_end(place: Place) -> None:
         here = Terminal(place)
         try:
             gateway, _ = listener.accept()
+            here.shows("Waiting for the gateway.")
+            here.types("early words\r")
+            here.shows("early words")
+            here.shows("Waiting for the gateway.")
             gateway.sendall(wire.encode(wire.Welcome()))
             here.shows("Ctrl-D quits.")
             gateway.close()
