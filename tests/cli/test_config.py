@@ -14,7 +14,7 @@ from palaver.gateway.gateway import Gateway
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PALAVER_HOME", "/data")
+    monkeypatch.setenv("PALAVER_HOME", str(tmp_path / "data"))
     monkeypatch.delenv("PALAVER_STORE", raising=False)
     monkeypatch.setenv("PALAVER_CONFIG", "own.yaml")
     monkeypatch.setenv("WORD", "sesame")
@@ -93,7 +93,10 @@ def test_commands_that_need_a_right_configuration_say_what_is_wrong(
 
 
 @pytest.mark.usefixtures("here")
-def test_what_counts_and_where_it_comes_from(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_counts_and_where_it_comes_from(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PALAVER_HOME", "/data")
     assert main(["config", "show"]) == 0
     printed = capsys.readouterr().out
     rows = [line.split() for line in printed.splitlines()]

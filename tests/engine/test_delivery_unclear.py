@@ -348,7 +348,7 @@ class Connecting(FakeAdapter):
 
 def _written(folder: Path) -> list[bytes]:
     """What gateways wrote about requests, but for what has ended."""
-    slots = (path.read_bytes()[64:] for path in folder.iterdir())
+    slots = (path.read_bytes()[512:] for path in folder.iterdir())
     found = (each[at : at + 64].rstrip() for each in slots for at in range(0, len(each), 64))
     return sorted(each for each in found if not each.startswith(b"."))
 
@@ -386,18 +386,18 @@ async def test_a_request_is_written_down_as_left_right_before_it_leaves(tmp_path
 
 def test_only_what_a_gateway_that_is_gone_kept_back_is_known(tmp_path: Path) -> None:
     one, other = Departures(tmp_path), Departures(tmp_path)
-    waits, left, ended = (Departure("send", number, 1) for number in (1, 2, 3))
-    draft = Departure("draft", 4, 2)
-    with other.opened(), one.opened():
-        slots = [one.keep_back(each) for each in (waits, left, ended, draft)]
-        one.leave(slots[1])
-        one.end(slots[2])
-        ((path, content),) = ((each, each.read_bytes()) for each in tmp_path.iterdir() if len(each.read_bytes()) > 64)
+    waits, draft = Departure("send", -1, 1, "host:1:a"), Departure("draft", 4, 2)
+    with other.opened("host:2:b"), one.opened("host:1:a"):
+        left, ended, *_ = (one.keep_back("send", number, 1) for number in (2, 3, -1))
+        one.keep_back("draft", 4, 2)
+        one.leave(left)
+        one.end(ended)
+        ((path, content),) = ((each, each.read_bytes()) for each in tmp_path.iterdir() if len(each.read_bytes()) > 512)
         assert other.kept_back() == frozenset()  # it still runs
         path.with_name("gone").write_bytes(content)
-        path.with_name("from before the machine was started").write_bytes(bytes(64) + content[64:])
+        path.with_name("from before the machine was started").write_bytes(bytes(36) + content[36:])
         path.with_name("cut").write_bytes(content[:10])
-        path.with_name("damaged").write_bytes(content[:64] + bytes(128))
+        path.with_name("damaged").write_bytes(content[:512] + bytes(128))
         assert other.kept_back() == {waits, draft}
         path.with_name("of another database").write_bytes(content.replace(b"-draft", b"+draft"))
         assert other.kept_back() == {waits}
@@ -410,13 +410,13 @@ def test_where_nothing_can_be_written_nothing_is_known(tmp_path: Path, monkeypat
     def fail(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with departures.opened():
-        slot = departures.keep_back(Departure("send", 1, 1))
+    with departures.opened("w1"):
+        slot = departures.keep_back("send", 1, 1)
         monkeypatch.setattr(os, "pwrite", fail)
         departures.leave(slot)
         assert list(tmp_path.iterdir()) == []
-        assert departures.keep_back(Departure("send", 2, 1)) == 0
-    with departures.opened():
+        assert departures.keep_back("send", 2, 1) == 0
+    with departures.opened("w1"):
         assert list(tmp_path.iterdir()) == []
 
 

@@ -171,8 +171,8 @@ async def test_what_was_only_claimed_goes_out_unmarked_when_its_owner_is_gone(wo
 async def test_what_was_kept_back_goes_out_unmarked_when_its_owner_is_gone(world: World) -> None:
     await world.store.transact(outbox.enqueue(NOTICE, cause("n"), NOON))
     (sent,) = await begin(world)
-    kept_back = {Departure("send", sent.number, sent.attempts)}
-    for worker, lost in (("w2", []), ("w3", [sent.number])):
+    kept_back = {Departure("send", sent.number, attempt, "w1") for attempt in (1, 2)}
+    for worker, lost in (("w2", []), ("w3", [sent.number])):  # What w1 kept back says nothing of the attempt of w2.
         world.later(seconds=61)
         reclaim_sends = outbox.reclaim_sends(worker, world.now, safe=RepeatSafety(), kept_back=kept_back)
         assert [each.number for each in await world.store.transact(reclaim_sends)] == lost

@@ -142,7 +142,7 @@ class Engine:
     async def serve(self) -> None:
         """Run everything until cancelled. Cancelling without `drain` stops it as a crash would."""
         try:
-            with self._intake, self._ctx.departures.opened():
+            with self._intake, self._ctx.departures.opened(self._ctx.worker):
                 await retry_outage(self._intake.load)
                 await retry_outage(self._maintenance.compare_clocks)
                 async with asyncio.TaskGroup() as group:

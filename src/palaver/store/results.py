@@ -16,11 +16,13 @@ from palaver.model.value import value
 
 
 class Departure(NamedTuple):
-    """A request that leaves: a send at an attempt, or the draft of a turn under a fence."""
+    """A request that leaves: an attempt of a worker to send, or the draft of a turn under a fence."""
 
     kind: Literal["send", "draft"]
     number: int
     attempt: int
+    worker: str = ""
+    """Of a send: another worker can make the same attempt, if this one did not commit it."""
 
 
 class Opening(StrEnum):

@@ -10,7 +10,7 @@ from palaver.platforms.terminal.client import Client
 from palaver.platforms.terminal.socket import Streams, connect
 from palaver.platforms.terminal.wire import File, MenuEntry, Offer, RecapLine, Reloaded, Settled, Welcome
 
-PATIENCE = 60.0
+PATIENCE = 180.0
 
 
 class Paper:

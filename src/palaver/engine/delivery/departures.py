@@ -18,6 +18,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
+from typing import Literal
 
 from palaver.db.private_files import make_private_folder, open_private
 from palaver.store.results import Departure
@@ -25,7 +26,7 @@ from palaver.store.results import Departure
 log = logging.getLogger(__name__)
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
-_SLOT_BYTES = 64
+_HEADER_BYTES, _SLOT_BYTES = 512, 64
 _KEPT_BACK, _LEFT, _ENDED = b"-", b"+", b"."
 _MAX_AGE_SECONDS = 3600.0
 """What a killed gateway had begun is taken over long before."""
@@ -40,27 +41,26 @@ class Departures:
         self._file: int | None = None
         self._name = ""
         self._free: list[int] = []
-        self._slots = 1
-        """The first one says when the machine was started."""
+        self._slots = 0
         self._known: dict[str, list[tuple[bytes, Departure]]] = {}
         """By file of a process that is gone."""
 
     @contextmanager
-    def opened(self) -> Generator[None]:
+    def opened(self, worker: str) -> Generator[None]:
         """Write into a new file, if that is possible. It stays if the outcome of a request is not stored."""
         if self._folder and self._boot:
             try:
-                self._open(self._folder)
+                self._open(self._folder, worker)
             except OSError as error:
                 self._give_up(error)
         try:
             yield
         finally:
-            if len(self._free) == self._slots - 1:  # else a task that is being cancelled can still write
+            if len(self._free) == self._slots:  # else a task that is being cancelled can still write
                 with suppress(OSError):
                     self._close()
 
-    def _open(self, folder: Path) -> None:
+    def _open(self, folder: Path, worker: str) -> None:
         make_private_folder(folder)
         for path in folder.iterdir():
             with suppress(OSError):  # another gateway does the same
@@ -69,29 +69,25 @@ class Departures:
         self._name = secrets.token_hex(8)
         self._file = open_private(folder / self._name, os.O_RDWR | os.O_EXCL)
         fcntl.flock(self._file, fcntl.LOCK_EX)
-        self._write(self._file, 0, self._boot)
+        os.pwrite(self._file, (self._boot + b" " + worker.encode()).ljust(_HEADER_BYTES), 0)
 
-    def keep_back(self, departure: Departure) -> int:
-        """Write down that a request is about to leave; return its slot, or 0 if that cannot be written."""
+    def keep_back(self, kind: Literal["send", "draft"], number: int, attempt: int) -> int:
+        """Write down that a request is about to leave; return its slot, or 0 if nothing is written down."""
         if self._file is None:
             return 0
-        slot = self._free.pop() if self._free else self._slots
-        self._slots = max(self._slots, slot + 1)
-        try:
-            self._write(self._file, slot, _KEPT_BACK + " ".join(map(str, departure)).encode())
-        except OSError as error:
-            self._give_up(error)
-            return 0
+        slot = self._free.pop() if self._free else self._slots + 1
+        self._slots = max(self._slots, slot)
+        self._write(slot, (_KEPT_BACK + f"{kind} {number} {attempt}".encode()).ljust(_SLOT_BYTES))
         return slot
 
     def leave(self, slot: int) -> None:
         """Write down that a request leaves with the very next step."""
-        self._mark(slot, _LEFT)
+        self._write(slot, _LEFT)
 
     def end(self, slot: int) -> None:
         """Use the slot for another request: the outcome of this one is stored."""
         if slot:
-            self._mark(slot, _ENDED)
+            self._write(slot, _ENDED)
             self._free.append(slot)
 
     def kept_back(self) -> frozenset[Departure]:
@@ -110,23 +106,23 @@ class Departures:
         return frozenset(kept_back - left)  # a file can be about another database
 
     def _parse(self, content: bytes) -> Generator[tuple[bytes, Departure]]:
-        slots = [content[at : at + _SLOT_BYTES].rstrip() for at in range(0, len(content), _SLOT_BYTES)]
-        for slot in slots[1:] if slots[:1] == [self._boot] else ():
+        boot, _, worker = content[:_HEADER_BYTES].rstrip().partition(b" ")
+        for at in range(_HEADER_BYTES, len(content), _SLOT_BYTES) if boot == self._boot else ():
+            slot = content[at : at + _SLOT_BYTES]
             with suppress(ValueError):  # it is damaged
                 kind, number, attempt = slot[1:].decode().split()
-                yield slot[:1], Departure("draft" if kind == "draft" else "send", int(number), int(attempt))
+                if kind == "draft":
+                    yield slot[:1], Departure("draft", int(number), int(attempt))
+                else:
+                    yield slot[:1], Departure("send", int(number), int(attempt), worker.decode())
 
-    def _mark(self, slot: int, mark: bytes) -> None:
+    def _write(self, slot: int, content: bytes) -> None:
         if self._file is None or not slot:
             return
         try:
-            os.pwrite(self._file, mark, slot * _SLOT_BYTES)
+            os.pwrite(self._file, content, _HEADER_BYTES + (slot - 1) * _SLOT_BYTES)
         except OSError as error:
             self._give_up(error)
-
-    @staticmethod
-    def _write(file: int, slot: int, content: bytes) -> None:
-        os.pwrite(file, content.ljust(_SLOT_BYTES), slot * _SLOT_BYTES)
 
     def _give_up(self, error: OSError) -> None:
         """Leave no file that says less than the truth. Raises OSError if it cannot be removed."""

@@ -40,7 +40,6 @@ from palaver.store import accounts
 from palaver.store.conversations import mirrors
 from palaver.store.queue.outbox import Chat, enqueue_events
 from palaver.store.records import chat_columns
-from palaver.store.results import Departure
 
 log = logging.getLogger(__name__)
 
@@ -478,8 +477,8 @@ class _Departing:
     async def record(self) -> Delivery:
         async with self._recording:
             if self.delivery.state is OutboxState.CLAIMED:
-                departure = Departure("send", self.delivery.number, self.delivery.attempts + 1)
-                self._slot = self._slot or self._departures.keep_back(departure)
+                attempt = self.delivery.attempts + 1
+                self._slot = self._slot or self._departures.keep_back("send", self.delivery.number, attempt)
                 self._begun = self._begun or self._begin(self.delivery)
                 self.delivery = await self._begun()
         return self.delivery

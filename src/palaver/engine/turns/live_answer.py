@@ -8,7 +8,6 @@ from palaver.engine.hooks import PartialAnswer
 from palaver.engine.turns.progress import ToolProgress
 from palaver.engine.turns.running import RunningTurn
 from palaver.model.source import DM
-from palaver.store.results import Departure
 
 
 def show_answer(ctx: EngineContext, running: RunningTurn, text: str) -> None:
@@ -73,7 +72,7 @@ def _draft(ctx: EngineContext, running: RunningTurn) -> Draft | None:
         nonlocal slot
         is_first = not (slot or turn.draft_unclear)  # only of that can it be known that it was kept back
         if is_first:
-            slot = departures.keep_back(Departure("draft", turn.number, turn.fence))
+            slot = departures.keep_back("draft", turn.number, turn.fence)
         may_leave = await store.transact(store.turn_control.begin_draft(turn, parts[0]))
         if may_leave:
             departures.leave(slot)

@@ -485,7 +485,7 @@ def reclaim_sends(
     lost: list[Delivery] = []
     for delivery in (yield from _trusted([row[:-1] for row in rows])):
         owner = owners[delivery.number]
-        if Departure("send", delivery.number, delivery.attempts) in kept_back:
+        if Departure("send", delivery.number, delivery.attempts, owner) in kept_back:
             times = delivery.times_unclear
             yield from _settle(delivery, owner, OutboxState.DUE, None, None, None, times_unclear=times)
             continue
