@@ -196,7 +196,9 @@ def test_a_reload_that_stays_wrong_is_reported_once(
 ) -> None:
     file = tmp_path / "mine.yaml"
     monkeypatch.setenv("PALAVER_CONFIG", str(file))
-    reloader = Reloader(Gateway(Config(data_dir=tmp_path), file=config_file(None)))
+    reloader = Reloader(
+        Gateway(Config(data_dir=tmp_path, store=f"sqlite:///{tmp_path}/palaver.db"), file=config_file(None))
+    )
     for text in ("nonsense: 1", "nonsense: 1", "rubbish: 1", "busy: queue", "rubbish: 1"):
         file.write_text(text)
         reloader.reload()

@@ -21,7 +21,7 @@ from palaver.model.errors import BadArgument, PalaverError, StoreError, StoreInU
 from palaver.model.key import choose_profile_rule
 from palaver.model.redact import mask_keys
 from palaver.model.source import MAIN
-from palaver.model.text import quoted
+from palaver.model.text import escape_invisible, quoted
 from palaver.model.value import value
 from palaver.platforms.terminal.client import Client, GatewayFailing, Screen, request_reload
 from palaver.platforms.terminal.history import history_file
@@ -33,6 +33,7 @@ from palaver.protocols.background import BackgroundTasks
 EXAMPLES = {"chat": 'palaver chat -m "What is on today?"'}
 _INTERRUPTED = 130
 _LONGEST_NAME = 100
+_QUITTING = frozenset({"/quit", "/exit", "quit", "exit"})
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -127,8 +128,8 @@ def _name(chat: str, profile: str | None, config: Config) -> str:
         fix = f"Add a rule for the profile {MAIN} with this chat."
         raise BadArgument(problem, found=MAIN, allowed=rule.profile, example=rule.profile, fix=fix)
     name = terminal_source(chat, config.store, options.profiles, profile or MAIN).chat_id or ""
-    if not chat or "/" in chat or len(name) > _LONGEST_NAME:
-        allowed = f"1 to {_LONGEST_NAME} characters, including the profile, without /"
+    if not chat or "/" in chat or len(name) > _LONGEST_NAME or escape_invisible(chat) != chat:
+        allowed = f"1 to {_LONGEST_NAME} characters, including the profile, without / and invisible ones"
         raise BadArgument("--chat cannot be", found=chat, allowed=allowed, example="work")
     return name
 
@@ -239,6 +240,9 @@ async def _say(client: Client, screen: LiveScreen, opening: _Opening) -> None:
     finally:
         screen.rest()
     async for line in screen.lines():
+        if line.strip().lower() in _QUITTING:
+            screen.refuse("Ctrl-D quits.")
+            continue
         try:
             client.say(line)
         except BadArgument as error:

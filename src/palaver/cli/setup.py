@@ -29,6 +29,7 @@ from palaver.model.errors import BadArgument, InvalidInput
 from palaver.model.local_time import parse_zone
 from palaver.platforms.terminal.client import request_reload
 from palaver.platforms.terminal.wire import Reloaded
+from palaver.protocols.agent import Agent
 from palaver.protocols.installation import MissingPackages
 from palaver.store.people import grants
 
@@ -37,6 +38,9 @@ EXAMPLES = {
     "local": "palaver setup --agent local --model qwen3-4b --yes",
     "account": "palaver setup telegram --set token_file=~/token --owner 7",
 }
+
+_SPECIAL = "Only "
+"""How a step begins that not everybody needs."""
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -149,17 +153,18 @@ class _Setup:
         """Ask for the agent, then for a chat app."""
         before = _content(self.file)
         say("Set up Palaver. Enter ? at a question for help, or press Ctrl-C to stop.")
-        kept = "Nothing was changed."
+        state = "Nothing was changed."
         if self.yes or not has_value(before, ("agent",)) or agrees(_replaces(self.file, "sets the agent"), usual=False):
             plan = self._ask_for_agent()
-            self._write(before, plan)
-            kept = "No chat app was connected; what was saved before stays."
+            state = f"The agent is saved. {self._write(before, plan)}"
         try:
             platform = choose_platform()
             if platform:
                 self.connect(platform, (), "")
+                return
         except (Cancelled, KeyboardInterrupt):
-            raise Cancelled(kept=kept) from None
+            raise Cancelled(kept=f"No chat app was connected. {state}") from None
+        say(f"No chat app was connected. {state}")
 
     def use(self, plan: AgentPlan) -> None:
         before = _content(self.file)
@@ -187,9 +192,10 @@ class _Setup:
             raise Cancelled
 
     def _ask_for_agent(self) -> AgentPlan:
+        plan = AgentPlan(agent="")
         while True:
             try:
-                plan = ask_agent_plan(self.hub, installs=self.installs)
+                plan = ask_agent_plan(self.hub, plan, installs=self.installs)
                 self._try(plan)
             except (InvalidInput, NotReached, NotDownloaded) as problem:
                 say(str(problem))
@@ -201,14 +207,22 @@ class _Setup:
     def _try(self, plan: AgentPlan) -> None:
         """Raise InvalidInput if the agent cannot be built, NotReached if it does not answer."""
         try:
-            agent = build_agent(trial_agent(plan))
+            self._try_once(plan)
         except MissingPackages as missing:
             install_missing(missing, installs=self.installs)
-            agent = build_agent(trial_agent(plan))
-        if self.tests and plan.agent != GUIDE:
-            try_out(agent, plan.model or "The local model", plan.key)
+            self._try_once(plan)
 
-    def _write(self, before: str, plan: AgentPlan) -> None:
+    def _try_once(self, plan: AgentPlan) -> None:
+        def build() -> Agent:
+            return build_agent(trial_agent(plan))
+
+        if self.tests and plan.agent != GUIDE:
+            try_out(build, plan.model or "The local model", plan.key)
+        else:
+            build()
+
+    def _write(self, before: str, plan: AgentPlan) -> str:
+        """Write the agent, make the gateway use it, and return what to do next."""
         after = replace_value(before, ("agent",), plan.fields())
         if plan.timezone:
             after = replace_value(after, ("timezone",), plan.timezone)
@@ -216,7 +230,9 @@ class _Setup:
         if plan.key and plan.key_file and not Path(plan.key_file).is_absolute():
             replace_file(self.file.parent / plan.key_file, f"{plan.key}\n", private=True)
         replace_file(self.file, after)
-        _report(self.file, plan, tested=self.tests, json=self.json)
+        reloaded = _reload_gateway()
+        _report(self.file, plan, reloaded, tested=self.tests, json=self.json)
+        return _next_step(reloaded)
 
 
 def _replaces(file: Path, what: str) -> str:
@@ -275,19 +291,21 @@ def _report_account(file: Path, draft: AccountDraft, owner: str, *, json: bool) 
         return
     secrets = f" Only you can read its secrets, in {', '.join(files)}." if files else ""
     owned = f" {draft.platform}:{owner} is its owner." if owner else ""
-    todo = [*draft.next_steps]
+    everybody = [step for step in draft.next_steps if not step.startswith(_SPECIAL)]
+    todo = [*everybody]
     if draft.guide.owner_prompt and not owner:
         todo.append("To become its owner, write to it and enter its code here: palaver pair approve CODE --role owner")
+    todo += [step for step in draft.next_steps if step not in everybody]
     print_line(f"Added {name} to {file}{f': {draft.known_as}' if draft.known_as else ''}.{secrets}{owned}")
-    start = "No gateway runs here. Start it with palaver up, or with make run in a checkout."
-    restart = "Next: restart the running gateway, which connects accounts at its start."
+    start = "No gateway runs here. Next: run palaver up, or make run in a checkout."
+    restart = "Next: restart the running gateway, which connects accounts when it starts."
     print_line(f"{restart if reloaded else start}{' Then:' if todo else ''}")
     for number, step in enumerate(todo, 1):
         print_line(f"  {number}. {step}" if len(todo) > 1 else f"  {step}")
 
 
-def _report(file: Path, plan: AgentPlan, *, tested: bool, json: bool) -> None:
-    was_asked, reloaded = tested and plan.agent != GUIDE, _reload_gateway()
+def _report(file: Path, plan: AgentPlan, reloaded: Reloaded | None, *, tested: bool, json: bool) -> None:
+    was_asked = tested and plan.agent != GUIDE
     if json:
         said = {"file": str(file), "agent": plan.fields(), "timezone": plan.timezone or None}
         used = None if reloaded is None else {"reloaded": not reloaded.refused, "refused": reloaded.refused}
