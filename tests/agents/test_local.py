@@ -93,6 +93,7 @@ def test_how_much_a_model_takes_is_in_its_file(tmp_path: Path) -> None:
 
 
 def test_without_the_packages_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("palaver.agents.local._SHARED_LIBRARIES", ())
     with pytest.raises(BadArgument, match="Use a GGUF model file"):
         local_agent(small(file="/nowhere.gguf"), {})
     model = small()
@@ -103,6 +104,9 @@ def test_without_the_packages_it_says_what_to_install(monkeypatch: pytest.Monkey
     monkeypatch.setattr(local, "files", nowhere)
     with pytest.raises(BadArgument, match="palaver setup --agent local --model qwen3-4b"):
         installed_model()
+    monkeypatch.setattr("palaver.agents.local._SHARED_LIBRARIES", ("libnowhere.so.7",))
+    with pytest.raises(BadArgument, match=r"needs libnowhere\.so\.7.* apt-get install libnowhere7$"):
+        local_agent(model, {})
     monkeypatch.setattr("palaver.agents.local.find_spec", dict[str, None]().get)
     with pytest.raises(BadArgument, match="xllamacpp"):
         local_agent(model, {})

@@ -10,6 +10,8 @@ import pytest
 
 from palaver.cli.main import main
 from palaver.gateway import probe
+from palaver.platforms.plugins import load_factory
+from palaver.protocols.installation import MissingLibrary
 from palaver.store import accounts
 from palaver.store.opening import open_store
 from tests.packages import bring
@@ -123,6 +125,16 @@ def test_every_account_is_asked_at_once_and_says_what_to_do(
     assert main(["platforms", "check", "dove:called", *url]) == 1
     assert "the web server is off" in capsys.readouterr().out
     assert main(["platforms", "check", "dove:well", *url]) == 0
+
+
+def test_a_client_that_lacks_a_library_of_the_system_names_its_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bring(tmp_path / "sunk", monkeypatch, {"sunk": "sunk_client:Sunk"})
+    says = "libnest.so.3: cannot open shared object file: No such file or directory"
+    (tmp_path / "sunk/sunk_client.py").write_text(f"raise ImportError({says!r})\n")
+    with pytest.raises(MissingLibrary, match=r"sunk needs libnest\.so\.3.* apt-get install libnest3$"):
+        load_factory("sunk")
 
 
 @pytest.mark.usefixtures("doves")

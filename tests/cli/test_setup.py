@@ -101,6 +101,21 @@ def test_a_local_model_is_downloaded_asked_and_answers(own: Path, capsys: pytest
         assert own.read_text() == before
 
 
+def test_no_model_is_downloaded_that_nothing_here_could_run(
+    own: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with fake_hub.served(fake_hub.FakeHub(b"")) as hub:
+        fetch = ["setup", "--agent", "local", "--model", "qwen3-4b", "--hub", f"{hub.url}/", "--yes"]
+        monkeypatch.setattr("palaver.agents.local._SHARED_LIBRARIES", ("libnowhere.so.7",))
+        assert main(fetch) == 2
+        assert "apt-get install libnowhere7" in capsys.readouterr().err
+        monkeypatch.setattr("palaver.agents.local.find_spec", dict[str, None]().get)
+        assert main(fetch) == 2
+        assert "A local model needs xllamacpp, which is not installed." in capsys.readouterr().err
+        assert hub.ranges == []
+    assert not own.exists()
+
+
 def test_a_model_is_asked_and_its_key_stays_where_it_is(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own.parent.mkdir()
     own.write_text("# mine\nbusy: collect   # as I like it\n")
@@ -114,6 +129,7 @@ def test_a_model_is_asked_and_its_key_stays_where_it_is(own: Path, capsys: pytes
         "agent": {"name": "model", "model": "openai:small", "base_url": f"{served.url}/v1", "key": "${MY_KEY}"},
         "timezone": None,
         "tested": True,
+        "gateway": None,
     }
     assert own.read_text().startswith("# mine\nbusy: collect   # as I like it\nagent:\n  name: model\n")
     assert KEY not in own.read_text() + said.out + said.err

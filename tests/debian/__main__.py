@@ -62,7 +62,7 @@ def _try_checkout(wanted: argparse.Namespace) -> None:
         if wanted.only != "test":
             place.run_first()
             place.run_with_server()
-        for user in ("somebody", "root") if wanted.only != "run" else ():  # root installs programs, which stay
+        for user in wanted.users if wanted.only != "run" else ():
             place.test(user, wanted.tests if wanted.tests is not None else checkout.SUBSET)
     _print("\n| step | seconds | of processors | result |\n|---|---|---|---|")
     for step in place.steps:
@@ -77,6 +77,8 @@ def _main() -> int:
     parser.add_argument("--bind", action="append", default=[], help="a path of this machine that the checkout sees")
     parser.add_argument("--tests", nargs="*", help="what make test runs; without a name all, without the option a part")
     parser.add_argument("--only", choices=("run", "test"), help="try only this of a checkout")
+    # Root comes last, who installs programs, which stay.
+    parser.add_argument("--users", nargs="+", choices=checkout.USERS, default=checkout.USERS, help="who runs make test")
     wanted = parser.parse_args()
     programs = _PROGRAMS if wanted.what == "checkout" else _PROGRAMS | _SERVICE_PROGRAMS
     missing = [package for program, package in programs.items() if not shutil.which(program)]

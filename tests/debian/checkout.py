@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import resource
 import shutil
 import socket
@@ -16,7 +17,7 @@ from pathlib import Path
 from tests.agents.fake_provider import provided
 from tests.debian.versions import ROOT
 
-__all__ = ["PACKAGES", "SUBSET", "Checkout", "Measured"]
+__all__ = ["PACKAGES", "SUBSET", "USERS", "Checkout", "Measured"]
 
 PACKAGES = "python3,python3-venv,make"
 SUBSET = (
@@ -28,7 +29,8 @@ SUBSET = (
 )
 """Tests with and without programs and rights, for a busy machine."""
 _USER, _USER_ID = "somebody", 1000
-_HOMES = {"root": "/root", _USER: f"/home/{_USER}"}
+_HOMES = {_USER: f"/home/{_USER}", "root": "/root"}
+USERS = tuple(_HOMES)
 _PASSED_ON = ("PIP_", "UV_", "NPM_CONFIG_", "NODE_EXTRA_", "SSL_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 _OLLAMA_PORT = 11434
 _MAX_SHOWN = 6000
@@ -115,8 +117,7 @@ class Checkout:
 
     def test(self, user: str, tests: Sequence[str]) -> None:
         """Run `make test`, which ends with 0 and names what it left out."""
-        output = self._step(f"make test as {user}", ["make", "test", f"ARGS=--color=no {' '.join(tests)}"], user=user)
-        (self.folder.parent / f"test-{user}.log").write_text(output)
+        self._step(f"make test as {user}", ["make", "test", f"ARGS=--color=no {' '.join(tests)}"], user=user)
 
     # Steps
 
@@ -129,16 +130,20 @@ class Checkout:
     ) -> str:
         before, start = _processor_time(), time.monotonic()
         place = ["unshare", "--net", sys.executable, "-m", __name__, *self._enter(user)] if alone else self._enter(user)
-        done = subprocess.run(
-            [*place, *command], input=said, cwd=ROOT, check=False, text=True, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )  # fmt: skip
-        if done.returncode:
-            raise SystemExit(f"{name}: {' '.join(command)} ended with {done.returncode}\n{done.stdout[-_MAX_SHOWN:]}")
+        log = self.folder.parent / f"{re.sub('[^a-z]+', '-', name)}.log"
+        with log.open("w") as shown:
+            process = subprocess.Popen(
+                [*place, *command], cwd=ROOT, stdin=subprocess.PIPE, stdout=shown, stderr=shown, text=True
+            )
+            process.communicate(said)
+        output = log.read_text(errors="replace")
+        if process.returncode:
+            ended = f"{name}: {' '.join(command)} ended with {process.returncode}"
+            raise SystemExit(f"{ended}\n{output[-_MAX_SHOWN:]}\nAll of it: {log}")
         wall, processor = time.monotonic() - start, _processor_time() - before
-        self.steps.append(Measured(name=name, result=_last(done.stdout), wall=wall, processor=processor))
+        self.steps.append(Measured(name=name, result=_last(output), wall=wall, processor=processor))
         self.tell(self.steps[-1])
-        return done.stdout
+        return output
 
     def _enter(self, user: str) -> list[str]:
         """Return the beginning of a command in the checkout of a user, whose processes end with it."""

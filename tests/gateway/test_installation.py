@@ -11,6 +11,7 @@ from palaver.protocols.installation import (
     InstallKind,
     MissingPackages,
     install_line,
+    missing_library,
     needs_of,
     package_line,
     recognize,
@@ -90,6 +91,45 @@ def test_uv_tool_keeps_the_extras_that_it_was_given(tmp_path: Path) -> None:
     here = look(tmp_path, programs="uv")
     assert (here.kind, here.obstacle) == (InstallKind.UV_TOOL, "")
     assert here.command("tiny", NEEDS) == ["uv", "tool", "install", "/src/palaver[web,tiny]"]
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [b"", b"\xff\xfe", b"[tool", b"tool = 1", b"[tool]\nrequirements = 7", b"[tool]\nrequirements = [1]", None],
+    ids=repr,
+)
+def test_a_damaged_note_of_what_was_installed_does_not_hide_what_is_missing(
+    tmp_path: Path, damaged: bytes | None
+) -> None:
+    for name in ("container-extras", "uv-receipt.toml"):
+        note = tmp_path / name / "venv" / name
+        note.parent.mkdir(parents=True)
+        if damaged is None:
+            note.symlink_to("/proc/self/mem")  # it is there, and refuses to be read
+        else:
+            note.write_bytes(damaged)
+    assert "tiny -t palaver" in " ".join(look(tmp_path / "container-extras").command("tiny", NEEDS))
+    uv = look(tmp_path / "uv-receipt.toml", has_pip=False, programs="uv")
+    assert uv.command("tiny", NEEDS) == ["uv", "pip", "install", "--python", "/venv/bin/python", *NEEDS]
+
+
+@pytest.mark.parametrize(
+    ("library", "package"),
+    [
+        ("libgomp.so.1", "libgomp1"),
+        ("libstdc++.so.6", "libstdc++6"),
+        ("libgcc_s.so.1", "libgcc-s1"),
+        ("libGL.so.1", "libgl1"),
+        ("libavcodec59.so.2", "libavcodec59-2"),
+    ],
+)
+def test_a_library_of_the_system_is_missing_by_the_name_of_its_package(library: str, package: str) -> None:
+    error = ImportError(f"{library}: cannot open shared object file: No such file or directory")
+    assert str(missing_library("A model needs", error)) == (
+        f"A model needs {library}, a library of the system that is missing. "
+        f"Install its package. On Debian and Ubuntu: sudo apt-get install {package}"
+    )
+    assert missing_library("A model needs", ImportError("cannot import name 'x'")) is None
 
 
 def test_a_container_image_is_built_again(tmp_path: Path) -> None:

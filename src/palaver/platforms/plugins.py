@@ -14,7 +14,7 @@ from palaver.model.value import value
 from palaver.platforms.catalog import PLATFORMS
 from palaver.protocols.adapter import Adapter
 from palaver.protocols.entry_points import find_plugins
-from palaver.protocols.installation import MissingPackages, package_line
+from palaver.protocols.installation import MissingPackages, missing_library, package_line
 from palaver.protocols.relay import RELAY_OPTION
 
 ENTRY_POINT_GROUP = "palaver.platforms"
@@ -115,7 +115,7 @@ def _load(name: str) -> object:
         try:
             return found.load()
         except Exception as error:
-            if isinstance(error, ModuleNotFoundError) and (missing := _missing(found, error)):
+            if isinstance(error, ImportError) and (missing := _missing(found, error)):
                 raise missing from error
             raise BadArgument(
                 f"The adapter plugin {name} cannot be loaded ({{found}})",
@@ -133,13 +133,15 @@ def _load(name: str) -> object:
     )
 
 
-def _missing(entry: EntryPoint, error: ModuleNotFoundError) -> MissingPackages | None:
-    """Return what an adapter lacks, if its distribution has an extra of its name."""
+def _missing(entry: EntryPoint, error: ImportError) -> BadArgument | None:
+    """Return what an adapter lacks: packages, if its distribution has an extra of its name, or a system library."""
+    who_needs = f"{PLATFORMS[entry.name].title if entry.name in PLATFORMS else entry.name} needs"
     extras: list[str] = (entry.dist and entry.dist.metadata.get_all("Provides-Extra")) or []
+    if not isinstance(error, ModuleNotFoundError):
+        return missing_library(who_needs, error)
     if entry.dist is None or entry.name not in extras:
         return None
-    title = PLATFORMS[entry.name].title if entry.name in PLATFORMS else entry.name
-    return MissingPackages(f"{title} needs", entry.name, distribution_name=entry.dist.name, missing=error.name or "")
+    return MissingPackages(who_needs, entry.name, distribution_name=entry.dist.name, missing=error.name or "")
 
 
 def read_options(name: str, options: Mapping[str, object]) -> BaseModel:

@@ -22,9 +22,11 @@ from palaver.model.value import value
 __all__ = [
     "InstallKind",
     "Installation",
+    "MissingLibrary",
     "MissingPackages",
     "find_installation",
     "install_line",
+    "missing_library",
     "needs_of",
     "package_line",
     "recognize",
@@ -33,7 +35,11 @@ __all__ = [
 _OURS = "palaver"
 _EXTRAS_OF_IMAGE = "container-extras"
 """The file in the environment of our container image that lists the extras it was built with."""
+_SOURCES = ("directory", "editable", "path", "url")
+"""Where `uv tool` notes from where it installed."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_NOT_LOADED = re.compile(r"(lib[^\s:/]+)\.so\.([\d.]+): cannot open shared object file")
+"""What Linux says of a library that another one needs, and that is nowhere."""
 
 
 class InstallKind(Enum):
@@ -111,6 +117,27 @@ class MissingPackages(BadArgument):
         )
 
 
+class MissingLibrary(BadArgument):
+    """What somebody wants to use needs a library of the system, which no Python package brings."""
+
+    def __init__(self, who_needs: str, name: str, version: str) -> None:
+        package = f"{name.lower().replace('_', '-')}{'-' * name[-1].isdigit()}{version}"
+        line = f"sudo apt-get install {package}"
+        super().__init__(
+            f"{who_needs} {name}.so.{version}, a library of the system that is missing.",
+            found=f"{name}.so.{version}",
+            allowed=f"the package {package}",
+            fix=f"Install its package. On Debian and Ubuntu: {line}",
+            example=line,
+        )
+
+
+def missing_library(who_needs: str, error: ImportError | OSError) -> MissingLibrary | None:
+    """Return the error that says what to install, if a module could not be loaded for lack of a library."""
+    found = _NOT_LOADED.search(str(error))
+    return MissingLibrary(who_needs, *found.groups()) if found else None
+
+
 def install_line(*extras: str) -> str:
     """Return the command that adds extras of Palaver here, for a shell."""
     needs = dict.fromkeys(need for extra in extras for need in needs_of(_OURS, extra))
@@ -184,7 +211,7 @@ def recognize(
     """Recognise an environment. `root` is two folders above our package; `library` is None in a virtual one."""
     kind, source, extras = InstallKind.PIP, "", ()
     if (prefix / _EXTRAS_OF_IMAGE).is_file():
-        kind, extras = InstallKind.CONTAINER, tuple((prefix / _EXTRAS_OF_IMAGE).read_text().strip().split(","))
+        kind, extras = InstallKind.CONTAINER, tuple(_NAME.findall(_read(prefix / _EXTRAS_OF_IMAGE)))
     elif (prefix / "pipx_metadata.json").is_file():
         kind = InstallKind.PIPX
     elif (prefix / "uv-receipt.toml").is_file():
@@ -218,9 +245,18 @@ def _obstacle(here: Installation, find_program: Callable[[str], str | None]) -> 
 
 def _receipt(file: Path) -> tuple[str, tuple[str, ...]]:
     """Return what `uv tool` was given for Palaver: where it came from, and with which extras."""
-    found: list[dict[str, Any]] = tomllib.loads(file.read_text()).get("tool", {}).get("requirements", [])
-    for each in found:
-        if each.get("name") == _OURS:
-            source = each.get("directory") or each.get("editable") or each.get("path") or each.get("url") or _OURS
-            return str(source), tuple(each.get("extras", ()))
-    return "", ()
+    try:
+        found: list[dict[str, Any]] = tomllib.loads(_read(file))["tool"]["requirements"]
+        ours = next(each for each in found if each["name"] == _OURS)
+        source = next((ours[name] for name in _SOURCES if ours.get(name)), _OURS)
+        return str(source), tuple(map(str, ours.get("extras", ())))
+    except (AttributeError, LookupError, StopIteration, TypeError, ValueError):
+        return "", ()
+
+
+def _read(file: Path) -> str:
+    """Return its text, or nothing: the message in which it would be used is worth more."""
+    try:
+        return file.read_text()
+    except (OSError, ValueError):
+        return ""

@@ -213,12 +213,13 @@ async def _describe_fetch(request: WebRequest, name: str) -> Mapping[str, object
     """Say what a model takes, or how far it is."""
     work = require_settings(request).works.get(name)
     facts = problem = ""
-    if work is None or work.problem:
-        try:
+    missing = None
+    try:
+        missing = _missing()
+        if work is None or work.problem:
             facts = await _describe_model(_hub(request), name)
-        except PalaverError as error:
-            problem = str(error)
-    missing = _missing()
+    except PalaverError as error:
+        problem = str(error)
     obstacle = find_installation().obstacle if missing else ""
     return {"name": name, "facts": facts, "problem": problem, "work": work, "missing": missing, "obstacle": obstacle}
 
@@ -252,6 +253,7 @@ async def stop_fetching(request: WebRequest) -> Response:
 async def _fetch(settings: Settings, hub: ModelHub, name: str, show: Show) -> None:
     if missing := _missing():
         await settings.install(missing, show)
+        require_library()  # no package brings the libraries of the system that it needs
     file = "" if name == _SMALL else find_file(name)
     if file is None:
         file = await _download(hub, await asyncio.to_thread(find_model, name, hub.url), show)
