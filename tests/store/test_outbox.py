@@ -229,6 +229,11 @@ async def test_a_send_that_crashes_make_unclear_is_repeated_three_times(world: W
     assert await world.store.transact(outbox.settle_unclear(number or 0, OutboxState.DUE, world.now))
     (again,) = await begin(world)
     assert again.may_be_duplicate
+    await world.store.transact(outbox.settle_send(again, "w1", OutboxState.DEAD, error="refused"))
+    once_more = outbox.settle_by_hand([again.number], OutboxState.DEAD, OutboxState.DUE, world.now)
+    assert await world.store.transact(once_more) == [again.number]
+    (again,) = await begin(world)
+    assert again.may_be_duplicate, "it may have arrived long before it was given up"
 
 
 async def test_a_reconnect_hurries_no_possible_duplicate_and_nothing_that_the_platform_put_off(world: World) -> None:

@@ -19,7 +19,6 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
-from typing import Literal
 
 from palaver.db.private_files import make_private_folder, open_private
 from palaver.store.results import Departure
