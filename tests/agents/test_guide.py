@@ -155,10 +155,14 @@ async def test_a_reminder_in_many_words(text: str, when: str, about: str) -> Non
         ('search for "-draft OR tea"', "search", {"query": '"draft" "tea"', "limit": 20}),
         ("list my reminders", "list_jobs", {}),
         ("cancel reminder 1", "change_job", {"job": "1", "action": "remove"}),
-        (
-            "remind me to stretch",
-            "ask_user",
-            {"question": "When?", "choices": list(TIMES)},
+        *(
+            (text, "ask_user", {"question": "When?", "choices": list(TIMES)})
+            for text in (
+                "remind me to stretch",
+                "remind me tomorrow at 25:00 to stretch",
+                "remind me at 25:00 tomorrow to stretch",
+                "remind me every day at 9 to stretch",
+            )
         ),
     ],
 )

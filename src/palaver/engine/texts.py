@@ -362,6 +362,13 @@ def handing_off(platform: str, readers: str) -> str:
     return f"{start} You start fresh here; /back brings it back."
 
 
+def id_changed(old: str, new: str) -> str:
+    return (
+        f"{old} is {new} now. The configuration still names {old} in its grants: change it there, "
+        "since somebody else can get the old one."
+    )
+
+
 def handoff_opening(name: str, platform: str) -> str:
     return (
         f"{name} continues here, handed off from {platform}. Anyone who replies takes part and can read all of it. "

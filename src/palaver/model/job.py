@@ -273,7 +273,10 @@ def find_schedule(text: str, zone: ZoneInfo, now: datetime) -> ScheduledText | N
                 continue
             with suppress(InvalidInput):
                 parse_schedule(schedule, zone, now)
-                rest = " ".join([*words[:start], *words[start + length :]])
+                after = words[start + length :]
+                rest = " ".join([*words[:start], *after])
+                for text_left in (" ".join(after), rest):
+                    _certain(ScheduledText(schedule, text_left))
                 return ScheduledText(schedule, _JOINS.sub("", _LAST_JOINS.sub("", rest)))
     return None
 

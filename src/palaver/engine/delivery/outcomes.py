@@ -119,7 +119,7 @@ def _follow_up(
 
 
 def _report_unclear(delivery: Delivery, reporting: Reporting, now: datetime) -> Statements[None]:
-    """Report seldom: one outage makes many sends unclear, and lost reports make no further ones."""
+    """Report at most once in `unclear_every`: one outage makes many sends unclear."""
     slot = now - (now - _EPOCH) % reporting.unclear_every
     notice, cause = texts.unclear_notice(f"out:{delivery.number}"), SendCause(CauseKind.UNCLEAR, f"{slot:%Y-%m-%dT%T}")
     yield from notify_owner(delivery.outbound, notice, cause, reporting, now)
@@ -127,6 +127,6 @@ def _report_unclear(delivery: Delivery, reporting: Reporting, now: datetime) -> 
 
 @transaction
 def report_unclear(reporting: Reporting, now: datetime) -> Statements[None]:
-    """Report sends that have become unclear since the last report, with the first that can be told somewhere."""
+    """Report all sends that have become unclear since the last report, in one notice."""
     for delivery in (yield from outbox.list_unreported(now)):
         yield from _report_unclear(delivery, reporting, now)
