@@ -77,6 +77,7 @@ async def two(*script: Step, windows: tuple[int | None, int | None] = (None, Non
     [
         (Refuses(status=429, code="rate_limit_exceeded"), "rate_limited", 60),
         (Refuses(status=429, code="rate_limit_exceeded", headers={"retry-after": "900"}), "rate_limited", 900),
+        (Refuses(status=429, code="rate_limit_exceeded", headers={"retry-after": "86400"}), "rate_limited", 3600),
         (Refuses(status=429, code="insufficient_quota"), "no_credit", 600),
         (Refuses(status=401, code="invalid_api_key"), "unauthorized", 600),
         (Refuses(status=404, code="model_not_found"), "unknown_model", 600),
@@ -120,9 +121,10 @@ async def test_a_conversation_that_is_too_long_goes_to_a_larger_model_only() -> 
     async with two(too_long, windows=(1_000, 8_000)) as both:
         assert await both.ask() == ["openai:first overflow", "answer 1"]
         assert await both.ask(turn=2) == ["answer 2"], "the first does not rest"
-    async with two(too_long, windows=(8_000, 1_000)) as both:
-        assert await both.ask() == ["openai:first overflow"]
-        assert await both.ask() == ["answer 2"], "after it was summarised, the first is asked again"
+    for other in (1_000, 8_000):
+        async with two(too_long, windows=(8_000, other)) as both:
+            assert await both.ask() == ["openai:first overflow"]
+            assert await both.ask() == ["answer 2"], "after it was summarised, the first is asked again"
 
 
 async def test_a_model_in_between_that_is_no_larger_is_not_asked() -> None:

@@ -4,6 +4,7 @@ import os
 import pty
 import re
 import select
+import signal
 import stat
 import termios
 import time
@@ -72,10 +73,17 @@ class Terminal:
         self.types("\x04")
         return self.process.poll()
 
+    def closes(self) -> None:
+        """As its window is closed: nobody is there, and the kernel hangs up."""
+        os.close(self._master)
+        self._master = -1
+        self.process.send_signal(signal.SIGHUP)
+
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
-        os.close(self._master)
+        if self._master >= 0:
+            os.close(self._master)
 
 
 @pytest.fixture

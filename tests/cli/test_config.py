@@ -2,15 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from palaver.cli.main import main
-from palaver.cli.up import Reloader
-
-if TYPE_CHECKING:
-    from palaver.gateway.gateway import Gateway
+from palaver.cli.up import Reloader, config_file
+from palaver.config.model import Config
+from palaver.gateway.gateway import Gateway
 
 
 @pytest.fixture
@@ -193,17 +191,12 @@ def test_a_role_without_a_limit_of_its_own_shows_the_one_for_everybody(
     assert [shown[f"caps.{role}.person_day.tokens"] for role in ("member", "guest")] == [5, 1]
 
 
-class Reloaded:
-    def reload(self, config: object) -> None:
-        pass
-
-
 def test_a_reload_that_stays_wrong_is_reported_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "mine.yaml"
     monkeypatch.setenv("PALAVER_CONFIG", str(file))
-    reloader = Reloader(cast("Gateway", Reloaded()), None)
+    reloader = Reloader(Gateway(Config(data_dir=tmp_path), file=config_file(None)))
     for text in ("nonsense: 1", "nonsense: 1", "rubbish: 1", "busy: queue", "rubbish: 1"):
         file.write_text(text)
         reloader.reload()

@@ -1,5 +1,6 @@
 """Connect a model from the terminal and in a pipe while the guide answers: with a pasted key, or with what is there."""
 
+import signal
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from palaver.platforms.terminal.offers import PendingOffer
 from palaver.platforms.terminal.wire import Offer
 from tests.agents.fake_provider import Provider, Refuses, Says, provided
-from tests.cli.processes import Place
+from tests.cli.processes import PATIENCE, Place
 from tests.cli.test_chat_live import Terminal, terminal
 
 KEY = "sk-proj-" + "Xq7" * 20
@@ -66,6 +67,31 @@ def test_a_pasted_key_connects_its_provider_and_is_nowhere_but_in_its_file(
     assert place.run("backup", "-o", str(tmp_path / "backup.tar")).returncode == 0
     assert files_with(tmp_path, KEY) == ["keys/openai"]
     assert place.run("chat", "-m", "again").stdout.strip().startswith("answer ")
+
+
+def test_setup_in_another_terminal_and_a_hangup_by_hand_reach_the_running_gateway(
+    place: Place, openai: Provider
+) -> None:
+    """Only when its terminal is closed does a hang-up end the conversation."""
+    place.variables["MY_KEY"] = KEY
+    model = ("--agent", "model", "--model", "openai:gpt-5-mini", "--base-url", openai.openai, "--key-env", "MY_KEY")
+    openai.then(Says(text="yes"), Says(text="Hello from the model."))
+    with terminal(place) as here:
+        assert "test succeeded. The key stays in MY_KEY, which must be set where Palaver runs. The running gateway" in (
+            place.run("setup", *model, "--yes").stdout
+        )
+        here.types("and who are you?\r")
+        here.shows("Hello from the model.")
+        place.configure(f"nonsense: 1\n{GUIDE}")
+        here.process.send_signal(signal.SIGHUP)
+        here.shows("The configuration stays as it was:")
+        place.configure(GUIDE)
+        assert "The running gateway uses it now." in place.run("setup", "--agent", "guide", "--yes").stdout
+        here.process.send_signal(signal.SIGHUP)
+        here.shows("The configuration was read again.")
+        here.closes()
+        here.process.wait(PATIENCE)
+    assert "No gateway runs here." in place.run("setup", "--agent", "guide", "--yes").stdout
 
 
 def test_what_was_typed_is_hidden_on_the_screen(place: Place, openai: Provider) -> None:

@@ -129,6 +129,7 @@ def test_a_model_is_asked_and_its_key_stays_where_it_is(own: Path, capsys: pytes
         "agent": {"name": "model", "model": "openai:small", "base_url": f"{served.url}/v1", "key": "${MY_KEY}"},
         "timezone": None,
         "tested": True,
+        "gateway": None,
     }
     assert own.read_text().startswith("# mine\nbusy: collect   # as I like it\nagent:\n  name: model\n")
     assert KEY not in own.read_text() + said.out + said.err

@@ -53,7 +53,7 @@ async def _claimed(store: Store) -> list[Delivery]:
 def test_the_whole_story_without_its_words(trace: Trace) -> None:
     told = trace("in:1")
     assert told.splitlines()[:2] == ["turn 1 in agent:main:telegram:dm:7", "2026-03-01 12:00:00 UTC (3 hours ago)"]
-    assert "in:1      received from telegram:7 as message m1 in chat 7" in told
+    assert "in:1      received from telegram:7 as message m1, DM with name of 7" in told
     assert "turn:1    entry 2: assistant" in told
     assert "turn:1    done on attempt 1 by w1" in told
     assert "(2 attempts, marked as a possible duplicate): lost while sending" in told

@@ -117,7 +117,7 @@ async def _besiege(
         complaints = [*verdict.complaints, *town.errors]
     tell(f"{line(verdict)} given_up={verdict.given_up} seconds={time.monotonic() - began:.0f}")
     if is_paced:
-        tell(f"killed so many ms after the commit, before the request left: {_sorted(verdict.killed_leaving)}")
+        tell(f"killed in the commit (0), or so many ms after it: {_sorted(verdict.killed_leaving)}")
         tell(f"marked falsely, killed so many ms after the commit: {_sorted(verdict.marked_falsely)}")
         tell(f"computed again, killed so many ms after the agent had ended: {_sorted(verdict.computed_again)}")
     if isinstance(square, Forgetful):

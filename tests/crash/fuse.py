@@ -4,6 +4,7 @@ import os
 import signal
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, TypeVar
 
 from palaver.agents.echo import EchoAgent
@@ -27,7 +28,9 @@ T = TypeVar("T")
 ASKED, ENDED = "asked", "ended"
 """What an agent writes down about a turn."""
 LEAVING = ("begin_send", "begin_draft")
-"""What is written down of a send or a turn before its commit, from which on a request can have left."""
+"""What is written down of a send or a turn before its commit, from which on a crash leaves it unclear."""
+COMMITTED = "committed_"
+"""What is written before that once the gateway knows of the commit: from then on the request can leave."""
 _WORKS = (
     *("count_start", "acquire", "reclaim", "reclaim_sends", "extend_leases", "save_position"),
     *("accept", "begin", "append_to_turn", "settle", "claim", "begin_send", "settle_send"),
@@ -69,28 +72,33 @@ class _Done:
     """Said by work that was done, to the process that drives it."""
 
     name: str
+    about: str
+    """The number of the send or turn that leaves now, if one does."""
 
 
 @transaction
-def _fused(name: str, piece: Transaction[T], fuse: Fuse) -> Statements[T]:
-    """Transaction that knows its name, also where it is joined with other work."""
+def _fused(name: str, piece: Transaction[T], fuse: Fuse, note: Callable[[str], None], about: str) -> Statements[T]:
+    """Transaction that knows its name, also where it is joined with other work; `about` says what leaves, if it did."""
     fuse.reach(f"before {name}")
     result = yield from piece
     fuse.reach(f"uncommitted {name}")
-    yield _Done(name)  # pyright: ignore[reportReturnType]
+    about = about if result else ""
+    if about:
+        note(f"{name} {about}")
+    yield _Done(name, about)  # pyright: ignore[reportReturnType]
     return result
 
 
 @transaction
-def _whole(piece: Transaction[T], done: list[str]) -> Statements[T]:
-    """One transaction; `done` has the names of the work that was done in it."""
+def _whole(piece: Transaction[T], done: list[_Done]) -> Statements[T]:
+    """One transaction; `done` says which work was done in it."""
     done.clear()
     steps, rows = iter(piece), list[Row]()
     try:
         statement = next(steps)
         while True:
             if isinstance(statement, _Done):
-                done.append(statement.name)
+                done.append(statement)
                 rows = []
             else:
                 rows = yield statement
@@ -101,15 +109,6 @@ def _whole(piece: Transaction[T], done: list[str]) -> Statements[T]:
 
 def _with_key_of(work: Transaction[T], around: Transaction[T]) -> Transaction[T]:
     return keyed(work.key, around) if isinstance(work, KeyedTransaction) else around
-
-
-@transaction
-def _noted(piece: Transaction[T], note: Callable[[], None]) -> Statements[T]:
-    """Write down that a transaction is about to be committed, unless it did nothing."""
-    result = yield from piece
-    if result:
-        note()
-    return result
 
 
 class _Group:
@@ -125,10 +124,8 @@ class _Group:
 
         def describe_fused(*args: Any, **kwargs: object) -> Transaction[Any]:
             work = describe(*args, **kwargs)
-            fused = _fused(name, work, self._fuse)
-            if name in LEAVING:
-                fused = _noted(fused, lambda: self._note(f"{name} {args[0].number}"))
-            return _with_key_of(work, fused)
+            about = str(args[0].number) if name in LEAVING else ""
+            return _with_key_of(work, _fused(name, work, self._fuse, self._note, about))
 
         return describe_fused
 
@@ -148,6 +145,7 @@ class FusedStore(Store):
     def __init__(self, store: Store, fuse: Fuse, note: Callable[[str], None] = lambda _: None) -> None:
         super().__init__(store.database, store.search)
         self._fuse = fuse
+        self._note = note
         for group in ("inbox", "turns", "turn_control", "outbox", "accounts"):
             setattr(self, group, _Group(getattr(store, group), fuse, note))
         # In a process of its own.
@@ -161,10 +159,12 @@ class FusedStore(Store):
         manager.start = _fuse_start(fuse)
 
     async def transact(self, work: Transaction[T]) -> T:
-        done: list[str] = []
+        done: list[_Done] = []
         result = await super().transact(_with_key_of(work, _whole(work, done)))
-        for name in done:
-            self._fuse.reach(f"after {name}")
+        for each in done:
+            if each.about:
+                self._note(f"{COMMITTED}{each.name} {each.about}")
+            self._fuse.reach(f"after {each.name}")
         return result
 
     async def read(self, work: Transaction[T]) -> T:
@@ -200,6 +200,9 @@ class _FusedInlet:
 
     async def chat_returned(self, chat_id: str) -> None:
         await self.receiver.chat_returned(chat_id)
+
+    async def person_moved(self, old: str, new: str, at: datetime) -> None:
+        await self.receiver.person_moved(old, new, at)
 
     async def chat_moved(self, old: str, new: str, *, server: str | None = None) -> None:
         await self.receiver.chat_moved(old, new, server=server)

@@ -24,6 +24,7 @@ from palaver.agents.echo import EchoAgent
 from palaver.commands.builtin import builtin_commands
 from palaver.config.loader import load
 from palaver.db import postgres
+from palaver.engine.delivery.departures import Departures
 from palaver.engine.engine import Engine
 from palaver.engine.options import Options
 from palaver.gateway.vault import database_key, find_vault
@@ -165,6 +166,7 @@ async def _serve(order: Order) -> None:
             clock=StoreClock(store.database, SystemClock()),
             worker=order.worker,
             alone=order.alone,
+            departures=Departures(Path(order.log).with_name("departures")),
             **_background(order, fused),
         ).serve()
 

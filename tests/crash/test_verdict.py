@@ -159,12 +159,14 @@ async def test_a_mark_is_false_if_no_request_or_draft_came_before_it(tmp_path: P
         verdict = await judge([one, other], here.store, requests=requests)
         assert (verdict.marked, list(verdict.marked_falsely), verdict.killed_leaving) == (1, [keys[1]], {})
         number = int(keys[1].split(":")[1])
-        for first, lived, is_false in (
-            (f"begin_send {number}", LEAVING_MS / 2, False),
-            (f"begin_send {number}", LEAVING_MS * 2, True),
-            (f"begin_draft {number // REPLIES}", LEAVING_MS / 2, False),
+        for first, is_known, lived, is_false in (
+            (f"begin_send {number}", True, LEAVING_MS / 2, False),
+            (f"begin_send {number}", True, LEAVING_MS * 2, True),
+            (f"begin_send {number}", False, LEAVING_MS * 2, False),  # It was killed in the commit.
+            (f"begin_draft {number // REPLIES}", True, LEAVING_MS / 2, False),
         ):
             notes = [f"{first} w1 1.0", f"begin_send {number} w2 1.9", f"begin_send {number} w3 3.0"]
+            notes += [f"committed_{first} w1 1.0"] if is_known else []
             killed = {"w1": 1.0 + lived / 1000}
             verdict = await judge([one, other], here.store, requests=requests, notes=notes, killed=killed)
             assert (keys[1] in verdict.marked_falsely, keys[1] in verdict.killed_leaving) == (is_false, not is_false)

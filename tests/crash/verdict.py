@@ -17,12 +17,12 @@ from palaver.store.records import DELIVERY_COLUMNS, INBOX_COLUMNS, REPLIES, SEQS
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
 from palaver.testkit.updates import Message
-from tests.crash.fuse import ASKED, ENDED, LEAVING
+from tests.crash.fuse import ASKED, COMMITTED, ENDED, LEAVING
 
 __all__ = ["GIVEN_UP", "LEAVING_MS", "Arrived", "Room", "Verdict", "judge", "line", "quiet", "token"]
 
 LEAVING_MS = 10.0
-"""The request leaves so soon after the commit that says so: a kill meanwhile looks like one while it is on its way."""
+"""The request leaves so soon after the commit that says so was answered: a kill meanwhile looks like one on its way."""
 SEND, DRAFT = LEAVING
 _TOKEN = re.compile(r"\bc\d+-\d+\b")
 GIVEN_UP = "interrupted and not resumed"
@@ -78,7 +78,7 @@ class Verdict:
     marked_falsely: Mapping[str, float] = field(default_factory=dict[str, float])
     """Those of them of which no earlier request had arrived, although there was time for one."""
     killed_leaving: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Those whose gateway was killed within `LEAVING_MS` of recording that the request leaves, each after how many."""
+    """Those whose gateway was killed in the commit that says that the request leaves (0), or so soon after it."""
     never_requested: Sequence[str] = ()
     """Sends that were given up or left to a person although no request for them ever arrived."""
     computed_again: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -324,6 +324,7 @@ class _Note:
 
     what: str
     number: int
+    worker: str
     at: float
     lived: float
     """How long the gateway lived after it, in milliseconds; infinitely long if it was not killed."""
@@ -332,21 +333,33 @@ class _Note:
 def _read_notes(notes: Sequence[str], killed: Mapping[str, float]) -> list[_Note]:
     found = (note.split() for note in notes)
     return [
-        _Note(what=what, number=int(number), at=float(at), lived=1000 * (killed.get(worker, inf) - float(at)))
+        _Note(
+            what=what,
+            number=int(number),
+            worker=worker,
+            at=float(at),
+            lived=1000 * (killed.get(worker, inf) - float(at)),
+        )
         for what, number, worker, at in found
     ]
 
 
 def _delays(marked: Sequence[Arrived], notes: Sequence[_Note]) -> dict[str, float]:
-    """Return how long gateways lived after they recorded that a request leaves which never arrived: the longest."""
+    """Return how long gateways lived after they knew that a request can leave which never arrived: the longest."""
     begun = defaultdict[tuple[str, int], list[_Note]](list)
+    known = {(note.what, note.number, note.worker): note.lived for note in notes}
     for note in notes:
         begun[note.what, note.number].append(note)
+
+    def lived(note: _Note) -> float:
+        in_commit = inf if note.lived == inf else 0.0
+        return known.get((f"{COMMITTED}{note.what}", note.number, note.worker), in_commit)
+
     delays = dict[str, float]()
     for request in marked:
         number = int(request.key.split(":")[1])
         sends, drafts = (
-            [note.lived for note in begun[what, each] if note.at < request.at]
+            [lived(note) for note in begun[what, each] if note.at < request.at]
             for what, each in ((SEND, number), (DRAFT, number // REPLIES))
         )
         delays[request.key] = max([*sends[:-1], *drafts], default=inf)  # The last one is of this request.

@@ -236,7 +236,7 @@ SESSIONS = (
         "session 1",
         "SELECT s.no, s.title, r.session_no FROM sessions s LEFT JOIN routes r ON r.key = s.key AND s.ended IS NULL"
         " ORDER BY s.no",
-        [(1, "apples", 1), (2, "boats", 2), (3, "seeds", None), (4, "seeds #2", 4), (5, "in the room", 5)],
+        [(1, "apples", 1), (2, "rafts", 2), (3, "seeds", None), (4, "seeds #2", 4), (5, "in the room", 5)],
         postgres=True,
         usable=False,
     ),

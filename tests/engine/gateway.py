@@ -11,6 +11,7 @@ from pathlib import Path
 from palaver.agents.echo import EchoAgent
 from palaver.commands.builtin import builtin_commands
 from palaver.db.transaction import Row, Statements, Value, transaction
+from palaver.engine.delivery.departures import Departures
 from palaver.engine.engine import Engine
 from palaver.engine.hooks import Meter
 from palaver.engine.jobs.scripts import Scripts
@@ -136,6 +137,7 @@ async def running(
     voice: Voice | None = None,
     toolsets: Callable[[Store], Sequence[Toolset]] = lambda _: (),
     loops: Mapping[str, Callable[[], Awaitable[None]]] | None = None,
+    departures: Departures | None = None,
     **changed: object,
 ) -> AsyncGenerator[Bench]:
     """A gateway at work; when the test is done with it, it is dropped as a crash would drop it."""
@@ -159,6 +161,7 @@ async def running(
             chance=chance,
             blob_store=shelf,
             scripts=scripts,
+            departures=departures,
             voice=voice,
             meter=meter,
             toolsets=toolsets(store),

@@ -1,6 +1,8 @@
 """Sends that may have arrived: repeated once, when it can help, and told to the owner if it did not."""
 
 import asyncio
+import errno
+import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -8,9 +10,12 @@ import pytest
 
 from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
+from palaver.engine.delivery.departures import Departures
 from palaver.model.source import Source
 from palaver.model.turn import Outbound
 from palaver.protocols.adapter import Limits, PlatformDown, SendUnclear
+from palaver.store.records import REPLIES
+from palaver.store.results import Departure
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.chat import Chat
 from palaver.testkit.faults import Faults, SendFault
@@ -258,7 +263,28 @@ async def _is_running(here: Bench) -> bool:
     return bool(await here.rows("SELECT 1 FROM turns WHERE state = 'running'"))
 
 
-async def test_an_answer_is_marked_after_a_draft_of_which_nobody_knows_whether_it_was_shown(tmp_path: Path) -> None:
+class Known(Departures):
+    """It knows what was kept back."""
+
+    def __init__(self, *departures: Departure) -> None:
+        super().__init__()
+        self._departures = frozenset(departures)
+
+    def kept_back(self) -> frozenset[Departure]:
+        return self._departures
+
+
+@pytest.mark.parametrize(
+    ("known", "mark"),
+    [
+        (Departure("draft", 1, 1), ""),
+        (Departure("draft", 1, 2), f"\n{texts.MAY_BE_DUPLICATE}"),
+        (Departure("send", 1, 1), f"\n{texts.MAY_BE_DUPLICATE}"),
+    ],
+)
+async def test_an_answer_is_marked_after_a_draft_of_which_nobody_knows_whether_it_was_shown(
+    tmp_path: Path, known: Departure, mark: str
+) -> None:
     world, agent = FakePlatform(), Slow(first_word="well")
     alice = world.person("alice")
     chat, quick = world.dm(alice), Limits(draft_interval=0.0)
@@ -267,10 +293,12 @@ async def test_an_answer_is_marked_after_a_draft_of_which_nobody_knows_whether_i
         await chat.say(alice, "hello")
         await until(lambda: bool(adapter.sent))
     agent.go.set()
-    async with running(tmp_path / "p.db", world, agent=agent, limits=quick, worker="w2") as here:
+    async with running(
+        tmp_path / "p.db", world, agent=agent, limits=quick, worker="w2", departures=Known(known)
+    ) as here:
         await chat.hears("answer to: hello")
         await here.settled()
-    assert [message.text for message in chat.shown] == [f"answer to: hello\n{texts.MAY_BE_DUPLICATE}"]
+    assert [message.text for message in chat.shown] == [f"answer to: hello{mark}"]
 
 
 @pytest.mark.parametrize("alone", [True, False])
@@ -316,6 +344,80 @@ class Connecting(FakeAdapter):
         if self.failures:
             raise self.failures.pop()
         return await super().send(outbound, idempotency_key=idempotency_key)
+
+
+def _written(folder: Path) -> list[bytes]:
+    """What gateways wrote about requests, but for what has ended."""
+    slots = (path.read_bytes()[512:] for path in folder.iterdir())
+    found = (each[at : at + 64].rstrip() for each in slots for at in range(0, len(each), 64))
+    return sorted(each for each in found if not each.startswith(b"."))
+
+
+@pytest.mark.parametrize("announces", [True, False])
+async def test_a_request_is_written_down_as_left_right_before_it_leaves(tmp_path: Path, announces: bool) -> None:
+    world, folder, seen = FakePlatform(), tmp_path / "departures", list[list[bytes]]()
+
+    class Watched(FakeAdapter):
+        async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+            seen.append(_written(folder))
+            receipt = await super().send(outbound, idempotency_key=idempotency_key)
+            seen.append(_written(folder))
+            return receipt
+
+        async def edit(self, receipt: str, outbound: Outbound) -> None:
+            seen.append(_written(folder))
+            await super().edit(receipt, outbound)
+            seen.append(_written(folder))
+
+    adapters = [Watched(world, limits=Limits(announces_requests=announces, draft_interval=0.0))]
+    alice = world.person("alice")
+    chat, agent = world.dm(alice), Slow(first_word="well")
+    async with running(tmp_path / "p.db", world, agent=agent, adapters=adapters, departures=Departures(folder)) as here:
+        await chat.say(alice, "hello")
+        await chat.hears("well")
+        agent.go.set()
+        await here.settled()
+        await until(lambda: not _written(folder))
+    drafted, answered = b"draft 1 1", f"send {REPLIES} 1".encode()
+    assert seen[1::2] == [[b"+" + drafted], [b"+" + answered]]
+    assert seen[::2] == ([[], []] if announces else seen[1::2])
+    assert list(folder.iterdir()) == []
+
+
+def test_only_what_a_gateway_that_is_gone_kept_back_is_known(tmp_path: Path) -> None:
+    one, other = Departures(tmp_path), Departures(tmp_path)
+    waits, draft = Departure("send", -1, 1, "host:1:a"), Departure("draft", 4, 2)
+    with other.opened("host:2:b"), one.opened("host:1:a"):
+        left, ended, *_ = (one.keep_back("send", number, 1) for number in (2, 3, -1))
+        one.keep_back("draft", 4, 2)
+        one.leave(left)
+        one.end(ended)
+        ((path, content),) = ((each, each.read_bytes()) for each in tmp_path.iterdir() if len(each.read_bytes()) > 512)
+        assert other.kept_back() == frozenset()  # it still runs
+        path.with_name("gone").write_bytes(content)
+        path.with_name("from before the machine was started").write_bytes(bytes(36) + content[36:])
+        path.with_name("cut").write_bytes(content[:10])
+        path.with_name("damaged").write_bytes(content[:512] + bytes(128))
+        assert other.kept_back() == {waits, draft}
+        path.with_name("of another database").write_bytes(content.replace(b"-draft", b"+draft"))
+        assert other.kept_back() == {waits}
+    assert path.exists(), "nobody knows the outcome of some"
+
+
+def test_where_nothing_can_be_written_nothing_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    departures = Departures(tmp_path)
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with departures.opened("w1"):
+        slot = departures.keep_back("send", 1, 1)
+        monkeypatch.setattr(os, "pwrite", fail)
+        departures.leave(slot)
+        assert list(tmp_path.iterdir()) == []
+        assert departures.keep_back("send", 2, 1) == 0
+    with departures.opened("w1"):
+        assert list(tmp_path.iterdir()) == []
 
 
 async def test_a_crash_while_a_send_connects_leaves_no_doubt(tmp_path: Path) -> None:

@@ -47,11 +47,12 @@ def test_a_chat_that_is_owed_an_answer_shows_no_draft() -> None:
 def test_an_answer_waits_for_the_request_of_its_draft() -> None:
     async def wait() -> tuple[list[object], float]:
         budget = SendBudget()
-        release = budget.hold(HERE)
-        asyncio.get_running_loop().call_later(2.5, release)
+        budget.hold(THERE)()
+        for seconds in (1.5, 2.5):
+            asyncio.get_running_loop().call_later(seconds, budget.hold(HERE))
         busy = budget.busy()
         await budget.acquire(HERE, 0.0)
-        return [busy, budget.busy()], round(asyncio.get_running_loop().time(), 1)
+        return [busy, budget.busy()], asyncio.get_running_loop().time()
 
     assert run(wait(), VirtualLoop()) == ([[HERE], []], 2.5)
 

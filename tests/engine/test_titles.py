@@ -166,3 +166,53 @@ async def test_titles_can_be_switched_off(tmp_path: Path) -> None:
         chat = here.world.dm(alice)
         await talk(chat, alice, "one", "two")
         assert not agent.asked
+
+
+async def test_a_title_goes_with_what_it_was_made_from(store_url: str) -> None:
+    """And comes back with it, unless there is another by then; one that somebody gave stays."""
+    agent = Naming()
+    agent.titles = ("Holiday plans", "Dinner", "Tea")
+    async with running(store_url, agent=agent) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await talk(chat, alice, "where to go?")
+        await until(lambda: _are(here, "Holiday plans"))
+        await chat.say(alice, "/undo")
+        await until(lambda: _are(here, None))
+        await chat.say(alice, "/sessions")
+        await chat.say(alice, "/search holiday")
+        assert "Holiday" not in (await chat.hears("othing")).text
+        await chat.say(alice, "/redo")
+        await until(lambda: _are(here, "Holiday plans"))
+        await talk(chat, alice, "and then?")
+        await chat.say(alice, "/undo")
+        await chat.hears("Undid")
+        assert await titles(here) == ["Holiday plans"], "it was made before that"
+        await chat.say(alice, "/undo")
+        await until(lambda: _are(here, None))
+        await talk(chat, alice, "what to cook?")
+        await until(lambda: _are(here, "Dinner"))
+        await chat.say(alice, "/undo")
+        await until(lambda: _are(here, None))
+        await chat.say(alice, "/title My own")
+        await until(lambda: _are(here, "My own"))
+        await chat.say(alice, "/redo")
+        await talk(chat, alice, "go on")
+        await chat.say(alice, "/undo 9")
+        await chat.hears("Undid")
+        assert await titles(here) == ["My own"]
+
+
+async def test_a_title_that_comes_after_an_undo_is_not_taken(tmp_path: Path) -> None:
+    agent = Naming()
+    agent.waits = asyncio.Event()
+    async with running(tmp_path / "p.db", agent=agent) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await talk(chat, alice, "one")
+        await until(lambda: agent.asked == 1)
+        await chat.say(alice, "/undo")
+        await chat.hears("Undid")
+        agent.waits.set()
+        await until(lambda: _is_counted(here))
+        assert await titles(here) == [None]

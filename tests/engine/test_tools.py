@@ -288,6 +288,38 @@ async def test_search_finds_what_is_the_speakers_own(store_url: str) -> None:
         assert (await his.hears("search: ")).text == "search: Nothing was found."
 
 
+async def test_what_was_found_can_be_narrowed_and_read_on(store_url: str) -> None:
+    async with between(store_url, toolsets=all_tools) as two:
+        alice, bob = two.fake.person("alice"), two.fake.person("bob")
+        hers, group = two.fake.dm(alice), two.fake.group("Dev", alice, bob)
+        for words in ("the boat leaves at nine", "bring a coat", "and the blue canary"):
+            await two.ask(hers, alice, words)
+        await two.ask(hers, alice, "/compress")
+        await two.ask(hers, alice, "/new")
+        hit = await two.ask(hers, alice, use("search", query="canary", role="user", person="me", around=1))
+        told = re.search(r'\(([^()]+)\), #(\d+), [^"]*, user: "and the blue canary"', hit)
+        assert told, hit
+        session, place = told[1], int(told[2])
+        assert f"({session}), #{place + 1}, " in hit
+        for narrow in ({"person": "fake:bob"}, {"platform": "irc"}, {"role": "assistant", "until": "2020-01-01"}):
+            assert await two.ask(hers, alice, use("search", query="canary", **narrow)) == "search: Nothing was found."
+        assert "canary" in await two.ask(hers, alice, use("search", query="canary", session=session))
+        read = await two.ask(hers, alice, use("read_session", session=session, before=place, limit=4))
+        assert [words in read for words in ("nine", "coat", "canary")] == [True, True, False]
+        assert f"Read on with after={place - 1} or before=2." in read
+        assert "coat" in await two.ask(hers, alice, use("read_session", session=session, after=3, limit=1))
+        assert "Give after or before" in await two.ask(
+            hers, alice, use("read_session", session=session, after=1, before=2)
+        )
+        assert "The argument role must be" in await two.ask(hers, alice, use("search", query="canary", role="tool"))
+        assert "The argument person must be" in await two.ask(hers, alice, use("search", query="canary", person="bob"))
+        # Where others read the answer, and for others, it is closed.
+        in_group = await two.ask(group, alice, use("read_session", session=session))
+        assert "canary" not in in_group
+        assert "only this conversation" in in_group or "There is no conversation" in in_group
+        assert "There is no conversation" in await two.ask(two.fake.dm(bob), bob, use("read_session", session=session))
+
+
 @pytest.mark.parametrize("scope", [GroupScope.SHARED, GroupScope.PER_USER])
 async def test_a_group_is_not_told_what_was_said_in_private(store_url: str, scope: GroupScope) -> None:
     scopes = ScopedSetting(default=Scope(group=scope))

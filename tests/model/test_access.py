@@ -12,8 +12,11 @@ from palaver.model.access import (
     Effect,
     Grant,
     GrantIndex,
+    Standing,
     Verdict,
+    can_send_elsewhere,
     decide_access,
+    keeps_an_owner,
     parse_grantee,
 )
 from palaver.model.errors import BadArgument
@@ -270,3 +273,49 @@ def test_a_block_holds_for_bots_and_people_who_show_its_basis(source: Source, tr
     }
     access = decide_access(source, trust, [Grant(effect=Effect.BLOCK, basis=basis)])
     assert (access.grant is not None) == shows[basis]
+
+
+def test_an_owner_is_kept_unless_a_block_covers_every_owner() -> None:
+    owner = Grant(platform="telegram", role=AccessRole.OWNER, user_id="7")
+    here = Grant(effect=Effect.BLOCK, platform="telegram")
+    for block in (
+        replace(here, basis=Basis.BOT),
+        replace(here, chat_id="-100"),
+        replace(here, kind=ChatKind.GROUP),
+        replace(here, user_id="8"),
+        Grant(effect=Effect.BLOCK, platform="matrix"),
+        Grant(effect=Effect.BLOCK, person="p1"),
+    ):
+        assert keeps_an_owner([owner], [owner, block]), block
+    for block in (here, replace(here, user_id="7"), Grant(effect=Effect.BLOCK)):
+        assert not keeps_an_owner([owner], [owner, block]), block
+        assert keeps_an_owner([owner], [owner, block, replace(owner, platform="matrix", user_id="9")]) == bool(
+            block.platform
+        )
+    assert not keeps_an_owner([owner], [replace(owner, role=AccessRole.ADMIN)])
+    assert keeps_an_owner([], [here]), "there was none to keep"
+    by_role = Grant(role=AccessRole.OWNER, basis=Basis.PLATFORM_ROLE)
+    assert not keeps_an_owner([by_role], [by_role, Grant(effect=Effect.BLOCK, basis=Basis.PLATFORM_ROLE)])
+
+
+def test_what_all_grants_say_of_an_account() -> None:
+    allow, block = Grant(platform="telegram"), Grant(effect=Effect.BLOCK, platform="telegram")
+    cases = {
+        (): Standing.STRANGER,
+        (allow,): Standing.EVERYWHERE,
+        (replace(allow, chat_id="-100"),): Standing.SOMEWHERE,
+        (replace(allow, chat_id="-100"), allow): Standing.EVERYWHERE,
+        (replace(allow, basis=Basis.PLATFORM_ROLE),): Standing.EVERYWHERE,
+        (replace(allow, user_id="8"),): Standing.STRANGER,
+        (allow, block): Standing.BLOCKED,
+        (allow, replace(block, chat_id="-100")): Standing.SOMEWHERE,
+        (allow, replace(block, basis=Basis.BOT)): Standing.EVERYWHERE,
+        (block,): Standing.BLOCKED,
+        (replace(block, chat_id="-100"),): Standing.STRANGER,
+    }
+    for grants, standing in cases.items():
+        assert GrantIndex(grants).standing(ALICE) is standing, grants
+
+
+def test_only_admins_send_elsewhere() -> None:
+    assert [each for each in (None, *AccessRole) if can_send_elsewhere(each)] == [AccessRole.ADMIN, AccessRole.OWNER]

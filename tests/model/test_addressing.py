@@ -46,6 +46,7 @@ def heard(
 def test_among_people_only_what_is_addressed_is_answered(kind: str) -> None:
     assert heard(said(kind=kind)) is Addressing.IGNORED
     assert heard(said(kind=kind), replace(STRICT, observes=True)) is Addressing.OVERHEARD
+    assert heard(said(kind=kind, burst="a")) is Addressing.OVERHEARD, "another part can name us"
     assert heard(said(kind=kind, mentions_us=True)) is Addressing.ADDRESSED
     assert heard(said("palaver: hello", kind)) is Addressing.ADDRESSED
     assert heard(said("/status", kind), commands=True) is Addressing.ADDRESSED
@@ -134,6 +135,10 @@ def test_queue_takes_one_at_a_time() -> None:
 @pytest.mark.parametrize("mode", [BusyMode.COLLECT, BusyMode.INTERRUPT, BusyMode.STEER])
 def test_other_modes_take_everything_up_to_a_command(mode: BusyMode) -> None:
     assert choose(waits("one"), waits("two"), waits("/new"), waits("three"), mode=mode) == Batch(take=2)
+    for name in ("account", "scope_id", "thread_id"):  # a turn answers in one place
+        other = waits("two")
+        there = replace(other.inbound, source=replace(other.inbound.source, **{name: "5"}))
+        assert choose(waits("one"), replace(other, inbound=there), mode=mode) == Batch(take=1), name
 
 
 @pytest.mark.parametrize("mode", BusyMode)

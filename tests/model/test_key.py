@@ -16,8 +16,10 @@ from palaver.model.key import (
     SessionKey,
     Sharing,
     Speaker,
+    chat_key,
     derive_key,
     explain_key,
+    job_key,
 )
 from palaver.model.source import Source, canonical_id, canonical_source
 from palaver.model.text import join_halves
@@ -223,6 +225,10 @@ def test_groups_known_only_by_their_alternate_id_stay_apart() -> None:
     assert derive_key(one, SHARED_GROUPS) != derive_key(other, SHARED_GROUPS)
     known = replace(one, chat_id="c")
     assert derive_key(known, DEFAULT) == derive_key(replace(known, chat_id_alt=None), DEFAULT)
+    for place in (one, other, known):
+        assert chat_key(derive_key(place, DEFAULT)) == derive_key(place, SHARED_GROUPS)
+    for whole in (derive_key(one, SHARED_GROUPS), derive_key(Source(platform="signal", user_id="7"), DEFAULT)):
+        assert chat_key(whole) is None, "it is nobody's part of a chat"
 
 
 # KEY-7 and the other name spaces
@@ -270,6 +276,7 @@ def test_a_conversation_knows_whether_several_people_share_it(
     source: Source, scope: Scope, speaker: Speaker, shared: bool
 ) -> None:
     assert derive_key(source, scope, speaker).shared is shared
+    assert not job_key("main", 7).shared
 
 
 @THOROUGH

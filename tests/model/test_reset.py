@@ -246,6 +246,9 @@ def test_both_means_the_first_to_come(policy: ResetPolicy, last: datetime, span:
 
 @BRIEF
 @given(policies, moments, spans, zones)
+@example(
+    ResetPolicy(mode=ResetMode.BOTH, idle_minutes=60), datetime(2026, 3, 1, 5, tzinfo=UTC), timedelta(hours=2), BERLIN
+)
 def test_only_what_the_policy_reaches_is_due(
     policy: ResetPolicy, last: datetime, span: timedelta, zone: ZoneInfo
 ) -> None:

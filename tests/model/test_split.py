@@ -2,7 +2,7 @@ import re
 from itertools import pairwise
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from palaver.model.errors import BadArgument
@@ -129,6 +129,7 @@ def test_every_piece_closes_the_fence_that_it_opens(
         assert not open_fence(piece.text), piece
 
 
+@example("\n    \n\n-````\n| a | b |\n| a | b |\n`x y````", 40)
 @given(HOSTILE, st.integers(40, 200))
 def test_no_cut_makes_or_unmakes_a_fence(text: str, limit: int) -> None:
     text = text.replace("\r", "")
@@ -232,6 +233,7 @@ QUOTED = st.one_of(FENCED, RUNNING, IN_ITEM).map(lambda text: indent(text, "> ",
 MARKDOWN = st.lists(st.one_of(RUNNING, FENCED, IN_ITEM, NESTED, QUOTED), min_size=1, max_size=4).map("\n\n".join)
 
 
+@example("> **" + "word " * 20 + "\n> word**", 106)
 @given(MARKDOWN, st.integers(100, 400))
 def test_pieces_look_like_the_whole(text: str, limit: int) -> None:
     pieces = split(text, limit)

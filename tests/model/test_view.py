@@ -18,6 +18,7 @@ from palaver.model.prompt import Naming
 from palaver.model.transcript import Entry, Quote, Role, Sender, ToolCall
 from palaver.model.view import (
     INTERRUPTED,
+    MAX_OVERHEARD,
     Message,
     ViewedStart,
     ViewStyle,
@@ -26,6 +27,7 @@ from palaver.model.view import (
     open_calls_of_turn,
     repair,
     view,
+    with_overheard,
 )
 from palaver.platforms.catalog import PLATFORMS
 
@@ -340,6 +342,9 @@ def test_a_turn_that_has_all_results_goes_on_as_any_other() -> None:
     ]
     assert view(entries, PLAIN, resumed_turn="7") == view(entries, PLAIN)
     assert open_calls_of_turn(entries, "7") == ()
+    entries[1] = entries[1]._replace(calls=(call, call))
+    assert open_calls_of_turn(entries, "7") == (call,), "one result is for one call"
+    assert len(open_calls(view(entries, PLAIN, resumed_turn="7"))) == 1
 
 
 @given(logs, st.data())
@@ -395,12 +400,25 @@ def test_observed_talk_is_marked_as_context() -> None:
     )
 
 
+def test_what_was_overheard_stands_before_the_next_question_and_no_earlier_one() -> None:
+    def heard(text: str, minutes: int) -> Entry:
+        return say(90, text, observed=True, at=NOON + timedelta(minutes=minutes))
+
+    log = [say(1, "one?"), say(2, "yes", Role.ASSISTANT), say(3, "two?", at=NOON + timedelta(hours=1))]
+    found = with_overheard(log, [heard("after", 61), heard("between", 1), heard("before", -1), heard("at once", 0)])
+    assert [entry.text for entry in found] == ["before", "at once", "one?", "yes", "between", "two?"]
+    many = with_overheard(log[:1], [heard(str(number), -1) for number in range(MAX_OVERHEARD + 1)])
+    assert [entry.text for entry in many[:2]] == ["1", "2"], "only the newest"
+
+
 def test_long_gaps_are_marked_and_stay_as_they_were() -> None:
     log = [say(1, "hi"), say(2, "hello", Role.ASSISTANT), say(3, "back", at=NOON + timedelta(days=3))]
     before = view(log, PLAIN)
     assert before[-1].text == "⟦3 days later⟧ back"
     log += [say(4, "welcome", Role.ASSISTANT, at=NOON + timedelta(days=3)), say(5, "so", at=NOON + timedelta(days=9))]
     assert view(log, PLAIN)[: len(before)] == before
+    for pause, shown in ((timedelta(hours=6), "⟦6 hours later⟧ so"), (timedelta(hours=6, seconds=-1), "so")):
+        assert view([say(1, "hi", at=NOON), say(2, "so", at=NOON + pause)], PLAIN)[-1].text.endswith(f"\n\n{shown}")
 
 
 def test_a_summary_stands_where_what_it_covers_stood() -> None:

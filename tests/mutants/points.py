@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 _RISKS = (
     (
         5,
-        r"identit|person|people|participant|owner|principal|visible|profile|left_at|sees_all|barred|within|grant|\brole",
+        r"identit|person|people|participant|owner|principal|visible|profile|left_at|sees_all|placed|within|grant|\brole",
     ),
     (5, r"caller|right|csrf|origin|host|site|secret|token|login|cookie|public|shared|\bkey\b|place|scope|\bown"),
     (4, r"\b(no|id|holder|session_no|turn_no|message_id|account|server|chat|user)\b"),

@@ -24,6 +24,7 @@ from palaver.protocols import (
     SendRefused,
     SendUnclear,
     TargetGone,
+    announced,
     parse_retry_after,
     proxy_of,
 )
@@ -110,6 +111,33 @@ async def test_json_goes_out_and_comes_back_inside_and_outside_a_connection(serv
         assert not client.is_closed
     assert client.is_closed
     assert await api.call("POST", "/empty") is None
+
+
+async def test_only_what_sends_is_announced_and_can_be_stopped(server: TestServer) -> None:
+    api, left = _api(server), list[str]()
+
+    class Stopped(Exception):
+        pass
+
+    async def leave() -> None:
+        left.append("request")
+
+    async def stop() -> None:
+        raise Stopped
+
+    with announced(leave):
+        for sending in (False, True, False):
+            await api.call("POST", "/empty", sending=sending)
+    assert left == ["request"]
+
+    async def fail() -> None:
+        try:
+            await api.call("POST", "/empty", sending=True)
+        except Stopped as stopped:  # as a client library does
+            raise httpx2.HTTPError("it failed") from stopped
+
+    with pytest.raises(Stopped), announced(stop), api.errors.sends():
+        await fail()
 
 
 async def test_a_file_comes_in_chunks(server: TestServer) -> None:

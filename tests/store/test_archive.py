@@ -17,7 +17,7 @@ from palaver.db.transaction import Statements, transaction
 from palaver.model.compaction import plan_compaction
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.feedback import Rating
-from palaver.model.key import JOB, GroupScope, Scope, SessionKey, derive_key
+from palaver.model.key import JOB, GroupScope, Scope, SessionKey, derive_key, job_key
 from palaver.model.label import Label
 from palaver.model.session import EndReason, ModelOverride, Principal
 from palaver.model.source import Source, identity_of
@@ -792,6 +792,7 @@ _MINE, _GROUP = key_of(ALICE), derive_key(group("7"), Scope(group=GroupScope.SHA
         (_MINE._replace(kind=JOB, user="7"), ALICE, [_A], []),
         (key_of(group("7")), group("7"), [_A], [_A]),
         (key_of(group("7")), group("8"), [_B], []),
+        (key_of(group("7", chat="-300")), group("7", chat="-300"), [_A, _B], [_A]),
         (_GROUP, group("7"), [_A, _B], [_A, _B]),
         (_GROUP._replace(chat="7"), group("7", chat="7"), [_A, _B], [_A, _B]),
         (SessionKey("main", person="of 7 and 9"), ALICE, [_A, "irc:9"], [_A, "irc:9"]),
@@ -817,6 +818,7 @@ async def test_only_people_of_a_conversation_are_believed_to_be_in_it(
         "origin": origin.to_json(),
         "routes": [],
     }
+    await World(other).exchange("in the same group", source=group("8", chat="-300"))
     (imported,) = await bring(other, claimed(archive, **told))
     assert imported.outcome is ImportOutcome.IMPORTED, imported.notes
     assert imported.id
@@ -868,6 +870,25 @@ async def test_a_session_is_open_only_where_its_answers_have_a_chat(
     (imported,) = await bring(other, archive)
     assert any("left out" in note for note in imported.notes) is left_out
     assert (await other.read(sessions.open_by_key(KEY)) is not None) is is_open
+
+
+async def test_the_conversation_of_a_job_is_imported_as_ended(world: World, other: Store) -> None:
+    """Its answers go where the job says, and the archive brings no jobs."""
+    await world.exchange("hello", source=ALICE)
+    archive = claimed(await export(world.store), key=job_key("main", 3).text, participants=[], owner="", routes=[])
+    (imported,) = await bring(other, archive)
+    assert any("does not say where its answers go" in note for note in imported.notes)
+    assert await other.read(sessions.open_by_key(job_key("main", 3))) is None
+
+
+async def test_the_route_of_a_chat_may_name_who_spoke_there_or_nobody(world: World, other: Store) -> None:
+    room = derive_key(group("7"), Scope(group=GroupScope.SHARED))
+    archive = await shared_archive(world, room, "7")
+    await shared_archive(World(other), room, "7")
+    await other.transact(sessions.reset(room, group("7"), NOON, by="me"))
+    nobody = replace(group("7"), user_id=None)
+    (imported,) = await bring(other, claimed(archive, routes=[{"key": room.text, "address": nobody.to_json()}]))
+    assert not any("routes" in note for note in imported.notes)
 
 
 @pytest.mark.parametrize("is_open", [True, False])

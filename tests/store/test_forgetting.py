@@ -117,10 +117,9 @@ async def live(store: Store) -> World:
 
 @transaction
 def _titled(title: str) -> Statements[None]:
-    yield (
-        "UPDATE sessions SET title = ? || no WHERE no IN (SELECT session_no FROM participants WHERE identity = ?)",
-        (title, ANN),
-    )
+    theirs = "SELECT session_no FROM participants WHERE identity = ?"
+    sql = f"UPDATE sessions SET title = ? || no, hidden_title = ? WHERE no IN ({theirs})"  # noqa: S608
+    yield sql, (title, title, ANN)
 
 
 async def forget(store: Store, name: str = ANN, *, keeps_access: bool = False) -> int:

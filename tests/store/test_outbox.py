@@ -13,7 +13,7 @@ from palaver.model.turn import Delivery, Outbound, OutboxState
 from palaver.store.opening import open_store
 from palaver.store.queue import outbox, turns
 from palaver.store.records import chat_columns
-from palaver.store.results import RepeatSafety
+from palaver.store.results import Departure, RepeatSafety
 from palaver.store.store import Store
 from tests.store.effort import steps_of
 from tests.store.world import LEASE, NOON, World, begin_sends, cause
@@ -166,6 +166,18 @@ async def test_what_was_only_claimed_goes_out_unmarked_when_its_owner_is_gone(wo
         await world.store.transact(outbox.begin_send(claimed, "w1", world.now + LEASE))
     (again,) = await begin(world, "w2")
     assert (again.attempts, again.may_be_duplicate) == (1, False)
+
+
+async def test_what_was_kept_back_goes_out_unmarked_when_its_owner_is_gone(world: World) -> None:
+    await world.store.transact(outbox.enqueue(NOTICE, cause("n"), NOON))
+    (sent,) = await begin(world)
+    kept_back = {Departure("send", sent.number, attempt, "w1") for attempt in (1, 2)}
+    for worker, lost in (("w2", []), ("w3", [sent.number])):  # What w1 kept back says nothing of the attempt of w2.
+        world.later(seconds=61)
+        reclaim_sends = outbox.reclaim_sends(worker, world.now, safe=RepeatSafety(), kept_back=kept_back)
+        assert [each.number for each in await world.store.transact(reclaim_sends)] == lost
+        (again,) = await begin(world, worker)
+        assert again.may_be_duplicate is bool(lost)
 
 
 async def test_a_send_that_crashes_make_unclear_is_repeated_three_times(world: World) -> None:

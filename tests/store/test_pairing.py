@@ -194,6 +194,29 @@ async def test_five_wrong_codes_lock_out_anyone_who_tries_and_nobody_else(store:
     assert await approve(store, CODE, by="telegram:6", now=later), "after an hour it is forgotten"
 
 
+async def test_no_code_is_handed_out_while_it_would_be_rejected(store: Store) -> None:
+    """Who has one keeps it; others wait for the owner to approve their account."""
+    await ask(store, "7")
+    for _ in range(5):
+        await approve(store, OTHER, by="telegram:6")
+    for user in ("8", "8", "7"):
+        later = NOON + 11 * MINUTE
+        source = dm(user, message_id=f"later {user}")
+        inbound = Inbound(source=source, text="hi", at=later)
+        answers = {"answer": notice(source, f"your code is {OTHER}"), "without_code": notice(source, "wait")}
+        asked = await store.transact(pairing.request(inbound, key_of(source), later, code=OTHER, **answers))
+        if asked:
+            assert asked.reason == (Reception.WAITS if user == "7" else Reception.LOCKED).value
+            assert asked.rank == (None if user == "7" else 1)
+    sent = [each.outbound.text for each in await store.transact(begin_sends("w", NOON + 12 * MINUTE))]
+    assert sorted(sent) == ["wait", f"your code is {CODE}"]
+    assert await approve(store, CODE, now=NOON + 12 * MINUTE)
+    assert await approve(store, "telegram:8", by="telegram:6", now=NOON + 12 * MINUTE)
+    assert await states(store) == ["waiting"] * 3
+    after = NOON + 61 * MINUTE
+    assert (await ask(store, "9", now=after) or (0, ""))[1] == Reception.CODE.value
+
+
 async def test_someone_who_is_denied_waits_before_asking_again(store: Store) -> None:
     await ask(store, "7")
     assert await store.transact(pairing.deny("telegram:9", NOON, by="operator")) is None

@@ -1,17 +1,24 @@
 """Identities become people at first contact, are found again, and their aliases are followed."""
 
 import asyncio
+import random
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
 from palaver.db.schema import SQLITE, known_migrations, translate
+from palaver.model.access import Basis, ChatKind, Effect, Grant, possible_trust
 from palaver.model.errors import NotFound
 from palaver.model.label import Label
 from palaver.model.session import Principal
-from palaver.store.conversations import sessions
+from palaver.model.source import THREAD, Source
+from palaver.store.conversations import sessions, visibility
+from palaver.store.conversations.visibility import visible_to
 from palaver.store.people import people
+from palaver.store.people.access_rules import WITHOUT, AccessRules
+from palaver.store.people.grants import GrantCache, GrantTable
 from palaver.store.store import Store
 from tests.store.world import NOON, OPERATOR, World, dm, group
 
@@ -56,6 +63,56 @@ async def test_a_person_is_found_by_id_and_identity_by_the_operator_and_by_thems
         with pytest.raises(NotFound):
             await store.read(people.find_person(name, Principal.speaking(dm("8"))))
     assert await store.read(people.list_people(Principal.speaking(dm("7")))) == []
+
+
+PLACES = (
+    dm("7"),
+    dm("7", account="second"),
+    group("7"),
+    group("7", chat='-2","user_id":"'),
+    replace(group("7"), account="second", scope_id="s"),
+    replace(group("7"), chat_id=None, chat_id_alt="-100"),
+    replace(group("7", chat="5"), chat_kind=THREAD, parent_chat_id="-100", thread_id="5"),
+    replace(dm("7"), chat_id=None),
+    replace(dm("7", platform="web"), user_id="ann"),
+)
+GRANTS = [
+    replace(Grant(effect=effect, basis=basis, platform="telegram"), **place, **who)
+    for effect in Effect
+    for basis in (Basis.IDENTITY, Basis.PLATFORM_ROLE)
+    for who in ({}, {"user_id": "7"})
+    for place in (
+        {},
+        *({"chat_id": chat} for chat in ("-100", "7", '-2","user_id":"')),
+        {"account": "second"},
+        {"scope_id": "s"},
+        {"kind": ChatKind.DM},
+        {"kind": ChatKind.GROUP, "account": "second"},
+    )
+]
+
+
+async def test_a_key_reads_what_the_rules_say_of_each_chat(store: Store) -> None:
+    """And its principal names no session, however many there are."""
+    world, made = World(store), dict[str, Source]()
+    for place in PLACES:
+        made[(await world.exchange("hello", source=place)).turn.session] = place
+        await world.exchange("hello", source=replace(dm("8"), user_id="8"))
+    identities, chance = frozenset({"telegram:7", "web:ann"}), random.Random(7)  # noqa: S311
+    await store.transact(people.person_of("telegram:7", NOON))
+    for _ in range(100):
+        given = tuple(chance.sample(GRANTS, chance.randint(1, 4)))
+        rules = AccessRules(given, GrantTable(configured=given), {}, GrantCache())
+        able = {"web:ann": False, "telegram:7": rules.standing("telegram:7") not in WITHOUT}
+        placed = tuple((each, rules.reach(each)) for each in sorted(identities))
+        seen = visible_to(Principal(identities=identities, placed=placed))
+        found = await store.read(visibility.select_sessions(seen.sql, *seen.values))
+        wanted = {
+            session
+            for session, place in made.items()
+            if (able["web:ann"] if place.platform == "web" else rules.role(place, *possible_trust(None)))
+        }
+        assert {session.id for session in found} == wanted, given
 
 
 async def test_a_hostile_name_is_one_line_and_short(store: Store) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from palaver.db.transaction import Statements, Transaction, transaction
+from palaver.model.access import Grant, Reach, Way
 from palaver.model.memory import MemoryScope
 from palaver.model.revision import RevisionPolicy
 from palaver.model.session import Principal
@@ -21,6 +22,11 @@ from tests.store.world import LEASE, NOON, OPERATOR, World, cause, dm, key_of
 NOTICE = Outbound(platform="telegram", account="b", chat_id="7", text="hello")
 CHANGED = Inbound(source=dm(message_id="m1"), text="hello!", at=NOON, revision=Revision(version="2"))
 CALLED = Inbound(source=dm(message_id="m1"), text="hello", at=NOON, cause=Cause.CALL, request_key="r1")
+HERE = Grant(platform="telegram", chat_id="-100")
+REACHING = Principal(
+    identities=frozenset({"telegram:8", "web:8"}),
+    placed=(("telegram:8", Reach(platform="telegram", ways=(Way((HERE,), ()),), anywhere=True)),),
+)
 ASKED = {
     "claimable": inbox.list_ready(16),
     "claim": outbox.claim("w1", NOON, LEASE, accounts=["telegram:b"]),
@@ -52,6 +58,7 @@ ASKED = {
     "given results": message_status.find_result_request(dm(), "r1", OPERATOR),
     "answered": answered.find_quote(dm(), "m9"),
     "chats": chat_list.list_chats(Principal.speaking(dm("8")), "telegram:8"),
+    "chats in reach": chat_list.list_chats(REACHING, "telegram:8"),
     "link": links.continue_last("telegram:8", "main", NOON),
     "unlink": links.unlink("telegram:8", NOON, by="telegram:8"),
     "by title": sessions.find("Plans", Principal.speaking(dm("8"))),

@@ -181,8 +181,8 @@ async def test_what_is_still_needed_stays(world: World) -> None:
 # Overheard
 
 
-async def overhear(world: World, text: str) -> int | None:
-    source = replace(group("9"), message_id=str(len(text)))
+async def overhear(world: World, text: str, chat: str = "-100") -> int | None:
+    source = replace(group("9", chat), message_id=str(len(text)))
     inbound = Inbound(source=source, text=text, at=world.now, observed=True)
     number = await world.store.transact(inbox.accept(inbound, key_of(source), world.now))
     begun = await world.begin(source=source)
@@ -310,6 +310,20 @@ async def test_what_is_settled_late_goes_late(world: World, monkeypatch: pytest.
     assert await world.store.read(ask("SELECT count(*) FROM retention_skipped")) == [(0,)]
 
 
+async def test_the_answer_to_a_message_that_waited_long_is_counted_once(world: World) -> None:
+    await world.say(WORD)
+    world.later(days=55)
+    limit = rules(settled=RetentionLimit(age=50 * DAYS))
+    assert await run(world, limit) == {RetentionClass.SETTLED: 0}, "it is passed, not settled"
+    begun = await world.begin()
+    assert begun
+    late = Outbound(platform="telegram", chat_id="7", text=WORD)
+    await world.store.transact(turns.settle(begun.turn, [answer(WORD)], [late], world.now))
+    await deliver(world)
+    world.later(days=60)
+    assert await run(world, limit) == {RetentionClass.SETTLED: 2}
+
+
 async def test_the_preview_counts_what_goes_with_conversations_and_what_stays_once(world: World) -> None:
     """What goes with its conversation is no content of the inbox; what is not settled stays; late replies count."""
     await talk(world, 3)
@@ -337,6 +351,44 @@ async def test_the_preview_counts_what_goes_with_conversations_and_what_stays_on
     await deliver(world)
     world.later(days=51)
     assert (await run(world, replace(limits, chat=RetentionLimit())))[RetentionClass.SETTLED] >= 2
+
+
+async def test_the_preview_knows_what_the_classes_before_leave(world: World, blobs: BlobStore) -> None:
+    """Files and overheard talk of conversations that go need nothing and go with them; numbers count from the start."""
+    early = await keep(blobs, b"early", world)
+    await overhear(world, "before")
+    world.later(days=10)
+    await overhear(world, "in another chat", chat="-200")
+    for name in (b"two", b"others"):
+        await keep(blobs, name, world)
+    world.later(seconds=1)
+    await send_file(world, early, "1")
+    world.later(days=50)
+    await world.exchange("used again", source=group("9"))
+    world.later(days=2)
+    limits = rules(
+        chat=RetentionLimit(age=40 * DAYS), observed=RetentionLimit(count=1), attachments=RetentionLimit(count=2)
+    )
+    gone = await run(world, limits, blobs)
+    assert gone == {RetentionClass.CHAT: 2, RetentionClass.OBSERVED: 1, RetentionClass.ATTACHMENTS: 1}
+
+
+async def test_files_of_local_targets_go_by_age_and_number(world: World, tmp_path: Path) -> None:
+    folder, retention = tmp_path / "output", Retention(database=world.store.database, outputs=tmp_path / "output")
+    for number, name in enumerate(("ann-1/report/a.md", "ann-1/report/b.md", "bob-2/news/c.md")):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(WORD)
+        at = (world.now + number * DAYS).timestamp()
+        os.utime(path, (at, at))
+    world.later(days=100)
+    for limit, left in ((RetentionLimit(), 3), (RetentionLimit(count=2), 2), (RetentionLimit(age=DAYS), 0)):
+        before = len([path for path in folder.rglob("*") if path.is_file()])
+        promised = [each.items for each in await retention.preview(rules(output=limit), world.now)]
+        assert [each.items for each in await retention.run(rules(output=limit), world.now)] == promised
+        kept = [path for path in folder.rglob("*") if path.is_file()]
+        assert (len(kept), sum(promised)) == (left, before - left)
+    assert list(folder.iterdir()) == [], "folders that are empty go, too"
 
 
 async def test_settled_contents_by_count_and_size(world: World) -> None:

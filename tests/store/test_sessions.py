@@ -297,8 +297,13 @@ async def test_a_title_leads_to_no_version_that_somebody_else_made(world: World)
     first = (await world.exchange("one", source=ann)).turn.session
     await world.store.transact(titles.rename(first, "Plan", OPERATOR))
     branch = branches.branch(key_of(ben), ben, OPERATOR, world.now, by="ben", at_seq=0, is_version=True)
-    assert (await world.store.transact(branch)).id != first
+    other = (await world.store.transact(branch)).id
+    assert other != first
     assert (await world.store.read(sessions.find("Plan", Principal.speaking(ann)))).id == first
+    world.later(hours=1)
+    await world.store.transact(sessions.switch(key_of(ann), ann, first, OPERATOR, world.now, by="ann"))
+    await world.store.transact(sessions.reset(key_of(ann), ann, world.now, by="ann"))
+    assert (await world.store.read(sessions.find("Plan", OPERATOR))).id == first, "the version that was used last"
 
 
 async def test_the_same_title_at_the_same_moment(world: World) -> None:

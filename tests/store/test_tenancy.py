@@ -143,9 +143,10 @@ async def test_gateways_go_on_beside_one_that_only_adds_to_the_schema(
             async with await open_store(url, exclusive=True) as new:
                 assert await new.read(_schema()) == await old.read(_schema()) == [(str(NEXT.number),)]
         connection = await DRIVER.connect(url)
+        before = await _holders(connection)
         await connection.execute(_CUT)  # who comes back looks at the schema again
+        await until(lambda: _is_held_again(connection, before))
         await connection.close()
-        await until(lambda: _answers(old))
         async with await open_store(url, exclusive=True) as again:
             found = await check_schema(again)
             assert found.ok
@@ -162,11 +163,16 @@ async def test_gateways_go_on_beside_one_that_only_adds_to_the_schema(
             await open_store(url, exclusive=True)
 
 
-async def _answers(store: Store) -> bool:
-    try:
-        return bool(await store.read(_schema()))
-    except StoreUnavailable:
-        return False
+async def _holders(connection: Any) -> set[int]:
+    here = "database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    found = await connection.fetch(f"SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND {here}")  # noqa: S608
+    return {row[0] for row in found}
+
+
+async def _is_held_again(connection: Any, before: set[int]) -> bool:
+    """Whether who held the schema before is gone, and somebody holds it."""
+    found = await _holders(connection)
+    return bool(found) and found.isdisjoint(before)
 
 
 async def _is_waited_for(connection: Any) -> bool:

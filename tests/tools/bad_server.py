@@ -7,7 +7,19 @@ import time
 from typing import Any
 
 SCHEMA = {"type": "object"}
-NAMES = ("crash", "hang", "huge", "malformed", "fails", "stuck", "picture", "steps/ing out", "endless", "many")
+NAMES = (
+    "crash",
+    "hang",
+    "huge",
+    "malformed",
+    "fails",
+    "stuck",
+    "picture",
+    "steps/ing out",
+    "endless",
+    "many",
+    "objects",
+)
 
 
 def answer(number: object, result: object) -> None:
@@ -34,6 +46,8 @@ def use(number: object, name: str) -> None:
             answer(number, text("no such file", is_error=True))
         case "many":
             answer(number, {"content": [{"type": "text", "text": "x"}] * 1_001})
+        case "objects":
+            answer(number, {"content": [], "structuredContent": {"found": [{"a": 1}] * 900_000}})
         case "picture":
             answer(number, {"content": [{"type": "image", "data": "AAAA", "mimeType": "image/png"}]})
         case _:

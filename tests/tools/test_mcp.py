@@ -13,7 +13,7 @@ from palaver.model.attachment import NewFile
 from palaver.protocols.tools import ToolFailed
 from palaver.tools import mcp
 from palaver.tools.mcp import McpServer, McpServers
-from palaver.tools.mcp_transport import HttpServer, StdioServer
+from palaver.tools.mcp_transport import HttpServer, StdioServer, ValueCounter
 from tests.engine.gateway import running
 from tests.engine.test_tools import use
 from tests.tools.servers import HERE, over_http, program, serving, text
@@ -52,7 +52,7 @@ async def test_a_program_does_not_run_where_the_gateway_was_started(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     async with serving("bad", StdioServer(command=sys.executable, args=("server.py",))) as server:
-        assert len(await server.tools()) == 10
+        assert len(await server.tools()) == 11
 
 
 async def test_a_server_of_the_official_library_over_http() -> None:
@@ -73,7 +73,7 @@ async def test_a_bad_server_is_reported_in_words_and_started_anew(monkeypatch: p
     monkeypatch.setattr(mcp, "_FIRST_PAUSE_SECONDS", 0.0)
     async with serving("bad", program("bad_server.py")) as server:
         tools = await server.tools()
-        assert len(tools) == 10
+        assert len(tools) == 11
         assert all(len(tool.description) <= 2_000 for tool in tools)
         assert await text(server, "bad__steps_ing_out", {}) == "stepped out"
         picture = (await server.use("bad__picture", {})).files
@@ -87,7 +87,9 @@ async def test_a_bad_server_is_reported_in_words_and_started_anew(monkeypatch: p
         assert await text(server, "bad__steps_ing_out", {}) == "stepped out"
         with pytest.raises(ToolFailed, match="more than 1000 parts"):
             await server.use("bad__many", {})
-        with pytest.raises(ToolFailed, match="failed"):
+        with pytest.raises(ToolFailed, match="refused the call: it sent a message of more than 50,000 values"):
+            await server.use("bad__objects", {})
+        with pytest.raises(ToolFailed, match="It sent a message of more than 16 MB"):
             await server.use("bad__endless", {})
         assert server.problem == "It sent a message of more than 16 MB."
         with pytest.raises(ToolFailed):
@@ -111,11 +113,45 @@ async def test_an_answer_over_http_that_never_ends_is_left() -> None:
             assert server.problem == "It sent a message of more than 16 MB."
 
 
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+async def test_a_message_of_too_many_values_over_http_is_left(kind: str) -> None:
+    """Before it is parsed. Values in strings, and those of events before it, do not count."""
+
+    async def pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\n\r\n".encode())
+        log = b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":['
+        text, numbers = b'"' + b'{[,\\\\\\"' * 20_000 + b'"]}}', b"1," * 40_000
+        with suppress(ConnectionError):
+            for end in (text, numbers + b"1]}}", numbers):
+                writer.write(b"data: " + log + end + (b"\n\n" if end is not numbers else b""))
+            await writer.drain()
+            writer.write(b"1," * 20_000)
+            await writer.drain()
+            await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(pour, "127.0.0.1", 0) as listener:
+        url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/mcp"
+        async with serving("web", HttpServer(url=url)) as server:
+            assert await server.tools() == []
+            assert server.problem == "It sent a message of more than 50,000 values."
+
+
+def test_values_are_counted_in_any_pieces() -> None:
+    text = rb'{"a": ["\\", "x\"[{,", 1, {}], "b": "\\\"[,"}'
+    for size in range(1, len(text) + 1):
+        counter = ValueCounter()
+        for start in range(0, len(text), size):
+            counter.add(text[start : start + size])
+        assert counter.count == 7, size
+
+
 @pytest.mark.parametrize("first", ["REFUSES_FIRST", "CHANGES_FIRST"])
 async def test_a_listing_that_is_nothing_yet_is_asked_for_again(first: str) -> None:
     async with serving("bad", program("bad_server.py", **{first: "yes"})) as server:
         assert await server.tools() == []
-        assert len(await server.tools()) == 10
+        assert len(await server.tools()) == 11
 
 
 async def test_a_turn_that_is_stopped_takes_the_tools_from_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +171,7 @@ async def test_a_turn_that_is_stopped_takes_the_tools_from_nobody(monkeypatch: p
             await stopped
         began.clear()
         goes_on.set()
-        assert len(await server.tools()) == 10
+        assert len(await server.tools()) == 11
         assert not began.is_set()
 
 
@@ -234,5 +270,5 @@ async def test_a_server_that_writes_much_to_its_standard_error_is_not_blocked() 
     loud = "import runpy, sys; sys.stderr.write('x' * 1_000_000); runpy.run_path(sys.argv[1])"
     server = StdioServer(command=sys.executable, args=("-c", loud, str(HERE / "bad_server.py")))
     async with serving("bad", server) as loud_server:
-        assert len(await loud_server.tools()) == 10
+        assert len(await loud_server.tools()) == 11
         assert loud_server.problem is None

@@ -23,6 +23,7 @@ async def test_a_link_logs_in_once(window: Opened) -> None:
         first = await client.post("/login", data={"code": code, "next": "/"})
         assert (first.status_code, first.headers["location"]) == (303, "/")
         cookie = first.headers["set-cookie"]
+        assert cookie.startswith(f"palaver-{window.config.web.port}="), "one of another gateway on this host stays"
         assert "HttpOnly" in cookie
         assert "SameSite=lax" in cookie
         assert (await client.get("/")).status_code == 200
@@ -40,7 +41,8 @@ async def test_a_browser_is_sent_to_the_login_and_back_but_nowhere_else(window: 
         answer = await client.get("/?x=1")
         assert answer.headers["location"] == "/login?next=%2F%3Fx%3D1"
         assert (await client.post("/logout")).status_code == 401
-    for place in ("//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "/a\nb"):
+    foreign = ("//evil.example", "https://evil.example", "/\\evil.example", "/a\\b", "javascript:alert(1)", "/a\nb")
+    for place in foreign:
         code = (await window.link()).partition("#")[2]
         async with httpx.AsyncClient(timeout=60, base_url=window.url) as client:
             answer = await client.post("/login", data={"code": code, "next": place})
@@ -58,6 +60,8 @@ async def test_only_our_pages_can_make_a_login_do_something(client: httpx.AsyncC
     csrf = client.headers.pop("x-csrf-token")
     assert (await client.post("/logout")).status_code == 403
     assert (await client.post("/logout", headers={"x-csrf-token": "0" * 64})).status_code == 403
+    for method in ("DELETE", "PATCH", "PUT"):
+        assert (await client.request(method, "/api/v1/sessions/x")).status_code == 403
     same_host = str(client.base_url.copy_with(port=1))
     foreign = [{"sec-fetch-site": site} for site in ("cross-site", "same-site")]
     for header in (*foreign, *({"origin": origin} for origin in ("https://evil.example", "null", same_host))):
@@ -95,10 +99,13 @@ async def test_a_token_does_what_its_scopes_allow(window: Opened) -> None:
     now = SystemClock().now()
     reads, _ = await issue_token(window.store, now, name="reads", rights={Right.READ})
     chats, key = await issue_token(window.store, now, name="chats", rights={Right.CHAT})
-    async with httpx.AsyncClient(timeout=60, base_url=window.url) as client:
+    async with httpx.AsyncClient(timeout=60, base_url=window.url) as client, window.visit() as browser:
         assert (await client.get("/", headers={"authorization": f"Bearer {reads}"})).status_code == 200
         assert (await client.get("/", headers={"authorization": f"Bearer {chats}"})).status_code == 403
-        assert (await client.get("/", headers={"authorization": "Bearer pal_wrong"})).status_code == 401
+        for wrong in ("Bearer pal_wrong", f"Basic {reads}"):
+            headers = {"authorization": wrong, "accept": "*/*"}
+            assert (await client.get("/", headers=headers)).status_code == 401
+            assert (await browser.get("/", headers=headers)).status_code == 401, "it wins over a login"
         await window.store.transact(window.store.api_tokens.revoke(key.number))
         assert (await client.get("/", headers={"authorization": f"Bearer {chats}"})).status_code == 401
 

@@ -97,7 +97,7 @@ async def tour(client: Client) -> None:
     assert "no session" in await refused(client, "read_session", session="no such")
     assert "Unknown argument 'quary'. Use q," in await refused(client, "search", q="x", quary="y")
     assert await refused(client, "read_session", id="nope") == (
-        "Missing argument 'session'. Use session, before, after, hidden, limit, for example session=…"
+        "Missing argument 'session'. Use session, before, after, summarised, hidden, limit, for example session=…"
     )
     assert await refused(client, "search", q="x", limit=999) == "limit cannot be '999'. Use 1 to 100"
     assert "Unknown tool" in await refused(client, "delete_everything")

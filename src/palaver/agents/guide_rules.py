@@ -149,7 +149,7 @@ def _kill(found: re.Match[str], _asked: Asked) -> Use:
 
 # Memory and search
 
-_HIT = re.compile(r'.* \([^()]*\), (?P<at>[^,]*), (?P<by>[a-z]+): (?P<said>".*")')
+_HIT = re.compile(r'.* \([^()]*\), (?:#\d+, )?(?P<at>[^,]*), (?P<by>[a-z]+): (?P<said>".*")')
 _SMALL = re.compile(
     "a|about|an|any|and|at|did|for|i|in|is|it|me|my|of|on|or|our|said|say|that|the|this|to|we|what|when|you|your",
     re.IGNORECASE,

@@ -210,7 +210,7 @@ def explain_access(
         rules = _rule_fields(explanation.access_rules)
         print_json({**fields, "role": access.role and access.role.text, "rules": rules, "then": _then(result)})
         return
-    print_heading("waits for approval" if received is Reception.WAITS else _VERDICTS[verdict])
+    print_heading("waits for approval" if received in {Reception.WAITS, Reception.LOCKED} else _VERDICTS[verdict])
     print_facts([("because", reason), ("message", _ADDRESSING[heard])])
     _print_rules(explanation.access_rules)
     _print_then(result)

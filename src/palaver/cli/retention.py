@@ -1,5 +1,7 @@
 """`palaver retention`: show and delete what is over its age, count or size."""
 
+from datetime import datetime
+
 import typer
 
 from palaver.cli import shared_options
@@ -11,6 +13,7 @@ from palaver.config.loader import load
 from palaver.model.attachment import format_size
 from palaver.model.retention import RetentionClass, RetentionRules
 from palaver.model.text import counted
+from palaver.platforms.local.adapter import output_folder
 from palaver.store.retention.retention import Expired, Retention
 from palaver.store.store import Store
 
@@ -24,12 +27,13 @@ _WHAT = {
     RetentionClass.OBSERVED: "overheard messages",
     RetentionClass.ATTACHMENTS: "files",
     RetentionClass.SETTLED: "contents of inbox and outbox",
+    RetentionClass.OUTPUT: "files written by jobs",
 }
 
 
 @app.command(help=f"Show what the configured retention would delete now.\n\n{EXAMPLES['preview']}")
 def preview(*, store: StoreOption = None, json: Json = False) -> None:
-    found = _preview(store)
+    found = _preview(store, shared_options.now())
     if json:
         print_json({"found": [_fields(each) for each in found]})
     else:
@@ -38,7 +42,8 @@ def preview(*, store: StoreOption = None, json: Json = False) -> None:
 
 @app.command(help=f"Delete what the configured retention allows to go.\n\n{EXAMPLES['run']}")
 def run(*, yes: Yes = False, store: StoreOption = None, json: Json = False) -> None:
-    found = _preview(store)
+    now = shared_options.now()
+    found = _preview(store, now)
     if not json:
         _print(found)
     total = sum(each.items for each in found)
@@ -46,7 +51,7 @@ def run(*, yes: Yes = False, store: StoreOption = None, json: Json = False) -> N
         confirm(f"Permanently delete {counted(total, 'item')}?", EXAMPLES["run"], yes=yes)
 
     async def carry_out(opened: Store) -> list[Expired]:
-        gone = await _retention(opened).run(_rules(), shared_options.now(), progress=show)
+        gone = await _retention(opened).run(_rules(), now, progress=show)
         await wipe(opened)
         return gone
 
@@ -58,13 +63,13 @@ def run(*, yes: Yes = False, store: StoreOption = None, json: Json = False) -> N
         print_line(f"{counted(sum(each.items for each in gone), 'item')} deleted.")
 
 
-def _preview(store: str | None) -> list[Expired]:
+def _preview(store: str | None, now: datetime) -> list[Expired]:
     rules = _rules()  # a wrong limit is an error without a store, too
-    return ask(store, lambda opened: _retention(opened).preview(rules, shared_options.now()), [])
+    return ask(store, lambda opened: _retention(opened).preview(rules, now), [])
 
 
 def _retention(store: Store) -> Retention:
-    return Retention(database=store.database, blobs=blob_store())
+    return Retention(database=store.database, blobs=blob_store(), outputs=output_folder(load().data_dir))
 
 
 def _rules() -> RetentionRules:

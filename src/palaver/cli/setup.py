@@ -10,6 +10,7 @@ import typer
 from palaver.agents.hub import HUB, ModelHub, NotDownloaded
 from palaver.cli import prompts, shared_options
 from palaver.cli.account_wizard import choose_platform, draft_account, install_missing
+from palaver.cli.loop import run
 from palaver.cli.model_wizard import ask_agent_plan, local_plan
 from palaver.cli.output import print_json, print_line
 from palaver.cli.probe import NotReached, try_out
@@ -22,9 +23,12 @@ from palaver.config.loader import load
 from palaver.config.paths import configuration_files, exists
 from palaver.config.writer import has_value, replace_file, replace_value
 from palaver.gateway.agents import build_agent
+from palaver.gateway.terminal import terminal_socket
 from palaver.model.access import AccessRole, Grant
 from palaver.model.errors import BadArgument, InvalidInput
 from palaver.model.local_time import parse_zone
+from palaver.platforms.terminal.client import request_reload
+from palaver.platforms.terminal.wire import Reloaded
 from palaver.protocols.installation import MissingPackages
 from palaver.store.people import grants
 
@@ -256,7 +260,13 @@ def _owner(draft: AccountDraft, said: str) -> str:
     )
 
 
+def _reload_gateway() -> Reloaded | None:
+    """Make the gateway that runs on this store read the configuration again; return None if there is none."""
+    return run(request_reload(terminal_socket(load(Path.cwd()))))
+
+
 def _report_account(file: Path, draft: AccountDraft, owner: str, *, json: bool) -> None:
+    reloaded = _reload_gateway()
     name = f"{draft.platform}:{draft.account}"
     files = [str(file.parent / each) for each in draft.files]
     if json:
@@ -269,16 +279,19 @@ def _report_account(file: Path, draft: AccountDraft, owner: str, *, json: bool) 
     if draft.guide.owner_prompt and not owner:
         todo.append("To become its owner, write to it and enter its code here: palaver pair approve CODE --role owner")
     print_line(f"Added {name} to {file}{f': {draft.known_as}' if draft.known_as else ''}.{secrets}{owned}")
-    print_line(f"Next: run palaver up, or restart the gateway if it is running.{' Then:' if todo else ''}")
+    start = "No gateway runs here. Start it with palaver up, or with make run in a checkout."
+    restart = "Next: restart the running gateway, which connects accounts at its start."
+    print_line(f"{restart if reloaded else start}{' Then:' if todo else ''}")
     for number, step in enumerate(todo, 1):
         print_line(f"  {number}. {step}" if len(todo) > 1 else f"  {step}")
 
 
 def _report(file: Path, plan: AgentPlan, *, tested: bool, json: bool) -> None:
-    was_asked = tested and plan.agent != GUIDE
+    was_asked, reloaded = tested and plan.agent != GUIDE, _reload_gateway()
     if json:
         said = {"file": str(file), "agent": plan.fields(), "timezone": plan.timezone or None}
-        print_json({"ok": True, **said, "tested": was_asked})
+        used = None if reloaded is None else {"reloaded": not reloaded.refused, "refused": reloaded.refused}
+        print_json({"ok": True, **said, "tested": was_asked, "gateway": used})
         return
     who = plan.model or Path(plan.file).stem or {LOCAL: "the local model"}.get(plan.agent, plan.agent)
     key = ""
@@ -287,6 +300,13 @@ def _report(file: Path, plan: AgentPlan, *, tested: bool, json: bool) -> None:
     elif plan.key_file:
         key = f" The key is in {file.parent / plan.key_file}."
     print_line(
-        f"{file}: {who} answers from now on{'. The test succeeded' if was_asked else ''}.{key} "
-        "Next: run palaver chat to talk to it, or palaver up to run the gateway. A running gateway reloads on SIGHUP."
+        f"{file}: {who} answers from now on{'. The test succeeded' if was_asked else ''}.{key} {_next_step(reloaded)}"
     )
+
+
+def _next_step(reloaded: Reloaded | None) -> str:
+    if reloaded is None:
+        return "No gateway runs here. Next: run palaver chat to talk to it, or palaver up to run the gateway."
+    if reloaded.refused:
+        return f"The running gateway stays as it was: {reloaded.refused}"
+    return "The running gateway uses it now."

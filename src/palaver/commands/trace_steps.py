@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from palaver.commands.formatting import ago
 from palaver.model.redact import redact
-from palaver.model.source import identity_of, readable_identity
+from palaver.model.source import describe_source, identity_of, readable_identity
 from palaver.model.text import counted, one_line
 from palaver.model.turn import Inbound, InboxState, OutboxState, TurnState, Usage
 from palaver.store.archive.render import moment_text
@@ -102,7 +102,7 @@ def _arrival_steps(arrival: InboundTrace) -> Iterator[Step]:
     sender = readable_identity(identity) if identity else "somebody without an id"
     let_in = f", role {arrival.role.name.lower()}" if arrival.role else ""
     message = f" {_as_what(inbound)} message {source.message_id}" if source.message_id else ""
-    chat = f" in chat {source.chat}" if source.chat else ""
+    chat = f", {describe_source(source, inbound.labels)}" if source.chat else ""
     observed = ", not for the agent" if inbound.observed else ""
     origin = f"job:{inbound.job.number} fired for {sender}" if inbound.job else f"received from {sender}"
     yield Step(at, name, f"{origin}{message}{chat}{observed}{let_in}", text=inbound.text)

@@ -42,6 +42,10 @@ class RetentionConfig(Section):
         description="The contents of the inbox and the outbox, once answered and sent. Transcripts keep them.",
     )
 
+    output: RetentionLimitConfig = Field(
+        default=_limit(RetentionClass.OUTPUT), description="The files that jobs write with the target `local`."
+    )
+
     def rules(self) -> RetentionRules:
         return RetentionRules(
             **{kind.value: RetentionLimit(**dict(getattr(self, kind.value))) for kind in RetentionClass}

@@ -104,6 +104,13 @@ class AccountReceiver:
         except MalformedSource as error:
             self._skip(error)
 
+    async def person_moved(self, old: str, new: str, at: datetime) -> None:
+        try:
+            check_ids("person", old, new)
+            await self.intake.move_person(self.platform, self.account, old, new, at)
+        except MalformedSource as error:
+            self._skip(error)
+
     async def chat_moved(self, old: str, new: str, *, server: str | None = None) -> None:
         try:
             check_ids("chat", old, new, server)

@@ -4,7 +4,9 @@ import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 
+from palaver.engine.delivery.departures import Departures
 from palaver.engine.delivery.replies import Replies
 from palaver.engine.delivery.sender import EndedSends, SendBudget
 from palaver.engine.hooks import Hooks, Meter, NoMeter
@@ -38,6 +40,8 @@ class EngineContext:
     reply_waiter: ReplyWaiter
     blob_store: BlobStore | None = None
     """Where files are stored; None if this gateway takes no files."""
+    outputs: Path | None = None
+    """The folder of the files that the target `local` makes."""
     scripts: Scripts | None = None
     """Runs the scripts of jobs; None if they cannot have any."""
     voice: Voice | None = None
@@ -48,6 +52,7 @@ class EngineContext:
     """Accounts that get events."""
     hooks: Hooks = field(default_factory=Hooks)
     meter: Meter = field(default_factory=NoMeter)
+    departures: Departures = field(default_factory=Departures)
     budget: SendBudget = field(default_factory=SendBudget)
     ended_sends: EndedSends = field(default_factory=EndedSends)
     timeouts: Timeouts = field(default_factory=Timeouts)

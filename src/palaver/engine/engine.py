@@ -6,12 +6,14 @@ import random
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
 
 from palaver.db.transaction import Transaction
 from palaver.engine.accounts import AccountHealth, AccountRunner
 from palaver.engine.attachments import Attachments
 from palaver.engine.commands import Commands
 from palaver.engine.context import EngineContext
+from palaver.engine.delivery.departures import Departures
 from palaver.engine.delivery.replies import Replies
 from palaver.engine.delivery.worker import DeliveryWorker
 from palaver.engine.explain import Explanation, explain
@@ -79,6 +81,7 @@ class Engine:
         pseudonyms: Pseudonyms | None = None,
         chance: random.Random | None = None,
         blob_store: BlobStore | None = None,
+        outputs: Path | None = None,
         watch: PartialAnswerListener | None = None,
         toolsets: Sequence[Toolset] = (),
         reply_waiter: ReplyWaiter | None = None,
@@ -86,6 +89,7 @@ class Engine:
         scripts: Scripts | None = None,
         voice: Voice | None = None,
         pasted_keys: PastedKeys | None = None,
+        departures: Departures | None = None,
     ) -> None:
         """`loops` run beside the engine's own, by name, and are restarted like those."""
         self._loops = loops or {}
@@ -101,12 +105,14 @@ class Engine:
             subscriptions=tuple(adapter.subscription() for adapter in adapters if supports(adapter, EventSubscriber)),
             reply_waiter=reply_waiter or ReplyWaiter(store),
             blob_store=blob_store,
+            outputs=outputs,
             scripts=scripts,
             voice=voice,
             pasted_keys=pasted_keys or PastedKeys(),
             toolsets=toolsets,
             hooks=Hooks(hooks, meter, watch),
             meter=meter or NoMeter(),
+            departures=departures or Departures(),
             rng=chance or random.Random(),  # noqa: S311 - it spreads retries
         )
         self._commands = CommandDispatcher(ctx, commands)
@@ -136,7 +142,7 @@ class Engine:
     async def serve(self) -> None:
         """Run everything until cancelled. Cancelling without `drain` stops it as a crash would."""
         try:
-            with self._intake:
+            with self._intake, self._ctx.departures.opened(self._ctx.worker):
                 await retry_outage(self._intake.load)
                 await retry_outage(self._maintenance.compare_clocks)
                 async with asyncio.TaskGroup() as group:

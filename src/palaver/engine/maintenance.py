@@ -188,6 +188,7 @@ class Maintenance:
         retention = Retention(
             database=self.ctx.store.database,
             blobs=self.ctx.blob_store,
+            outputs=self.ctx.outputs,
             pause=partial(asyncio.sleep, RETENTION_STEP_PAUSE_SECONDS),
         )
         try:
@@ -253,6 +254,7 @@ class Maintenance:
             besides=self.dispatcher.keys,
             paused=self._paused or (),
             known=self.runner.running if has_lost_track.is_set() else None,
+            kept_back=self.ctx.departures.kept_back(),
         )
         has_lost_track.clear()
         try:

@@ -286,6 +286,12 @@ def pairing_code(code: str) -> str:
     )
 
 
+NO_PAIRING_CODE = (
+    "I do not know you yet. The owner of this gateway knows that you wrote. "
+    "I will answer what you write as soon as you are approved."
+)
+
+
 def access_asked(who: str, account: str, command: str) -> str:
     return (
         f"{who} asks {account} for access. Approve with /pair approve {command}, or refuse with /pair deny {command}."
@@ -354,6 +360,13 @@ def handing_off(platform: str, readers: str) -> str:
     reading = f", where {readers} can read all of it" if readers else ""
     start = f"Moving this conversation to the home channel of {platform}{reading}."
     return f"{start} You start fresh here; /back brings it back."
+
+
+def id_changed(old: str, new: str) -> str:
+    return (
+        f"{old} is {new} now. The configuration still names {old} in its grants: change it there, "
+        "since somebody else can get the old one."
+    )
 
 
 def handoff_opening(name: str, platform: str) -> str:

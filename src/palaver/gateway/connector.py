@@ -42,7 +42,7 @@ class NotConnected(Exception):
 
 
 class Connector:
-    """What it finds it looks for once, and offers; it uses nothing that the owner has not named."""
+    """Looks once for what this machine has, and offers it; it uses nothing that the owner has not named."""
 
     def __init__(self, store: Store, settings: Settings | None, config: Callable[[], Config]) -> None:
         self.keys = PastedKeys(self.is_wanted)

@@ -23,13 +23,14 @@ from palaver.config.editor import ConfigFile
 from palaver.config.model import Config
 from palaver.config.secrets import find_secrets
 from palaver.config.terminal import StopMode
+from palaver.engine.delivery.departures import Departures
 from palaver.engine.engine import Engine
 from palaver.engine.hooks import Exposing, Meter, NoMeter, load_hook
 from palaver.engine.jobs.scripts import Scripts
 from palaver.engine.options import Agents
 from palaver.engine.reply_waiter import ReplyWaiter
 from palaver.engine.retry import close_all
-from palaver.gateway.agents import AgentPool
+from palaver.gateway.agents import AgentPool, cost_warnings
 from palaver.gateway.backups import find_backups, make_backup, serve_backups
 from palaver.gateway.connector import Connector
 from palaver.gateway.erasures import with_outside
@@ -55,7 +56,7 @@ from palaver.gateway.web import (
     web_address,
     web_limits,
 )
-from palaver.model.errors import NewerSchema, PalaverError, first_error
+from palaver.model.errors import BadArgument, NewerSchema, PalaverError, first_error
 from palaver.model.key import SessionKey
 from palaver.model.prompt import Pseudonyms
 from palaver.model.redact import forget_secrets, know_secrets
@@ -74,7 +75,7 @@ from palaver.protocols.voice import Voice
 from palaver.store.backup.backups import Backup
 from palaver.store.clock import StoreClock
 from palaver.store.conversations.blob_store import BlobStore
-from palaver.store.opening import open_store, sqlite_path
+from palaver.store.opening import check_url, open_store, sqlite_path
 from palaver.store.privacy.pseudonyms import load_pseudonyms
 from palaver.store.store import Store
 from palaver.tools.toolsets import Toolsets
@@ -222,6 +223,17 @@ class Gateway:
         self._used = config
         log.info("the configuration was reloaded", extra={"action": "reload"})
 
+    def read_configuration(self) -> None:
+        """Read the configuration again, and use it as far as a running gateway can. Raises InvalidInput."""
+        if self._file is None:
+            problem, allowed = "This gateway has no configuration file.", "a gateway of palaver up or palaver chat"
+            raise BadArgument(problem, found="", allowed=allowed, example="palaver up")
+        loaded = self._file.load()
+        check_url(loaded.config.store)
+        self.reload(loaded.config)
+        for caution in (*loaded.warnings, *cost_warnings(loaded.config)):
+            log.warning("%s", caution, extra={"action": "config.warning"})
+
     def find_deferred(self, config: Config) -> list[str]:
         """Return what another configuration changes that waits for a restart."""
         deferred = [name for name in FIXED_SETTINGS if attrgetter(name)(config) != attrgetter(name)(self._config)]
@@ -287,7 +299,9 @@ class Gateway:
     def _make_engine(self, loaded: _Loaded, parts: _Parts) -> Engine:
         config, store, hub, voice = self._config, parts.store, parts.hub, loaded.voice
         terminals = TerminalService(
-            store, parts.commands, self._key_of, self._model_of, self._suggestions_for, connector=parts.connector
+            *(store, parts.commands, self._key_of, self._model_of, self._suggestions_for),
+            connector=parts.connector,
+            reload=self.read_configuration,
         )
         terminal_tools = make_terminal_tools(config, parts.processes)
         return Engine(
@@ -307,12 +321,14 @@ class Gateway:
             hooks=[terminals.on_event, *([hub.notice] if self._show_login else []), *loaded.hooks],
             meter=self._meter,
             blob_store=parts.blob_store,
+            outputs=output_folder(config.data_dir),
             toolsets=loaded.tools.toolsets(store, terminal_tools, speaks=bool(voice and voice.speaker)),
             pseudonyms=parts.pseudonyms,
             reply_waiter=parts.reply_waiter,
             scripts=_scripts(config),
             voice=voice,
             pasted_keys=parts.connector.keys,
+            departures=Departures(config.data_dir / "departures"),
             watch=partial(push_partial, hub, parts.reply_waiter) if self._show_login else None,
             loops={
                 "processes": parts.processes.serve,

@@ -8,7 +8,7 @@ from dataclasses import field, fields, replace
 from enum import Enum, IntEnum, StrEnum
 from functools import lru_cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, TypedDict, cast
+from typing import TYPE_CHECKING, NamedTuple, TypedDict, cast
 
 from palaver.model.errors import BadArgument, UnknownPlatform
 from palaver.model.source import (
@@ -187,6 +187,24 @@ def canonical_grants(grants: Iterable[Grant], platform: str, aliases: Mapping[st
     ]
 
 
+class Way(NamedTuple):
+    """A sender has access where one of these allows and none of these blocks."""
+
+    allows: tuple[Grant, ...]
+    blocks: tuple[Grant, ...]
+
+
+@value
+class Reach:
+    """In which chats an account has access."""
+
+    platform: str
+    ways: tuple[Way, ...]
+    """On its platform."""
+    anywhere: bool
+    """Whether it has access in any chat: then it also reads what it took part in from another platform."""
+
+
 class GrantIndex:
     """Grants in order, indexed by their narrowest selector, so that few are checked for each sender."""
 
@@ -215,6 +233,18 @@ class GrantIndex:
         if not allows:
             return Standing.STRANGER
         return Standing.SOMEWHERE if blocks or all(each.is_placed for each in allows) else Standing.EVERYWHERE
+
+    def reach(self, source: Source, person: str | None = None) -> tuple[Way, ...]:
+        """Return what decides about the sender in each chat, for each thing that an adapter can see about them."""
+        candidates = [*self.candidates(source, person), *self._of_chats]
+        ways: list[Way] = []
+        for trust in possible_trust(None):
+            found = [grant for grant in candidates if grant.without_place().matches(source, trust, person)]
+            allows, blocks = (
+                tuple(grant for grant in found if grant.effect is effect) for effect in (Effect.ALLOW, Effect.BLOCK)
+            )
+            ways += [Way(allows, blocks)] if allows else []
+        return tuple(dict.fromkeys(ways))
 
 
 def _can_match(grant: Grant, source: Source, person: str | None) -> bool:

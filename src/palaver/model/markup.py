@@ -332,7 +332,8 @@ def _spans(text: str, start: int, end: int) -> list[_Span]:
         if mark[0][0] == "`":
             starts = ticks.get(len(mark[0]), [])
             position = bisect_left(starts, at)
-            if position < len(starts):
+            # Reopened at the beginning of a line, three of them would be a fence unless the line also closes them.
+            if position < len(starts) and not (mark[0].startswith("```") and "\n" in text[at : starts[position]]):
                 close, at = starts[position], starts[position] + len(mark[0])
                 spans.append(_Span(start=mark.start(), inner_start=mark.end(), inner_end=close, end=at, mark=mark[0]))
         elif mark[0][0] != "\\":

@@ -87,24 +87,32 @@ class Reception(StrEnum):
 
     CODE = "a stranger: got a code; the message waits until the owner approves it"
     WAITS = "a stranger: the message waits until the owner approves their code"
+    LOCKED = "a stranger: wrong codes locked all codes; the message waits until the owner approves the account"
     TOO_OFTEN = "a stranger: asked for access only a short while ago"
     TOO_MANY = "a stranger: too many others have just asked this account for access"
 
     @property
     def keeps(self) -> bool:
         """Whether the message is kept, to be answered after approval."""
-        return self in {Reception.CODE, Reception.WAITS}
+        return self in {Reception.CODE, Reception.WAITS, Reception.LOCKED}
 
 
-def receive_stranger(identity: str, requests: Iterable[PairingRequest], now: datetime) -> Reception:
-    """Decide about a stranger's message, given all requests at the account they write to."""
+def receive_stranger(
+    identity: str, requests: Iterable[PairingRequest], now: datetime, *, locked: bool = False
+) -> Reception:
+    """Decide about a stranger's message, given all requests at the account they write to.
+
+    `locked` says that somebody who would enter their code is locked out.
+    """
     known = {request.identity: request for request in requests}
     mine = known.get(identity)
     # abs(): a clock that was set back must not keep anyone waiting.
-    if mine and abs(now - mine.at) < REQUEST_INTERVAL:
+    if mine and (abs(now - mine.at) < REQUEST_INTERVAL or (locked and now < mine.expires)):
         return Reception.WAITS if now < mine.expires and mine.kept < MAX_KEPT_MESSAGES else Reception.TOO_OFTEN
     new = [each for each in known.values() if abs(now - each.first) < REQUEST_INTERVAL]
-    return Reception.CODE if mine or len(new) < MAX_NEW_STRANGERS else Reception.TOO_MANY
+    if not mine and len(new) >= MAX_NEW_STRANGERS:
+        return Reception.TOO_MANY
+    return Reception.LOCKED if locked else Reception.CODE
 
 
 def locked_until(failures: Sequence[datetime]) -> datetime | None:

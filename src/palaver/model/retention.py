@@ -23,6 +23,8 @@ class RetentionClass(StrEnum):
     """The contents of files."""
     SETTLED = "settled"
     """The contents of messages that were answered and of answers that were sent; the transcript has them too."""
+    OUTPUT = "output"
+    """The files that the target `local` made."""
 
 
 @value
@@ -51,13 +53,14 @@ class RetentionRules:
     observed: RetentionLimit = RetentionLimit(age=_DEFAULT_AGE)
     attachments: RetentionLimit = _NO_LIMIT
     settled: RetentionLimit = RetentionLimit(age=_DEFAULT_AGE)
+    output: RetentionLimit = _NO_LIMIT
 
     def of(self, kind: RetentionClass) -> RetentionLimit:
         return getattr(self, kind.value)
 
     def of_one_machine(self) -> "RetentionRules":
         """Return only what each machine has for itself: files."""
-        return RetentionRules(observed=_NO_LIMIT, settled=_NO_LIMIT, attachments=self.attachments)
+        return RetentionRules(observed=_NO_LIMIT, settled=_NO_LIMIT, attachments=self.attachments, output=self.output)
 
 
 def latest_cutoff(limit: RetentionLimit, now: datetime, *others: datetime | None) -> datetime | None:

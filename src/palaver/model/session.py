@@ -9,6 +9,7 @@ from enum import Enum, StrEnum
 from itertools import count
 from urllib.parse import urlsplit
 
+from palaver.model.access import Reach
 from palaver.model.errors import BadArgument
 from palaver.model.key import ARCHIVE, SessionKey
 from palaver.model.providers import parse_model, spell_model
@@ -48,8 +49,8 @@ class Principal:
     """Limits it to the sessions of one conversation."""
     among: str | None = None
     """A session whose people all read the result: limits it to what each of them took part in as well."""
-    barred: frozenset[int] = frozenset()
-    """Sessions it cannot see although it took part: its access does not reach their chats now."""
+    placed: tuple[tuple[str, Reach], ...] = ()
+    """Where those of its identities have access now that do not have it in every chat they took part in."""
     sees_all: bool = False
 
     @property

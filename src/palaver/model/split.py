@@ -26,7 +26,7 @@ _FENCE_LIKE = re.compile(r"[ \t>]*+(?:(?:[-+*]|\d{1,9}[.)])[ ]++)*(?:`{3}|~{3})"
 _QUOTE = re.compile(r"(?:[ ]{0,3}>[ ]?)*")
 _MARGIN = re.compile(r"[\s>]*+")
 _BLANK_LINES = re.compile(r"(?:[ \t]*+\n)*")
-_SPACES = re.compile(r"\s*+")
+_SPACES = re.compile(r"[^\S\n]*(?:\n[\s>]*)?")
 
 
 class Unit(Enum):

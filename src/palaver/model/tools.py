@@ -22,7 +22,7 @@ ALL_TOOLS = frozenset({"all"})
 ASK_USER = "ask_user"
 """The tool that asks the person a question."""
 _TALK = MEMORY_TOOLS | {
-    *(ASK_USER, "change_job", "list_jobs", "read_file", "schedule_job", "search"),
+    *(ASK_USER, "change_job", "list_jobs", "read_file", "read_session", "schedule_job", "search"),
     *("send_file", "send_here", "send_voice"),
 }
 _WORK = frozenset({"file_*", "process", "terminal"})

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from typing_extensions import TypeIs
 
@@ -186,15 +186,58 @@ _announced: ContextVar[Callable[[], Awaitable[None]] | None] = ContextVar("annou
 
 @contextmanager
 def announced(leaves: Callable[[], Awaitable[None]]) -> Generator[None]:
-    """Await `leaves` before each request of this task that is announced. If it raises, the request is not made."""
-    token = _announced.set(leaves)
+    """Await `leaves` before each request of this task that is announced.
+
+    If it raises, the request is not made, and the block raises that, whatever a client library makes of it.
+    """
+    refusals: list[Exception] = []
+
+    async def leave() -> None:
+        try:
+            await leaves()
+        except Exception as refusal:
+            refusals.append(refusal)
+            raise
+
+    with _announcing(leave):
+        try:
+            yield
+        except Exception as error:
+            if refusals and error is not refusals[0]:
+                raise refusals[0] from error
+            raise
+
+
+@contextmanager
+def unannounced() -> Generator[None]:
+    """Announce no request: none of them shows a message."""
+    with _announcing(None):
+        yield
+
+
+@contextmanager
+def _announcing(leaves: Callable[[], Awaitable[None]] | None) -> Generator[None]:
+    outside = _announced.get()
+    _announced.set(leaves)
     try:
         yield
     finally:
-        _announced.reset(token)
+        _announced.set(outside)  # not with a token: a generator can be closed in another context
 
 
 async def request_leaves() -> None:
     """Announce that a request is about to be written to an open connection."""
     if leaves := _announced.get():
         await leaves()
+
+
+async def announce_httpx(event: str, _: Mapping[str, Any]) -> None:
+    """Announce requests of httpx and httpx2: as their extension `trace`."""
+    if event.endswith(".send_request_headers.started"):
+        await request_leaves()
+
+
+async def announce_aiohttp(_: object, __: object, leaving: Any) -> None:  # noqa: ANN401 - aiohttp is an extra
+    """Announce requests of aiohttp: as `on_request_headers_sent` of a `TraceConfig`, which comes before they are."""
+    if leaving.method != "GET":
+        await request_leaves()

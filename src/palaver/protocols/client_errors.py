@@ -17,6 +17,7 @@ from palaver.protocols.adapter import (
     SendUnclear,
     TargetGone,
 )
+from palaver.protocols.capabilities import unannounced
 
 _CLIENT_ERRORS = range(400, 500)
 _MAX_WORDS = 200
@@ -47,9 +48,10 @@ class ClientErrors:
 
     @contextmanager
     def requests(self) -> Generator[None]:
-        """Translate errors of requests that are safe to repeat."""
+        """Translate errors of requests that are safe to repeat, and announce none of them."""
         try:
-            yield
+            with unannounced():
+                yield
         except self.raised as error:
             raise self.of_request(error) from error
 

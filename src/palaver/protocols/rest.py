@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 
 from palaver.protocols.adapter import PlatformError, SendUnclear
-from palaver.protocols.capabilities import request_leaves
+from palaver.protocols.capabilities import announce_httpx
 from palaver.protocols.client_errors import ClientErrors, answer_error, parse_retry_after
 
 __all__ = ["RestApi", "read_receipt", "tls_context"]
@@ -82,7 +82,7 @@ class RestApi:
         """Yield a response before its body has come."""
         async with self.opened() as client:
             with self.errors.sends() if sending else self.errors.requests():
-                async with client.stream(method, path, extensions={"trace": _announce}, **options) as response:
+                async with client.stream(method, path, extensions={"trace": announce_httpx}, **options) as response:
                     if not response.is_success:
                         await response.aread()
                         response.raise_for_status()
@@ -115,11 +115,6 @@ class RestApi:
             fix=self._fix,
             gone=self._gone,
         )
-
-
-async def _announce(event: str, _: Mapping[str, Any]) -> None:
-    if event.endswith(".send_request_headers.started"):
-        await request_leaves()
 
 
 def read_receipt(title: str, answer: Any, *path: str | int) -> str:

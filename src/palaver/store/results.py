@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import datetime
 from enum import Enum, StrEnum
+from typing import Literal, NamedTuple
 
 from palaver.db.transaction import Transaction
 from palaver.model.key import SessionKey
@@ -12,6 +13,16 @@ from palaver.model.split import ReplyPlace
 from palaver.model.transcript import Entry, Sender
 from palaver.model.turn import Outbound, Received, Turn
 from palaver.model.value import value
+
+
+class Departure(NamedTuple):
+    """A request that leaves: an attempt of a worker to send, or the draft of a turn under a fence."""
+
+    kind: Literal["send", "draft"]
+    number: int
+    attempt: int
+    worker: str = ""
+    """Of a send: another worker can make the same attempt, if this one did not commit it."""
 
 
 class Opening(StrEnum):

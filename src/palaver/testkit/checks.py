@@ -263,10 +263,11 @@ class AdapterConformance(CapabilityChecks):
         async with run_adapter(fake) as (adapter, _):
             if not adapter.limits.announces_requests:
                 pytest.skip("the adapter announces no requests")
-            with announced(stop), pytest.raises(Stopped):
-                await adapter.send(to_chat(adapter, fake, "stopped"), idempotency_key="stopped")
+            await send(adapter, fake, "before")
+            with pytest.raises(Stopped), announced(stop):
+                await keep_pace(adapter, adapter.send(to_chat(adapter, fake, "stopped"), idempotency_key="stopped"))
             await send(adapter, fake, "after")
-        assert [message.text for message in await fake.shown()] == ["after"]
+        assert [message.text for message in await fake.shown()] == ["before", "after"]
 
     # Shutdown
 

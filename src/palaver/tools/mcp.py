@@ -216,7 +216,8 @@ class McpServer:
         self._retry_at = _time() + self._pause
         if self._connection is not None:
             self._connection.end()
-        return ToolFailed(f"The server {self.name} failed. The effect of the call is unknown.")
+        refused = f" {ended}" if isinstance(ended, AnswerRefused) else ""
+        return ToolFailed(f"The server {self.name} failed.{refused} The effect of the call is unknown.")
 
     async def _fetch_tools(self, client: Client) -> dict[str, tuple[str, Tool]]:
         found: list[types.Tool] = []

@@ -2,12 +2,14 @@
 
 import asyncio
 import os
+import re
 from asyncio import AbstractEventLoop
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import field
+from functools import partial
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import Any, Self, TextIO, cast
 
 import anyio
 import httpx2
@@ -36,7 +38,12 @@ MAX_MESSAGE_BYTES = 16_000_000
 _TOO_LONG = f"It sent a message of more than {format_size(MAX_MESSAGE_BYTES)}."
 _MAX_PARTS = 1_000
 """How many parts a result can have: the library checks each of them."""
+_MAX_VALUES = 50_000
+"""How many values a message can have: the parser makes an object of each, and everybody waits, even for a thread."""
+_TOO_MANY = f"a message of more than {_MAX_VALUES:,} values"
 _PARSED_IN_A_THREAD_BYTES = 1 << 16
+_ID = re.compile(rb'"id"\s*:\s*(\d{1,15})')
+_ID_WITHIN_BYTES = 200
 
 
 @value
@@ -68,6 +75,9 @@ class HttpServer(ServerLimits):
     """The file with the login for it, if somebody logged in."""
 
 
+_END_OF_EVENT = re.compile(rb"\r?\n\r?\n")
+
+
 class AnswerRefused(httpx2.TransportError):
     """We do not read what the server sends. The text says why, for the owner."""
 
@@ -79,7 +89,7 @@ def connect(
     on_problem: Callable[[Exception], None],
 ) -> AbstractAsyncContextManager[Any]:
     if isinstance(address, HttpServer):
-        return _connect_over_http(address, on_response)
+        return _connect_over_http(address, on_response, on_problem)
     return _connect_over_pipes(address, stderr, on_problem)
 
 
@@ -121,7 +131,27 @@ async def _read_lines(
             on_problem(AnswerRefused(_TOO_LONG))
 
 
+class ValueCounter:
+    """Counts the values of JSON text that comes in pieces, without parsing it."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._rest, self._is_in_string = b"", False
+
+    def add(self, piece: bytes) -> int:
+        text = self._rest + piece
+        end = len(text.rstrip(b"\\"))
+        text, self._rest = text[:end], text[end:]  # What a backslash escapes can come with the next piece.
+        parts = text.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        outside = b"".join(parts[self._is_in_string :: 2])
+        self._is_in_string ^= len(parts) % 2 == 0
+        self.count += sum(outside.count(sign) for sign in (b",", b"[", b"{"))
+        return self.count
+
+
 def _parse(line: bytes) -> SessionMessage | Exception:
+    if len(line) > _MAX_VALUES and ValueCounter().add(line) > _MAX_VALUES:
+        return _refuse(line)
     try:
         message = jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValueError as error:
@@ -132,6 +162,15 @@ def _parse(line: bytes) -> SessionMessage | Exception:
     return SessionMessage(message)
 
 
+def _refuse(line: bytes) -> SessionMessage | Exception:
+    """Fail the call that a message answers, if it says which at its begin or end."""
+    found = _ID.search(line[:_ID_WITHIN_BYTES]) or _ID.search(line[-_ID_WITHIN_BYTES:])
+    if not found:
+        return AnswerRefused(f"It sent {_TOO_MANY}.")
+    error = types.ErrorData(code=types.INVALID_REQUEST, message=f"it sent {_TOO_MANY}")
+    return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=int(found[1]), error=error))
+
+
 async def _write_lines(process: Process, from_us: MemoryObjectReceiveStream[SessionMessage]) -> None:
     async for each in from_us:
         process.write(each.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
@@ -139,14 +178,16 @@ async def _write_lines(process: Process, from_us: MemoryObjectReceiveStream[Sess
 
 @asynccontextmanager
 async def _connect_over_http(
-    address: HttpServer, on_response: Callable[[httpx2.Response], Awaitable[None]]
+    address: HttpServer,
+    on_response: Callable[[httpx2.Response], Awaitable[None]],
+    on_problem: Callable[[Exception], None],
 ) -> AsyncGenerator[Any]:
     client = httpx2.AsyncClient(
         # A packed answer could be of any size.
         headers={"accept-encoding": "identity", **address.headers},
         timeout=httpx2.Timeout(_CONNECT_TIMEOUT_SECONDS, read=None),
         auth=address.login and stored_login(address.login, address.url),
-        event_hooks={"response": [on_response, _limit_size]},
+        event_hooks={"response": [on_response, partial(_limit_size, on_problem)]},
         verify=tls_context(),
     )
     async with (
@@ -156,25 +197,45 @@ async def _connect_over_http(
         yield streams
 
 
-async def _limit_size(response: httpx2.Response) -> None:
-    """Refuse a message that is too long. The library itself limits the events of a stream."""
+async def _limit_size(on_problem: Callable[[Exception], None], response: httpx2.Response) -> None:
+    """Refuse a message that is too long or has too many values. The library itself limits the length of events."""
     if response.headers.get("content-encoding", "identity") != "identity":
         raise AnswerRefused("It compresses its answers; it must send them uncompressed.")
-    if not response.headers.get("content-type", "").startswith("text/event-stream"):
-        response.stream = _LimitedStream(response.stream)
+    is_events = response.headers.get("content-type", "").startswith("text/event-stream")
+    response.stream = _LimitedStream(response.stream, on_problem, is_events=is_events)
 
 
 class _LimitedStream(httpx2.AsyncByteStream):
-    def __init__(self, stream: Any) -> None:  # noqa: ANN401 - of the library
-        self._stream = stream
+    def __init__(
+        self,
+        stream: Any,  # noqa: ANN401 - of the library
+        on_problem: Callable[[Exception], None],
+        *,
+        is_events: bool,
+    ) -> None:
+        self._stream, self._on_problem, self._is_events = stream, on_problem, is_events
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
+        size, values = 0, ValueCounter()
         async for piece in self._stream:
             size += len(piece)
-            if size > MAX_MESSAGE_BYTES:
-                raise AnswerRefused(_TOO_LONG)
+            if size > MAX_MESSAGE_BYTES and not self._is_events:
+                raise self._refused(_TOO_LONG)
+            # No string has a line end, so an empty line is the end of an event.
+            first, *others = _END_OF_EVENT.split(piece) if self._is_events else [piece]
+            too_many = values.add(first) > _MAX_VALUES
+            for event in others:
+                values = ValueCounter()
+                too_many |= values.add(event) > _MAX_VALUES
+            if too_many:
+                raise self._refused(f"It sent {_TOO_MANY}.")
             yield piece
+
+    def _refused(self, why: str) -> AnswerRefused:
+        """Say why: a stream of events just ends for the library."""
+        error = AnswerRefused(why)
+        self._on_problem(error)
+        return error
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -206,10 +267,20 @@ class _WatchedStream:
 
     async def __anext__(self) -> Any:  # noqa: ANN401
         try:
-            return await anext(self._stream)
+            return _without_output_schemas(await anext(self._stream))
         except StopAsyncIteration:
             self._on_end()
             raise
+
+
+def _without_output_schemas(message: SessionMessage | Exception) -> SessionMessage | Exception:
+    """Leave out how listed tools describe their results: the library would check each of them, which can take long."""
+    if isinstance(message, SessionMessage) and isinstance(message.message, types.JSONRPCResponse):
+        tools: Any = message.message.result.get("tools") or ()
+        for tool in tools:
+            if isinstance(tool, dict):
+                cast("dict[str, Any]", tool).pop("outputSchema", None)
+    return message
 
 
 class Stderr:

@@ -88,6 +88,7 @@ def test_a_direct_message() -> None:
         ({"content": "<@!900>, hi", "mentions": [{"id": "900"}]}, "hi", True),
         ({"content": "hi <@900>", "mentions": [{"id": "900"}]}, "hi <@900>", True),
         ({"content": "<@900>", "mentions": [{"id": "900"}]}, "<@900>", True),
+        ({"content": "<@900> hi", "mentions": []}, "hi", True),
         ({"content": "<@9001> hi", "mentions": [{"id": "9001"}]}, "<@9001> hi", False),
         ({"content": "@everyone hi", "mention_everyone": True}, "@everyone hi", False),
         ({"type": 19, "message_reference": {"message_id": "1"}, "referenced_message": None}, "Supa Hot", False),
@@ -107,6 +108,20 @@ def test_a_reply_quotes_what_it_answers() -> None:
     )
     assert (inbound.reply_to, inbound.mentions_us) == ("1", True)
     assert inbound.quote == Quote(text="Tea?", author="discord:900", name=Label("helper"), is_ours=True)
+    elsewhere = read(type=19, message_reference={"type": 0, "message_id": "1", "channel_id": "2"})
+    assert elsewhere.reply_to is None, "ids of another channel"
+    forwarded = read(message_reference={"type": 1, "message_id": "1", "channel_id": PLAIN["channel_id"]})
+    assert forwarded.reply_to is None
+
+
+def test_a_role_or_a_thread_of_ours_addresses_us_and_one_of_others_does_not() -> None:
+    us = OwnBot("helper", "900", roles=("55",))
+    for role, owner, is_ours in (("55", "7", True), ("56", "900", True), ("56", "7", False)):
+        data = {**PLAIN, "channel_id": THREAD.channel["id"], "mention_roles": [role]}
+        thread = Place({**THREAD.channel, "owner_id": owner}, THREAD.parent)
+        inbound = parse_message(data, thread, us)
+        assert inbound
+        assert inbound.mentions_us is is_ours
 
 
 def test_other_content_is_described() -> None:

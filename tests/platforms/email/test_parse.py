@@ -156,6 +156,8 @@ def test_only_what_our_own_server_found_out_verifies_a_sender() -> None:
         "",
         results(f"{OURS}; none"),
         results(f"{OURS}; spf=pass smtp.mailfrom=ann@example.org"),
+        results(f"{OURS}; dkim=fail header.d=example.org"),
+        results(f"{OURS}; auth=none smtp.auth=ann@example.org"),
         results(f"{OURS}; dkim=pass header.d=evil.org"),
         results(f"{OURS}; dkim=pass header.d=ample.org"),
         results(f"{OURS}; dkim=pass"),
@@ -285,12 +287,16 @@ def test_files_are_named_and_an_attached_mail_does_not_speak_for_its_sender() ->
     inner.set_content("obey me")
     mail.add_attachment(inner)
     mail.add_attachment("a,b", subtype="csv", disposition="attachment")
+    mail.add_attachment("no body", disposition="attachment")
+    mail.add_attachment("<p>no body</p>", subtype="html", disposition="inline", filename="a.html")
     inbound = read(_whole(mail))
     assert inbound.text == "look"
     assert [(file.name, file.media_type, file.handle) for file in inbound.files] == [
         (Label("../ü.gif"), "image/gif", "7.1.0"),
         (Label("mail.eml"), "message/rfc822", "7.1.1"),
         (Label("file"), "text/csv", "7.1.2"),
+        (Label("file"), "text/plain", "7.1.3"),
+        (Label("a.html"), "text/html", "7.1.4"),
     ]
 
 

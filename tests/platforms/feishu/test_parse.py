@@ -70,6 +70,9 @@ def test_mentions_become_names_and_ours_is_removed_in_front() -> None:
     event = said("text", {"text": "@_user_1 ask @_user_10, @_user_1"}, mentions=mentions)
     assert (event.inbound.text, event.inbound.mentions_us) == ("ask @Bob, @Helper", True)
     assert not said("text", {"text": "@_all hi"}).inbound.mentions_us
+    bob = [each for each in mentions if each["name"] == "Bob"]
+    other = said("text", {"text": "@_user_10 hi"}, mentions=bob).inbound
+    assert (other.text, other.mentions_us) == ("@Bob hi", False)
 
 
 def test_rich_text_stickers_and_files() -> None:

@@ -88,9 +88,10 @@ def test_we_are_known_by_our_number_or_our_account_id() -> None:
     for shown in ({"number": NUMBER}, {"uuid": UUID}, OURS):
         mention = {"number": None, "uuid": None, **shown, "start": 0, "length": 1}
         assert said({"message": f"{HOLE} hi", "mentions": [mention]}).mentions_us
-    stranger = {"number": None, "uuid": BOB, "start": 0, "length": 1}
     unknown = OwnAccount("helper", NUMBER)
-    assert not said({"message": f"{HOLE} hi", "mentions": [stranger]}, us=unknown).mentions_us
+    for shown in ({"uuid": BOB}, {"number": "+15550001"}):
+        stranger = {"number": None, "uuid": None, **shown, "start": 0, "length": 1}
+        assert not said({"message": f"{HOLE} hi", "mentions": [stranger]}, us=unknown).mentions_us
 
 
 def test_replies_show_what_they_reply_to() -> None:
@@ -143,6 +144,10 @@ def test_the_file_of_a_long_text_is_left_out_if_the_text_is_whole() -> None:
     files = [{"contentType": "text/x-signal-plain", "filename": None, "id": "t", "size": 9000}]
     assert len(said({"message": "x" * 2000, "attachments": files}).files) == 1
     assert said({"message": "x" * 9000, "attachments": files}).files == ()
+    picture = {"contentType": "image/png", "filename": None, "id": "p", "size": 9}
+    assert [file.media_type for file in said({"message": "x" * 9000, "attachments": [*files, picture]}).files] == [
+        "image/png"
+    ]
 
 
 def test_other_content_is_described() -> None:

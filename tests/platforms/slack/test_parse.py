@@ -134,7 +134,13 @@ def test_a_deletion_names_nobody() -> None:
 
 
 def test_what_nobody_says_to_us_is_ignored() -> None:
+    item = {"type": "message", "channel": MESSAGE["channel"], "ts": "1.0"}
+    thumb = {"type": "reaction_added", "item": item, "item_user": US.user, "reaction": "+1", "event_ts": "2.0"}
+    assert parse(payload(**thumb, user="U9"), US, NOW)
     for event in (
+        {**thumb, "user": US.user},
+        {**thumb, "user": "U9", "item_user": "U8"},
+        {**thumb, "user": "U9", "item": {"type": "file", "ts": "1.0"}},
         {"user": US.user},
         {"bot_id": US.bot, "subtype": "bot_message"},
         {"subtype": "channel_join"},

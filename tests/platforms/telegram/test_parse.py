@@ -10,7 +10,7 @@ from palaver.model.key import Scope, derive_key
 from palaver.model.label import Label
 from palaver.model.source import CHANNEL, DM, GROUP, Source, Trust
 from palaver.model.transcript import Quote
-from palaver.model.turn import Choice, Inbound, Outbound, Revision
+from palaver.model.turn import Choice, Inbound, Outbound, Reaction, Revision
 from palaver.platforms.telegram.parse import ButtonPress, ChatMigrated, NewMessage, OwnBot, parse
 from palaver.platforms.telegram.send import keyboard
 
@@ -99,6 +99,11 @@ def test_the_first_message_of_a_topic_is_answered_by_nobody_and_what_is_said_the
     assert (inbound.reply_to, inbound.mentions_us) == (None, False)
     answer = said(message(FORUM, text="y", **TOPIC, reply_to_message=message(FORUM, text="x", **TOPIC)))
     assert inbound.labels == answer.labels, "of an answer Telegram does not tell the name of the topic"
+    assert answer.reply_to == "9", "it replies to something else in the topic"
+    plain = {**FORUM, "is_forum": False}
+    first = {**message(plain, text="x"), "message_id": 77, "from": BOT}
+    chain = said(message(plain, text="y", message_thread_id=77, reply_to_message=first))
+    assert (chain.reply_to, chain.mentions_us) == ("77", True), "without topics it is an answer like any other"
     assert heard(root) is None
 
 
@@ -356,9 +361,25 @@ def test_a_group_that_becomes_a_supergroup_has_moved(content: Json, moved: ChatM
         (message(GROUP_CHAT, new_chat_members=[ALICE]), "message"),
         (message(GROUP_CHAT, pinned_message=message(GROUP_CHAT, text="x")), "message"),
         ({"id": "1", "from": ALICE, "chat_instance": "1", "game_short_name": "g"}, "callback_query"),
-        ({"chat": GROUP_CHAT, "message_id": 1, "date": AT, "old_reaction": [], "new_reaction": []}, "message_reaction"),
     ],
-    ids=["our own", "somebody came", "pinned", "a game", "a reaction"],
+    ids=["our own", "somebody came", "pinned", "a game"],
 )
 def test_what_is_nothing_to_us(content: Json, kind: str) -> None:
     assert heard(content, kind) is None
+
+
+def test_only_new_thumbs_of_a_person_are_feedback() -> None:
+    thumb, party = ({"type": "emoji", "emoji": emoji} for emoji in ("👍", "🎉"))
+    own = {"type": "custom_emoji", "custom_emoji_id": "5"}
+
+    def reacted(user: Json | None, old: list[Json], new: list[Json]) -> Any:
+        about = {"chat": GROUP_CHAT, "message_id": 1, "date": AT, "old_reaction": old, "new_reaction": new}
+        return heard(about | ({"user": user} if user else {"actor_chat": GROUP_CHAT}), "message_reaction")
+
+    for old, new, removed in (([], [party, thumb], False), ([thumb, own], [own], True)):
+        found = reacted(ALICE, old, new).inbound
+        assert (found.reaction, found.source.user_id) == (Reaction(emoji="👍", removed=removed), str(ALICE["id"]))
+    for old, new in (([], [party]), ([], [own]), ([thumb], [thumb, party]), ([], [])):
+        assert reacted(ALICE, old, new) is None
+    for nobody in (None, BOT):
+        assert reacted(nobody, [], [thumb]) is None

@@ -97,6 +97,18 @@ def test_one_of_several_signatures_is_enough_while_secrets_change() -> None:
     assert verify(Scheme.STANDARD, SECRET, headers, BODY, NOW) == MESSAGE
 
 
+def test_a_signature_of_another_version_is_none() -> None:
+    standard, stripe = _standard(), _stripe()["stripe-signature"]
+    standard["webhook-signature"] = standard["webhook-signature"].replace("v1,", "v2,")
+    time, *_, right = stripe.split(",")
+    for scheme, headers in (
+        (Scheme.STANDARD, standard),
+        (Scheme.STRIPE, {"stripe-signature": f"{time},{right.replace('v1=', 'v0=')}"}),
+    ):
+        with pytest.raises(SignatureError):
+            verify(scheme, SECRET, headers, BODY, NOW)
+
+
 @pytest.mark.parametrize("minutes", [-5.1, 5.1])
 @pytest.mark.parametrize("scheme", [Scheme.STANDARD, Scheme.STRIPE])
 def test_what_was_signed_long_ago_or_ahead_of_time_is_not_taken(scheme: Scheme, minutes: float) -> None:
@@ -118,7 +130,7 @@ def test_a_time_that_is_none_is_not_taken(time: str) -> None:
         verify(Scheme.STANDARD, SECRET, headers, BODY, NOW)
 
 
-@pytest.mark.parametrize("secret", ["", "hunter2", "whsec_", "whsec_%%%", "whsec_c2hvcnQ="])
+@pytest.mark.parametrize("secret", ["", "hunter2", "whsec_", "whsec_%%%", "whsec_c2hvcnQ=", SECRET[6:]])
 def test_a_secret_that_could_be_guessed_is_refused(secret: str) -> None:
     with pytest.raises(ValueError, match="random bytes in base64"):
         decode_secret(Scheme.STANDARD, secret)

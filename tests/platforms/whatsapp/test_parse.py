@@ -130,8 +130,9 @@ def test_a_reply_knows_what_it_replies_to_and_a_forwarded_command_is_none() -> N
     assert (ours.reply_to, ours.mentions_us) == ("wamid.1", True)
     others = parsed(said("text", {"body": "why?"}, context={"from": "4917", "id": "wamid.1"}))
     assert (others.reply_to, others.mentions_us) == ("wamid.1", False)
-    forwarded = parsed(said("text", {"body": "/new"}, context={"forwarded": True}))
-    assert (forwarded.text, forwarded.reply_to) == ("[forwarded]\n/new", None)
+    for mark in ("forwarded", "frequently_forwarded"):
+        forwarded = parsed(said("text", {"body": "/new"}, context={mark: True}))
+        assert (forwarded.text, forwarded.reply_to) == ("[forwarded]\n/new", None)
 
 
 def test_in_a_group_people_mention_our_number() -> None:

@@ -1,5 +1,6 @@
 """What follows from a send: a handoff takes place or is undone, and the owner gets a notice at home."""
 
+from collections.abc import Collection
 from datetime import UTC, datetime
 
 from palaver.db.transaction import Statements, Transaction, transaction
@@ -16,7 +17,7 @@ from palaver.store.conversations import handoff, transcript
 from palaver.store.jobs import firings
 from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
-from palaver.store.results import RepeatSafety
+from palaver.store.results import Departure, RepeatSafety
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -84,10 +85,16 @@ def settle_gone(
 
 @transaction
 def reclaim(
-    worker: str, now: datetime, safe: RepeatSafety, reporting: Reporting, *, alone: bool
+    worker: str,
+    now: datetime,
+    safe: RepeatSafety,
+    reporting: Reporting,
+    *,
+    alone: bool,
+    kept_back: Collection[Departure],
 ) -> Statements[list[Delivery]]:
     """Release sends whose owner is gone. Return those of which it is unclear whether they arrived."""
-    lost = yield from outbox.reclaim_sends(worker, now, safe=safe, alone=alone)
+    lost = yield from outbox.reclaim_sends(worker, now, safe=safe, alone=alone, kept_back=kept_back)
     for delivery in lost:
         state, _ = resolve_unclear(delivery, safe=safe.covers(delivery.outbound), crashed=True)
         yield from _follow_up(delivery, state, reporting, now)
@@ -112,7 +119,7 @@ def _follow_up(
 
 
 def _report_unclear(delivery: Delivery, reporting: Reporting, now: datetime) -> Statements[None]:
-    """Report seldom: one outage makes many sends unclear, and lost reports make no further ones."""
+    """Report at most once in `unclear_every`: one outage makes many sends unclear."""
     slot = now - (now - _EPOCH) % reporting.unclear_every
     notice, cause = texts.unclear_notice(f"out:{delivery.number}"), SendCause(CauseKind.UNCLEAR, f"{slot:%Y-%m-%dT%T}")
     yield from notify_owner(delivery.outbound, notice, cause, reporting, now)
@@ -120,6 +127,6 @@ def _report_unclear(delivery: Delivery, reporting: Reporting, now: datetime) -> 
 
 @transaction
 def report_unclear(reporting: Reporting, now: datetime) -> Statements[None]:
-    """Report sends that have become unclear since the last report, with the first that can be told somewhere."""
+    """Report all sends that have become unclear since the last report, in one notice."""
     for delivery in (yield from outbox.list_unreported(now)):
         yield from _report_unclear(delivery, reporting, now)

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -112,9 +111,6 @@ class EndedSends:
             event.set()
 
 
-DRAFT_POLL_SECONDS = 0.01
-
-
 class SendBudget:
     """When each chat (`chat_columns`) may get its next message and its next draft. Forgets quiet chats."""
 
@@ -122,16 +118,19 @@ class SendBudget:
         self._free_at: dict[Chat, float] = {}
         self._draft_at: dict[Chat, float] = {}
         """Drafts are slower than the chat allows, to leave room for answers."""
-        self._drafting = Counter[Chat]()
-        """Chats to which the request for a draft is under way: what follows would overtake it."""
+        self._drafting: dict[Chat, list[asyncio.Event]] = {}
+        """The ends of requests for drafts that are under way: what follows would overtake them."""
         self._owed: Collection[Chat] = ()
         self.freed = asyncio.Event()
         """Set when the request for a draft has ended."""
 
     async def acquire(self, chat: Chat, interval: float) -> None:
         """Wait until an answer may be sent to the chat."""
-        while not self.is_free(chat):  # noqa: ASYNC110 - it may be put off while waiting
-            await asyncio.sleep(max(self.wait_seconds(chat), DRAFT_POLL_SECONDS if chat in self._drafting else 0.0))
+        while not self.is_free(chat):  # it may be put off while waiting
+            if drafting := self._drafting.get(chat):
+                await drafting[0].wait()
+            else:
+                await asyncio.sleep(self.wait_seconds(chat))
         self._spend(chat, interval)
 
     def try_acquire_draft(self, chat: Chat, interval: float, draft_interval: float) -> bool:
@@ -145,10 +144,14 @@ class SendBudget:
 
     def hold(self, chat: Chat) -> Callable[[], None]:
         """Let no answer go out while the request for a draft is under way. Return what ends that."""
-        self._drafting[chat] += 1
+        ended = asyncio.Event()
+        self._drafting.setdefault(chat, []).append(ended)
 
         def release() -> None:
-            self._drafting -= Counter([chat])
+            self._drafting[chat].remove(ended)
+            if not self._drafting[chat]:
+                del self._drafting[chat]
+            ended.set()
             self.freed.set()
 
         return release

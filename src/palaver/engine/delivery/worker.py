@@ -14,6 +14,7 @@ from palaver.db.transaction import OUTBOX, Statements, Transaction, keyed, trans
 from palaver.engine.accounts import AccountRunner
 from palaver.engine.context import EngineContext
 from palaver.engine.delivery import outcomes
+from palaver.engine.delivery.departures import Departures
 from palaver.engine.delivery.owner import Reporting
 from palaver.engine.delivery.sender import Sender
 from palaver.engine.retry import log_error, log_task_error, retry, retry_outage, retry_until_stored, wait_any
@@ -108,7 +109,9 @@ class DeliveryWorker:
         """Release sends whose owner is gone. Return those of which it is unclear whether they arrived."""
         ctx = self.ctx
         safe, now = self._sender.repeat_safety(), ctx.clock.now()
-        return await ctx.store.transact(outcomes.reclaim(ctx.worker, now, safe, self._reporting, alone=ctx.alone))
+        kept_back, reporting = ctx.departures.kept_back(), self._reporting
+        reclaim = outcomes.reclaim(ctx.worker, now, safe, reporting, alone=ctx.alone, kept_back=kept_back)
+        return await ctx.store.transact(reclaim)
 
     @property
     def _reporting(self) -> Reporting:
@@ -206,11 +209,13 @@ class DeliveryWorker:
             await self.ctx.budget.acquire(chat_columns(outbound), adapter.limits.interval)
             if not await self._is_reachable(adapter, delivery):
                 return
-            departure = _Departure(delivery, partial(self._begin, limit=limit, at_once=not adapter.limits.interval))
+            begin = partial(self._begin, limit=limit, at_once=not adapter.limits.interval)
+            departure = _Departing(delivery, begin, self.ctx.departures)
             if not adapter.limits.announces_requests:
                 await departure.leave()
             with self.ctx.meter.step("send", delivery.turn or 0):
                 await self._attempt(adapter, departure, limit.total_seconds())
+            departure.end()
         except StaleFence:
             self.ctx.meter.count("sends_lost")
             log.warning(
@@ -246,7 +251,7 @@ class DeliveryWorker:
             return False
         return True
 
-    async def _attempt(self, adapter: Adapter, departure: "_Departure", limit: float) -> None:
+    async def _attempt(self, adapter: Adapter, departure: "_Departing", limit: float) -> None:
         returns = self.accounts.returns
         try:
             receipt = await self._send(adapter, departure, limit)
@@ -257,7 +262,7 @@ class DeliveryWorker:
         else:
             await self._settle_delivered(await departure.record(), receipt)
 
-    async def _send(self, adapter: Adapter, departure: "_Departure", limit: float) -> str:
+    async def _send(self, adapter: Adapter, departure: "_Departing", limit: float) -> str:
         """Send a message. If the connection is lost before a request left, there is no doubt."""
         try:
             with announced(departure.leave):
@@ -446,11 +451,18 @@ class DeliveryWorker:
         return due
 
 
-class _Departure:
+class _Departing:
     """A send on its way to its request. That the request leaves is recorded once, right before it does."""
 
-    def __init__(self, delivery: Delivery, begin: Callable[[Delivery], Callable[[], Awaitable[Delivery]]]) -> None:
+    def __init__(
+        self,
+        delivery: Delivery,
+        begin: Callable[[Delivery], Callable[[], Awaitable[Delivery]]],
+        departures: Departures,
+    ) -> None:
         self.delivery = delivery
+        self._departures = departures
+        self._slot = 0
         self.has_left = False
         """A request can have left."""
         self._begin = begin
@@ -459,14 +471,20 @@ class _Departure:
 
     async def leave(self) -> None:
         await self.record()
+        self._departures.leave(self._slot)
         self.has_left = True
 
     async def record(self) -> Delivery:
         async with self._recording:
             if self.delivery.state is OutboxState.CLAIMED:
+                attempt = self.delivery.attempts + 1
+                self._slot = self._slot or self._departures.keep_back("send", self.delivery.number, attempt)
                 self._begun = self._begun or self._begin(self.delivery)
                 self.delivery = await self._begun()
         return self.delivery
+
+    def end(self) -> None:
+        self._departures.end(self._slot)
 
 
 @transaction

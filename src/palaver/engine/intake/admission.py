@@ -374,10 +374,12 @@ class Admission:
             return self._revisions.accept(message, key, access, now, expected=expected, withdraw_question=withdraw)
         if access.verdict is Verdict.PAIR:
             code = make_code(secrets.token_bytes(CODE_BYTES))
-            answer = self._ctx.replies.routes.notices(message.source, texts.pairing_code(code))
-            return self._ask_for_access(
-                message, store.pairing.request(message, key, now, code=code, answer=answer), now
+            with_code, without = (
+                self._ctx.replies.routes.notices(message.source, text)
+                for text in (texts.pairing_code(code), texts.NO_PAIRING_CODE)
             )
+            request = store.pairing.request(message, key, now, code=code, answer=with_code, without_code=without)
+            return self._ask_for_access(message, request, now)
         if access.verdict is Verdict.REFUSE:
             return store.inbox.accept(message.without_content(), key, now, refused=access.reason)
         return store.inbox.accept(message, key, now, role=decision.role, basis=access.basis, busy_notices=busy_notices)

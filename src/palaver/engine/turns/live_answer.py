@@ -60,11 +60,26 @@ def _draft(ctx: EngineContext, running: RunningTurn) -> Draft | None:
     if adapter is None or not parts:
         return None
 
+    departures, slot = ctx.departures, 0
+
     async def store_receipt(receipt: str | None) -> None:
+        nonlocal slot
         await store.transact(store.turn_control.save_draft(turn, receipt))
+        departures.end(slot)
+        slot = 0
 
     async def begin() -> bool:
-        return await store.transact(store.turn_control.begin_draft(turn, parts[0]))
+        nonlocal slot
+        is_first = not (slot or turn.draft_unclear)  # only of that can it be known that it was kept back
+        if is_first:
+            slot = departures.keep_back("draft", turn.number, turn.fence)
+        may_leave = await store.transact(store.turn_control.begin_draft(turn, parts[0]))
+        if may_leave:
+            departures.leave(slot)
+        elif is_first:
+            departures.end(slot)
+            slot = 0
+        return may_leave
 
     return Draft(
         adapter,

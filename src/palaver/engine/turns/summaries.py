@@ -23,12 +23,12 @@ from palaver.model.key import SessionKey
 from palaver.model.quotas import QuotaReached
 from palaver.model.session import Principal
 from palaver.model.text import strip_markdown
-from palaver.model.transcript import Entry, Role
+from palaver.model.transcript import Entry, Role, turn_starts
 from palaver.model.turn import Received, Turn, TurnState
 from palaver.model.value import value
 from palaver.protocols.agent import Excerpt, GeneratedText, Summarising, Titling
 from palaver.protocols.capabilities import supports
-from palaver.store.conversations import titles
+from palaver.store.conversations import titles, transcript
 from palaver.store.people import usage
 from palaver.store.queue import turns
 
@@ -289,7 +289,7 @@ class TitleGenerator:
         snapshot, answer = running.shown, running.answer
         if snapshot is None or answer is None or not self.ctx.options.titles:
             return
-        if snapshot.session.title or snapshot.session.counters.turns >= TITLED_EXCHANGES:
+        if snapshot.session.title or len(turn_starts(snapshot.entries)) > TITLED_EXCHANGES:
             return
         agent = self.ctx.agents.of(running.turn.key.profile)
         # If too many run at once, the next exchange asks again.
@@ -301,7 +301,8 @@ class TitleGenerator:
             )
             recent = _shorten([*snapshot.entries, last._replace(text=answer.text)])
             excerpt = self.requests.excerpt(running.turn, snapshot, recent)
-            task = asyncio.create_task(self._generate(agent, excerpt, running.turn))
+            stored = [entry.seq for entry in (recent[:-1] if answer.text.strip() else recent)]
+            task = asyncio.create_task(self._generate(agent, excerpt, running.turn, stored))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -314,21 +315,23 @@ class TitleGenerator:
         for task in self._tasks:
             task.cancel()
 
-    async def _generate(self, agent: Titling, excerpt: Excerpt, turn: Turn) -> None:
+    async def _generate(self, agent: Titling, excerpt: Excerpt, turn: Turn, entries: Sequence[int]) -> None:
         try:
             async with asyncio.timeout(self.ctx.options.quiet_limit.total_seconds()):
                 with contain_cancellation():
                     title = await agent.title(excerpt)
             count_usage(self.ctx.meter, title.usage)
-            await self.ctx.store.transact(_record_title(turn, title, self.ctx.clock.now()))
+            await self.ctx.store.transact(_record_title(turn, title, entries, self.ctx.clock.now()))
         except Exception as error:  # noqa: BLE001 - a conversation can do without a title
             log_error(log, "no title could be generated", error, {"action": "title.failed", "session": turn.session})
 
 
 @transaction
-def _record_title(turn: Turn, title: GeneratedText, now: datetime) -> Statements[None]:
-    """Suggest the title and count its usage even if it is not used."""
-    yield from titles.suggest_title(turn.session, strip_markdown(title.text))
+def _record_title(turn: Turn, title: GeneratedText, entries: Sequence[int], now: datetime) -> Statements[None]:
+    """Suggest the title if what it was made from is still there; count its usage in any case."""
+    last = yield from transcript.find_last(turn.session_number, turn.number, entries)
+    if last is not None:
+        yield from titles.suggest_title(turn.session, strip_markdown(title.text), made_from=last)
     yield from turns.charge_title(turn, title.usage, now)
 
 

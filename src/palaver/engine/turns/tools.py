@@ -5,10 +5,11 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from palaver.engine import texts
 from palaver.engine.context import EngineContext
-from palaver.engine.retry import contain_cancellation, log_error
+from palaver.engine.retry import contain_cancellation, log_error, off_loop
 from palaver.engine.turns.running import RunningTurn
 from palaver.engine.turns.tool_services import TurnServices
 from palaver.model.access import AccessRole
@@ -204,7 +205,7 @@ class _Toolbox:
             log.info("tool used", extra={"action": "tool.used", "tool": name, "turn": turn, "seconds": took})
         finally:
             self.running.call_progress.pop(call.id, None)
-        result = clean_result(result, RESULT_CHARACTERS)
+        result = await off_loop(len(result), partial(clean_result, result, RESULT_CHARACTERS))
         return with_files(result, files) if (files := self.running.call_files.get(call.id)) else result
 
     async def _check_and_run(self, call: ToolCall) -> str:

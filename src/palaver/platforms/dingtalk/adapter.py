@@ -69,7 +69,7 @@ class DingTalkAdapter:
     platform = PLATFORMS["dingtalk"]
     options = DingTalkOptions
     guide = GUIDE
-    limits = Limits(text=4000, interval=1.0)
+    limits = Limits(text=4000, interval=1.0, announces_requests=True)
 
     def __init__(self, account: str, options: DingTalkOptions) -> None:
         self.account = account

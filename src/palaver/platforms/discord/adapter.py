@@ -67,7 +67,7 @@ class DiscordAdapter:
     options = DiscordOptions
     guide = GUIDE
     # The rest is for marks and what the gateway adds. Discord takes five messages in five seconds, edits apart.
-    limits = Limits(text=MAX_TEXT - 100, interval=1.0, draft_interval=1.5)
+    limits = Limits(text=MAX_TEXT - 100, interval=1.0, draft_interval=1.5, announces_requests=True)
 
     def __init__(self, account: str, options: DiscordOptions) -> None:
         self.account = account

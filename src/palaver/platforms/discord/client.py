@@ -16,6 +16,7 @@ from discord.http import Route
 
 from palaver.platforms.discord.errors import ApiError
 from palaver.platforms.discord.options import DiscordOptions
+from palaver.protocols import announce_aiohttp
 
 _INTENTS = discord.Intents(guilds=True, guild_messages=True, dm_messages=True, message_content=True, reactions=True)
 _RESUMABLE = 4000
@@ -38,6 +39,7 @@ class Client(discord.Client):
 
     def __init__(self, options: DiscordOptions) -> None:
         trace = aiohttp.TraceConfig()
+        trace.on_request_headers_sent.append(announce_aiohttp)
         trace.on_request_end.append(_raise_error)
         super().__init__(intents=_INTENTS, max_messages=None, enable_debug_events=True, http_trace=trace)
         self._connection.parsers.clear()

@@ -31,6 +31,7 @@ from palaver.protocols import (
     Trust,
     file_to_send,
     parse_or_skip,
+    request_leaves,
 )
 from palaver.protocols.recent import remember
 
@@ -53,7 +54,7 @@ class EmailAdapter:
     platform = PLATFORMS["email"]
     options = EmailOptions
     guide = GUIDE
-    limits = Limits(text=50_000, interval=1.0)
+    limits = Limits(text=50_000, interval=1.0, announces_requests=True)
 
     def __init__(self, account: str, options: EmailOptions) -> None:
         self.account = account
@@ -177,6 +178,7 @@ class EmailAdapter:
                 await client.mail(self._options.address, options=[f"size={len(content)}"] if has_size else None)
                 await _address(client, recipients)
             with SMTP.sends():
+                await request_leaves()
                 await client.data(content)
             with contextlib.suppress(*SMTP.raised):
                 await client.quit()

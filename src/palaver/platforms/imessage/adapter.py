@@ -58,7 +58,7 @@ class IMessageAdapter:
     platform = PLATFORMS["imessage"]
     options = IMessageOptions
     guide = GUIDE
-    limits = Limits(text=4000, one_paragraph=True)
+    limits = Limits(text=4000, one_paragraph=True, announces_requests=True)
 
     def __init__(self, account: str, options: IMessageOptions) -> None:
         self.account = account

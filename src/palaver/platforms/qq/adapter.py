@@ -69,7 +69,7 @@ class QqAdapter:
     platform = PLATFORMS["qq"]
     options = QqOptions
     guide = GUIDE
-    limits = Limits(text=2000, interval=1.0)
+    limits = Limits(text=2000, interval=1.0, announces_requests=True)
     takes_callbacks = True
 
     def __init__(self, account: str, options: QqOptions) -> None:

@@ -48,7 +48,7 @@ class SlackAdapter:
     platform = PLATFORMS["slack"]
     options = SlackOptions
     guide = GUIDE
-    limits = Limits(text=_MAX_TEXT, interval=1.0, draft_interval=_DRAFT_INTERVAL)
+    limits = Limits(text=_MAX_TEXT, interval=1.0, draft_interval=_DRAFT_INTERVAL, announces_requests=True)
 
     def __init__(self, account: str, options: SlackOptions) -> None:
         self.account = account

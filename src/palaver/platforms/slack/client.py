@@ -7,6 +7,7 @@ import aiohttp
 from slack_sdk.web.async_client import AsyncWebClient
 
 from palaver.platforms.slack.options import SlackOptions
+from palaver.protocols import announce_aiohttp
 
 SILENT = logging.getLogger("palaver.platforms.slack.library")
 """What the library logs contains messages and the address of the connection, which is a secret."""
@@ -19,9 +20,11 @@ WebClient: TypeAlias = Any
 
 
 def new_session() -> aiohttp.ClientSession:
-    """Wait for each answer, but not for the end of a large file."""
+    """Wait for each answer, but not for the end of a large file. Requests are announced."""
+    trace = aiohttp.TraceConfig()
+    trace.on_request_headers_sent.append(announce_aiohttp)
     waits = aiohttp.ClientTimeout(total=None, connect=_TIMEOUT_SECONDS, sock_read=_TIMEOUT_SECONDS)
-    return aiohttp.ClientSession(timeout=waits)
+    return aiohttp.ClientSession(timeout=waits, trace_configs=[trace])
 
 
 def web_client(options: SlackOptions, session: aiohttp.ClientSession) -> WebClient:

@@ -56,7 +56,7 @@ class SmsAdapter:
     options = SmsOptions
     guide = GUIDE
     # 100 characters are reserved for what the gateway adds. A number sends one SMS a second.
-    limits = Limits(text=MAX_TEXT - 100, unit=Unit.UTF16, interval=1.0)
+    limits = Limits(text=MAX_TEXT - 100, unit=Unit.UTF16, interval=1.0, announces_requests=True)
     takes_callbacks = True
 
     def __init__(self, account: str, options: SmsOptions) -> None:

@@ -55,7 +55,14 @@ class TeamsAdapter:
     options = TeamsOptions
     guide = GUIDE
     # Teams takes 60 messages in 30 seconds in one conversation.
-    limits = Limits(text=MAX_TEXT_BYTES, unit=Unit.UTF8, interval=0.5, draft_interval=1.5, group_draft_interval=2.0)
+    limits = Limits(
+        text=MAX_TEXT_BYTES,
+        unit=Unit.UTF8,
+        interval=0.5,
+        draft_interval=1.5,
+        group_draft_interval=2.0,
+        announces_requests=True,
+    )
     takes_callbacks = True
 
     def __init__(self, account: str, options: TeamsOptions) -> None:

@@ -88,6 +88,7 @@ class TelegramAdapter:
         interval=1.0,
         draft_interval=_DRAFT_INTERVAL,
         group_draft_interval=_GROUP_DRAFT_INTERVAL,
+        announces_requests=True,
     )
 
     def __init__(self, account: str, options: TelegramOptions) -> None:

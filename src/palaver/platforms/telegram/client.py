@@ -14,7 +14,7 @@ from telegram.request import HTTPXRequest
 
 from palaver.platforms.telegram.errors import ApiError
 from palaver.platforms.telegram.options import TelegramOptions
-from palaver.protocols import read_object
+from palaver.protocols import announce_httpx, read_object
 
 UPDATE_KINDS = (
     "message",
@@ -65,6 +65,10 @@ def _mapping(found: object) -> Mapping[str, object]:
     return cast("Mapping[str, object]", found) if isinstance(found, dict) else {}
 
 
+async def _trace(request: httpx.Request) -> None:
+    request.extensions["trace"] = announce_httpx
+
+
 @cache
 def _tls() -> ssl.SSLContext:
     """Cached: loading the certificates takes longer than a request."""
@@ -82,7 +86,7 @@ class BotConnection:
             write_timeout=30.0,
             pool_timeout=10.0,
             media_write_timeout=60.0,
-            httpx_kwargs={"verify": _tls()},
+            httpx_kwargs={"verify": _tls(), "event_hooks": {"request": [_trace]}},
         )
         self._bot = Bot(
             options.token.get_secret_value(),

@@ -54,7 +54,7 @@ class WeComAdapter:
     options = WeComOptions
     guide = WECOM_GUIDE
     # 30 messages a minute for one member; WeCom silently drops the rest.
-    limits = Limits(text=2000, unit=Unit.UTF8, interval=2.0)
+    limits = Limits(text=2000, unit=Unit.UTF8, interval=2.0, announces_requests=True)
     takes_callbacks = True
 
     def __init__(self, account: str, options: WeComOptions) -> None:

@@ -50,7 +50,9 @@ class XmppAdapter:
     options = XmppOptions
     guide = GUIDE
     # Servers take at least 10,000 bytes for all of a message. Each correction is a message of its own, so few of them.
-    limits = Limits(text=8_000, unit=Unit.UTF8, interval=0.5, draft_interval=4.0, group_draft_interval=8.0)
+    limits = Limits(
+        text=8_000, unit=Unit.UTF8, interval=0.5, draft_interval=4.0, group_draft_interval=8.0, announces_requests=True
+    )
 
     def __init__(self, account: str, options: XmppOptions) -> None:
         self.account = account

@@ -32,6 +32,7 @@ from palaver.protocols import (
     SendRefused,
     SendUnclear,
     TargetGone,
+    request_leaves,
 )
 
 T = TypeVar("T")
@@ -223,6 +224,7 @@ class Stream:
         name = message.attrib["id"]
         future = self._sent[name] = asyncio.get_running_loop().create_future()
         try:
+            await request_leaves()
             self.write(message)
             return await self._unless_lost(self._confirm(message, future))
         except (PlatformDown, Refusal) as error:

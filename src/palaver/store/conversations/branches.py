@@ -71,6 +71,9 @@ def branch(
     child = yield from create(key, source, now, title=named, parent=parent.id)
     if is_version:
         yield "UPDATE sessions SET version_root = ? WHERE no = ?", (parent.root, child.number)
+    elif not title:
+        made_from = "SELECT p.title_seq FROM sessions p WHERE p.no = ?"
+        yield f"UPDATE sessions SET title_seq = ({made_from}) WHERE no = ?", (parent.root, child.number)
     yield from _copy(parent.number, child.number, at_seq)
     yield from _record_speakers(parent.number, child.number, now)
     yield from undo_log.record(

@@ -10,6 +10,7 @@ from palaver.model.value import value
 from palaver.store.conversations.attach import has_other_speakers
 from palaver.store.conversations.attachment_refs import drop_refs
 from palaver.store.conversations.sessions import check_not_busy
+from palaver.store.conversations.titles import pass_on_title
 from palaver.store.conversations.transcript import write_journal, write_journal_of
 from palaver.store.conversations.visibility import Filter, get_visible, lock_session, select_sessions
 from palaver.store.people import memory
@@ -123,8 +124,8 @@ def _leave_to_next_version(session: Session) -> Statements[None]:
     if heir is None:
         return
     yield "UPDATE session_marks SET session_no = ? WHERE session_no = ?", (heir, session.number)
-    yield "UPDATE sessions SET title = NULL WHERE no = ?", (session.number,)
-    yield "UPDATE sessions SET title = ?, version_root = NULL WHERE no = ?", (session.title, heir)
+    yield from pass_on_title(session.number, heir)
+    yield "UPDATE sessions SET version_root = NULL WHERE no = ?", (heir,)
     yield "UPDATE sessions SET version_root = ? WHERE version_root = ?", (heir, session.number)
 
 

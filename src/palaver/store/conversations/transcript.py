@@ -16,11 +16,17 @@ from palaver.model.view import estimate_tokens
 from palaver.store.conversations import undo_log
 from palaver.store.conversations.attachment_refs import add_refs
 from palaver.store.conversations.sessions import check_not_busy, open_by_key
+from palaver.store.conversations.titles import hide_title, show_title
 from palaver.store.conversations.undo_log import Operation
 from palaver.store.conversations.visibility import get_visible
-from palaver.store.records import SEQS, Prepared, entries_of, entry_span, prepare
+from palaver.store.records import SEQS, Prepared, entries_of, entry_span, placeholders, prepare
 from palaver.store.results import OperationKind, Undone
 
+NOT_UNDONE = (
+    "(e.hidden_by IS NULL OR EXISTS (SELECT 1 FROM operations o"
+    " WHERE o.no = e.hidden_by AND o.kind = 'compaction' AND o.undone_at IS NULL))"
+)
+"""Whether an entry `e` counts: what a summary stands for does, and so does the summary while it stands."""
 _SHOWN_FROM = f"(SELECT no * {SEQS} + shown_from FROM sessions WHERE no = ?)"
 _SHOWN, _SHOWN_OF_TURN = (
     f"SELECT id, body FROM entries WHERE id >= {_SHOWN_FROM} AND id < ? AND hidden_by IS NULL{of_turn} ORDER BY id"
@@ -101,6 +107,19 @@ def load_turn(session_number: int, turn: int) -> Statements[list[Entry]]:
 
 
 @transaction
+def find_last(session_number: int, turn: int, seqs: Sequence[int]) -> Statements[int | None]:
+    """Return the last entry of a turn; None if something of it, or one of these entries, was undone or deleted."""
+    own = {entry.seq for entry in (yield from load_turn(session_number, turn))}
+    ids = sorted({session_number * SEQS + seq for seq in {*own, *seqs}})
+    rows = yield (
+        "SELECT e.id FROM entries e LEFT JOIN operations o ON o.no = e.hidden_by AND o.kind = 'compaction'"
+        f" WHERE e.id IN ({placeholders(ids)}) AND (e.hidden_by IS NULL OR o.no IS NOT NULL)",
+        tuple(ids),
+    )
+    return max(own) if own and len(rows) == len(ids) else None
+
+
+@transaction
 def load_visible(session: str, principal: Principal) -> Statements[list[Entry]]:
     found = yield from get_visible(session, principal)
     return (yield from load_shown(found.number))
@@ -120,19 +139,24 @@ def page(
     before: int | None = None,
     after: int | None = None,
     limit: int = 100,
+    summarised: bool = False,
     hidden: bool = False,
 ) -> Statements[list[Entry]]:
-    """Load the last entries before a seq, the first ones after one, or the newest; oldest first."""
+    """Load the last entries before a seq, the first ones after one, or the newest; oldest first.
+
+    `summarised` also loads what a summary stands for, `hidden` what was undone, too.
+    """
     found = yield from get_visible(session, principal)
     start, end = entry_span(found.number)
     first, last = start + min(max(after or 0, 0), SEQS), start + min(max(before or 0, 0), SEQS) if before else end
-    if not hidden:
+    if not hidden and not summarised:
         shown_from = yield f"SELECT {_SHOWN_FROM}", (found.number,)
         first = max(first, shown_from[0][0] - 1)
-    only_shown = "" if hidden else " AND hidden_by IS NULL"
+    only_shown = "1 = 1" if hidden else NOT_UNDONE if summarised else "e.hidden_by IS NULL"
     order = "ASC" if after is not None and not before else "DESC"
     rows = yield (
-        f"SELECT id, body, hidden_by FROM entries WHERE id > ? AND id < ?{only_shown} ORDER BY id {order} LIMIT ?",
+        f"SELECT e.id, e.body, e.hidden_by FROM entries e"
+        f" WHERE e.id > ? AND e.id < ? AND {only_shown} ORDER BY e.id {order} LIMIT ?",
         (first, last, limit),
     )
     rows = sorted(rows)
@@ -265,6 +289,8 @@ def hide(
     """Hide entries by an operation that can be undone; return its number."""
     operation = yield from undo_log.record(kind, key, session.number, now, by, details)
     yield from _hide_by(operation, session.number, hidden)
+    if hidden and kind is not OperationKind.COMPACTION:
+        yield from hide_title(session, min(entry.position for entry in hidden), operation)
     return operation
 
 
@@ -310,6 +336,7 @@ def unhide(operation: Operation, session_number: int) -> Statements[tuple[Entry,
     entries = tuple((yield from show(operation.number, session_number)))
     if entries:
         yield from write_journal("show", session_number, entries[0].seq, entries[-1].seq)
+    yield from show_title(session_number, operation.number)
     if operation.kind is OperationKind.COMPACTION:
         seq = operation.details["summary"]
         yield "UPDATE entries SET hidden_by = ? WHERE id = ?", (operation.number, session_number * SEQS + seq)

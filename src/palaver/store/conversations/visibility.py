@@ -1,9 +1,10 @@
 """Which sessions a principal can read, and finding one among them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from palaver.db.transaction import Lock, Statements, Value, transaction
+from palaver.model.access import ChatKind, Grant
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.key import SessionKey
 from palaver.model.session import (
@@ -16,8 +17,9 @@ from palaver.model.session import (
     newest_of_lineage,
     unquoted,
 )
+from palaver.model.source import DM
 from palaver.model.text import counted, quoted
-from palaver.store.records import SESSION_COLUMNS, placeholders, read_one, readable, session_of
+from palaver.store.records import SESSION_COLUMNS, json_text, placeholders, read_one, readable, session_of
 
 
 @transaction
@@ -71,22 +73,69 @@ def visible_to(principal: Principal, session: str = "s") -> Filter:
         return Filter("1 = 1", ())
     if not principal.identities:
         return Filter("1 = 0", ())
-    theirs = Filter.among("p.identity", principal.identities)
+    theirs = Filter.all([Filter.among("p.identity", principal.identities), *_within_reach(principal, session)])
     took_part = f"p.session_no = {session}.no AND p.left_at IS NULL AND {theirs.sql}"
     within = principal.within and principal.within.text
     return Filter.all(
         [
             *Filter.given({f"{session}.profile = ?": principal.profile, f"{session}.key = ?": within}),
             Filter(f"EXISTS (SELECT 1 FROM participants p WHERE {took_part})", theirs.values),
-            *_outside(principal.barred, session),
             *Filter.given({_EVERYONE_THERE.format(session): principal.among}),
         ]
     )
 
 
-def _outside(barred: frozenset[int], session: str) -> list[Filter]:
-    numbers = tuple(sorted(barred))
-    return [Filter(f"{session}.no NOT IN ({placeholders(numbers)})", numbers)] if numbers else []
+def _within_reach(principal: Principal, session: str) -> list[Filter]:
+    """Return the condition on participants `p` that their account has access in the chat of the session now."""
+    if not principal.placed:
+        return []
+    free = principal.identities - {identity for identity, _ in principal.placed}
+    found = [Filter.among("p.identity", free)] if free else []
+    for identity, reach in principal.placed:
+        there = [Filter(f"{session}.platform <> ?", (reach.platform,))] if reach.anywhere else []
+        ways = [
+            Filter.all([_in_some(way.allows, session), *([_not(_in_some(way.blocks, session))] if way.blocks else [])])
+            for way in reach.ways
+        ]
+        here = Filter.all([Filter(f"{session}.platform = ?", (reach.platform,)), _any(ways)])
+        found.append(Filter.all([Filter("p.identity = ?", (identity,)), _any([*there, here])]))
+    return [_any(found)]
+
+
+def _any(parts: Sequence[Filter]) -> Filter:
+    sql = " OR ".join(f"({part.sql})" for part in parts) or "1 = 0"
+    return Filter(f"({sql})", tuple(value for part in parts for value in part.values))
+
+
+def _not(part: Filter) -> Filter:
+    return Filter(f"NOT {part.sql}", part.values)
+
+
+def _in_some(grants: Iterable[Grant], session: str) -> Filter:
+    """Return the condition that the chat of a session is one that some of the grants hold in: see `Grant.matches`."""
+    return _any([Filter.all(_in_place(grant, session)) for grant in grants])
+
+
+def _in_place(grant: Grant, session: str) -> Iterator[Filter]:
+    for name in ("account", "scope_id"):
+        if (wanted := getattr(grant, name)) is not None:
+            yield _names(session, name, wanted)
+    is_dm = _names(session, "chat_kind", DM)
+    if grant.kind is not None:
+        yield is_dm if grant.kind is ChatKind.DM else _not(is_dm)
+    if grant.chat_id is not None:
+        has_no_id = Filter(f"replace({session}.origin, ?, '') = {session}.origin", ('"chat_id":',))
+        other_id = Filter.all([has_no_id, _not(is_dm), _names(session, "chat_id_alt", grant.chat_id)])
+        yield _any([*(_names(session, name, grant.chat_id) for name in ("chat_id", "parent_chat_id")), other_id])
+
+
+def _names(session: str, field: str, wanted: str) -> Filter:
+    """Return the condition that a field of the origin has this value.
+
+    No other place in the JSON text can look so: quotation marks in values are escaped.
+    """
+    pair = json_text({field: wanted})[1:-1]
+    return Filter(f"replace({session}.origin, ?, '') <> {session}.origin", (pair,))
 
 
 def messages_visible_to(principal: Principal) -> Filter:

@@ -43,7 +43,8 @@ def restore_session(number: int, now: datetime) -> Statements[bool]:
         ),
     )
     yield _BRANCH, (number,)
-    title = yield from suggest_title(id_, (yield from _first_words(number)))
+    said, seq = yield from _first_words(number)
+    title = yield from suggest_title(id_, said, made_from=seq)
     named = "titled after its first words" if title else "without a title"
     found = f"its row was lost: made again from what belongs to it, {'open' if is_open else 'ended'} and {named}"
     unknown = "its id, title, model and other settings are not known"
@@ -79,14 +80,15 @@ def _leads_to(key: SessionKey, number: int, last: int) -> Statements[bool]:
     return bool(leads) and leads[0][0] == number
 
 
-def _first_words(number: int) -> Statements[str]:
-    """Return how the first thing begins that somebody said in a session; nothing if nobody did."""
+def _first_words(number: int) -> Statements[tuple[str, int | None]]:
+    """Return how the first thing begins that is shown of what somebody said in a session, and which entry that is."""
     rows = yield (
-        "SELECT id, body FROM entries WHERE id >= ? AND id < ? AND role = 'user' AND observed = 0 ORDER BY id LIMIT 5",
+        "SELECT id, body FROM entries WHERE id >= ? AND id < ? AND role = 'user' AND observed = 0"
+        " AND hidden_by IS NULL ORDER BY id LIMIT 5",
         entry_span(number),
     )
-    said = next((entry.text for entry in entries_of(rows) if entry.text.strip()), "")
-    return " ".join(said.split()[:_TITLE_WORDS])
+    said = next((entry for entry in entries_of(rows) if entry.text.strip()), None)
+    return (" ".join(said.text.split()[:_TITLE_WORDS]), said.seq) if said else ("", None)
 
 
 _TITLE_WORDS = 6

@@ -3,11 +3,13 @@
 from collections.abc import Mapping, Sequence
 
 from palaver.db.transaction import Statements, transaction
-from palaver.model.access import PAIRING_OFF, Access, AccessRole, Grant, GrantIndex, Standing, decide_access
+from palaver.model.access import PAIRING_OFF, Access, AccessRole, Grant, GrantIndex, Reach, Standing, decide_access
 from palaver.model.source import Source, Trust, canonical_source, identity_of, source_of_identity
 from palaver.model.value import value
 from palaver.store.people import aliases
 from palaver.store.people.grants import GrantCache, GrantTable, load_table
+
+WITHOUT = frozenset({Standing.STRANGER, Standing.BLOCKED})
 
 
 @value(kw_only=False)
@@ -31,6 +33,12 @@ class AccessRules:
         """Return what the grants say about an account, in any chat."""
         plain, person, index = self._find(source_of_identity(identity))
         return index.standing(plain, person)
+
+    def reach(self, identity: str) -> Reach:
+        """Return in which chats an account has access."""
+        plain, person, index = self._find(source_of_identity(identity))
+        anywhere = index.standing(plain, person) not in WITHOUT
+        return Reach(platform=plain.platform, ways=index.reach(plain, person), anywhere=anywhere)
 
     def _find(self, source: Source) -> tuple[Source, str | None, GrantIndex]:
         known = self.aliases.get(source.platform, {})

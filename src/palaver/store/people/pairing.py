@@ -12,6 +12,7 @@ from palaver.model.errors import LockedOut
 from palaver.model.key import Scope, SessionKey, Speaker, derive_key
 from palaver.model.people import (
     CODE_LIFETIME,
+    LOCKOUT,
     MAX_FAILURES,
     REQUEST_INTERVAL,
     PairingRequest,
@@ -52,7 +53,8 @@ KEPT_REASONS = tuple(reception.value for reception in Reception if reception.kee
 def receive(source: Source, now: datetime) -> Statements[Reception]:
     """Decide what happens to a stranger's message."""
     requests = yield from _requests(account_text(source.platform, source.account))
-    return receive_stranger(identity_of(source) or "", requests, now)
+    locked = yield from _is_anybody_locked_out(now)
+    return receive_stranger(identity_of(source) or "", requests, now, locked=locked)
 
 
 class Requested(NamedTuple):
@@ -66,8 +68,15 @@ class Requested(NamedTuple):
 
 @transaction
 def request(
-    inbound: Inbound, key: SessionKey, now: datetime, *, code: str, answer: Sequence[Outbound]
+    inbound: Inbound,
+    key: SessionKey,
+    now: datetime,
+    *,
+    code: str,
+    answer: Sequence[Outbound],
+    without_code: Sequence[Outbound] = (),
 ) -> Statements[Requested | None]:
+    """Store a stranger's message, and answer with their code: or without, while a lock-out would reject it."""
     identity = identity_of(inbound.source) or ""
     account = account_text(inbound.source.platform, inbound.source.account)
     yield PAIRING_LOCK
@@ -78,10 +87,10 @@ def request(
     if number is None:
         return None
     rank = None
-    if reception is Reception.CODE:
+    if reception in {Reception.CODE, Reception.LOCKED}:
         cause = SendCause(CauseKind.PAIRING_CODE, number)
         rank = yield from _store_code(identity, account, number, code, now)
-        yield from outbox.enqueue_parts(answer, cause, now)
+        yield from outbox.enqueue_parts(answer if reception is Reception.CODE else without_code, cause, now)
         yield from wipe_after_send(cause)
     elif reception.keeps:
         yield "UPDATE pairings SET kept = kept + 1 WHERE identity = ? AND account = ?", (identity, account)
@@ -304,14 +313,30 @@ def _with_code(code: str, waiting: Sequence[_Waiting]) -> list[_Waiting]:
 
 
 def _check_not_locked_out(by: str, now: datetime) -> Statements[None]:
+    until = yield from _locked_until(by)
+    if until is not None and now < until:
+        raise LockedOut(until)
+
+
+def _is_anybody_locked_out(now: datetime) -> Statements[bool]:
+    rows = yield (
+        "SELECT DISTINCT actor FROM access_log WHERE kind = ? AND at > ?",
+        (ChangeKind.WRONG_CODE.value, micros(now - LOCKOUT)),
+    )
+    for (by,) in rows:
+        until = yield from _locked_until(by)
+        if until is not None and now < until:
+            return True
+    return False
+
+
+def _locked_until(by: str) -> Statements[datetime | None]:
     rows = yield (
         "SELECT at FROM access_log WHERE kind = ? AND actor = ? AND no > coalesce((SELECT max(no) FROM access_log"
         " WHERE kind = ? AND actor = ?), 0) ORDER BY no DESC LIMIT ?",
         (ChangeKind.WRONG_CODE.value, by, ChangeKind.APPROVED.value, by, MAX_FAILURES),
     )
-    until = locked_until([instant(row[0]) for row in rows])
-    if until is not None and now < until:
-        raise LockedOut(until)
+    return locked_until([instant(row[0]) for row in rows])
 
 
 @transaction

@@ -192,8 +192,11 @@ def erase_share(
     files = yield from deletion.remove_entries(number, [entry.seq for entry in entries])
     yield from record_digests(erasure, "file", map(digests.file, files))
     yield "DELETE FROM memory_notes WHERE session_no = ? AND seq = ?", [(number, entry.seq) for entry in entries]
-    # Both may quote them.
-    yield "UPDATE sessions SET title = NULL, instructions = NULL WHERE no IN (?, ?)", (number, session.root)
+    # They may quote them.
+    yield (
+        "UPDATE sessions SET title = NULL, hidden_title = NULL, instructions = NULL WHERE no IN (?, ?)",
+        (number, session.root),
+    )
     return len(entries)
 
 

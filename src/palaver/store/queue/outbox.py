@@ -27,7 +27,7 @@ from palaver.store.records import (
     placeholders,
     readable,
 )
-from palaver.store.results import RepeatSafety
+from palaver.store.results import Departure, RepeatSafety
 
 if TYPE_CHECKING:
     from palaver.protocols.hooks import EventSubscription, GatewayEvent
@@ -458,8 +458,18 @@ def _settle(
 
 
 @transaction
-def reclaim_sends(worker: str, now: datetime, *, safe: RepeatSafety, alone: bool = False) -> Statements[list[Delivery]]:
-    """Take messages from workers that are gone. Return those that may have been sent, unlike the claimed ones."""
+def reclaim_sends(
+    worker: str,
+    now: datetime,
+    *,
+    safe: RepeatSafety,
+    alone: bool = False,
+    kept_back: Collection[Departure] = (),
+) -> Statements[list[Delivery]]:
+    """Take messages from workers that are gone. Return those that may have been sent, unlike the claimed ones.
+
+    Those that were `kept_back` were not sent either, although that was recorded as about to happen.
+    """
     is_lost = f"state IN {OPEN_SEND} AND state = ? AND (claim_until < ? OR (? = 1 AND worker <> ?))"
     values = micros(now), int(alone), worker
     waiting = yield (
@@ -472,12 +482,17 @@ def reclaim_sends(worker: str, now: datetime, *, safe: RepeatSafety, alone: bool
         (OutboxState.SENDING.value, *values),
     )
     owners = {row[0]: row[-1] for row in rows}
-    lost = yield from _trusted([row[:-1] for row in rows])
-    for delivery in lost:
-        is_safe = safe.covers(delivery.outbound)
+    lost: list[Delivery] = []
+    for delivery in (yield from _trusted([row[:-1] for row in rows])):
         owner = owners[delivery.number]
+        if Departure("send", delivery.number, delivery.attempts, owner) in kept_back:
+            times = delivery.times_unclear
+            yield from _settle(delivery, owner, OutboxState.DUE, None, None, None, times_unclear=times)
+            continue
+        is_safe = safe.covers(delivery.outbound)
         yield from mark_unclear(delivery, owner, now, safe=is_safe, error="its sender disappeared", crashed=True)
-    if lost or waiting:
+        lost.append(delivery)
+    if rows or waiting:
         yield _SEND
     return lost
 

@@ -71,7 +71,7 @@ from palaver.store.records import (
     received_of,
     turn_of,
 )
-from palaver.store.results import Begun, Held, Opening
+from palaver.store.results import Begun, Departure, Held, Opening
 
 _NOTIFY_INBOX = Notify(INBOX)
 _FIRST_READ = 2
@@ -551,8 +551,11 @@ def reclaim(
     besides: Collection[SessionKey] = (),
     paused: Collection[int] = (),
     known: Collection[int] | None = None,
+    kept_back: Collection[Departure] = (),
 ) -> Statements[list[Turn]]:
     """Take over interrupted turns, and running ones whose worker is gone; not those of the keys in `besides`.
+
+    A draft that was `kept_back` was not shown, although that was recorded as about to happen.
 
     With `known`, the turns that the worker knows to be its own, also take its others: their begin was not answered.
 
@@ -579,8 +582,10 @@ def reclaim(
             limit,
         ),
     )
-    numbers = sorted(row[0] for row in rows)
-    return (yield from _get_all(numbers))
+    turns = yield from _get_all(sorted(row[0] for row in rows))
+    unseen = {turn.number for turn in turns if Departure("draft", turn.number, turn.fence - 1) in kept_back}
+    yield "UPDATE turns SET draft_unclear = 0 WHERE no = ?", [(number,) for number in unseen]
+    return [replace(turn, draft_unclear=False) if turn.number in unseen else turn for turn in turns]
 
 
 _IS_AWAITED = " AND (no NOT IN ({}) OR stopped_by IS NOT NULL OR key IN (SELECT key FROM ready_queue))"

@@ -1,14 +1,17 @@
-"""Contents of files that nobody needs any more. The transcript still names them."""
+"""Contents of files that nobody needs any more, which the transcript still names, and files that jobs wrote."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
+from pathlib import Path
 
 from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.attachment import Attachment
 from palaver.model.retention import RetentionLimit, latest_cutoff
 from palaver.store.conversations.attachment_refs import drop_refs, kept_aside
 from palaver.store.conversations.blob_store import StoredFile
+from palaver.store.conversations.visibility import Filter
 from palaver.store.queue.inbox import rewrite
 from palaver.store.records import INBOX_COLUMNS, SEQS, SET_BODY, entry_of, micros, prepare, readable, received_of
 from palaver.store.scrub import owe_scrub
@@ -33,25 +36,28 @@ def find_cutoff(limit: RetentionLimit, files: Sequence[StoredFile], now: datetim
 
 
 @transaction
-def is_needed(name: str, cutoff: datetime) -> Statements[bool]:
+def is_needed(name: str, cutoff: datetime, gone: Sequence[Filter] = ()) -> Statements[bool]:
     """Return whether a message that waits, an unsent answer, or something said since the cutoff has this file.
 
-    So has a conversation that is busy or pinned, and a reference that a repair set aside.
+    So has a conversation that is busy or pinned, and a reference that a repair set aside. The `sessions s` that go
+    before need none.
     """
     moment = micros(cutoff)
+    stays = Filter.all(Filter(f"NOT ({each.sql})", each.values) for each in gone)
     rows = yield (
         "SELECT 1 FROM attachments a WHERE a.sha256 = ? AND CASE a.kind"
         " WHEN 'out' THEN EXISTS (SELECT 1 FROM outbox o WHERE o.id = a.holder"
         "  AND o.state NOT IN ('delivered', 'dead'))"
         " WHEN 'in' THEN EXISTS (SELECT 1 FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no WHERE i.no = a.holder"
-        "  AND (i.received >= ? OR i.state IN ('waiting', 'relay') OR (t.no IS NOT NULL AND t.ended IS NULL)))"
+        "  AND (i.received >= ? OR i.state IN ('waiting', 'relay') OR (t.no IS NOT NULL AND t.ended IS NULL))"
+        f"  AND (t.no IS NULL OR EXISTS (SELECT 1 FROM sessions s WHERE s.no = t.session_no AND {stays.sql})))"
         " ELSE EXISTS (SELECT 1 FROM entries e LEFT JOIN turns t ON t.no = e.turn_no"
-        f"  JOIN sessions s ON s.no = e.id / {SEQS} WHERE e.id = a.holder"
+        f"  JOIN sessions s ON s.no = e.id / {SEQS} WHERE e.id = a.holder AND {stays.sql}"
         "  AND (coalesce(t.started, s.last_active) >= ?"
         "   OR EXISTS (SELECT 1 FROM turns r WHERE r.session_no = s.no AND r.ended IS NULL)"
         "   OR EXISTS (SELECT 1 FROM session_marks m WHERE m.session_no IN (s.no, coalesce(s.version_root, s.no))"
         "    AND m.pinned IS NOT NULL))) END LIMIT 1",
-        (name, moment, moment),
+        (name, moment, *stays.values, *stays.values, moment),
     )
     return bool(rows) or name in (yield from kept_aside())
 
@@ -96,3 +102,30 @@ def _rewrite_messages(name: str) -> Statements[None]:
 
 def _without(files: Sequence[Attachment], name: str) -> tuple[Attachment, ...]:
     return tuple(file._replace(sha256=None, problem=GONE) if file.sha256 == name else file for file in files)
+
+
+# What jobs wrote: files in folders, named in no table
+
+
+def list_outputs(folder: Path) -> list[StoredFile]:
+    """Return the files that the target `local` made, the newest first."""
+    found: list[StoredFile] = []
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):
+            facts = path.lstat()
+            if not path.is_dir():
+                at = datetime.fromtimestamp(facts.st_mtime, UTC)
+                found.append(StoredFile(str(path.relative_to(folder)), at, facts.st_size))
+    return sorted(found, key=lambda file: file.at, reverse=True)
+
+
+def remove_outputs(folder: Path, cutoff: datetime) -> int:
+    """Delete what was written before the cutoff, and folders that are empty then. Return how many files."""
+    old = [folder / file.name for file in list_outputs(folder) if file.at < cutoff]
+    for path in old:
+        path.unlink(missing_ok=True)
+    above = {each for path in old for each in path.relative_to(folder).parents} - {Path()}
+    for name in sorted(above, key=lambda each: len(each.parts), reverse=True):
+        with suppress(OSError):  # something is in it
+            (folder / name).rmdir()
+    return len(old)

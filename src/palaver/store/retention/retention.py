@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime
+from pathlib import Path
 
 from palaver.db.transaction import Database
 from palaver.model.retention import RetentionClass, RetentionLimit, RetentionRules
@@ -33,6 +34,8 @@ class Retention:
     database: Database
     blobs: BlobStore | None = None
     """Files on this machine; None leaves them to their own machines."""
+    outputs: Path | None = None
+    """The folder of the files that the target `local` made on this machine."""
     pause: Callable[[], Awaitable[object]] = lambda: asyncio.sleep(0)
     """Called between steps, so that turns go first."""
 
@@ -40,8 +43,7 @@ class Retention:
         """Return what `run` would delete now; it deletes nothing."""
         found: list[Expired] = []
         gone: list[Filter] = []
-        for kind, limit in _limited(rules):
-            cutoff = await self._cutoff(kind, limit, now)
+        for kind, cutoff in (await self._cutoffs(rules, now)).items():
             items, size = await self._measure(kind, cutoff, gone) if cutoff else (0, 0)
             if cutoff and items and kind in conversations.KEPT:
                 gone.append(conversations.expired(kind, cutoff))
@@ -53,8 +55,8 @@ class Retention:
     ) -> list[Expired]:
         """Delete what is over its limits; return what has gone."""
         gone: list[Expired] = []
-        for kind, limit in _limited(rules):
-            cutoff, items = await self._cutoff(kind, limit, now), 0
+        for kind, cutoff in (await self._cutoffs(rules, now)).items():
+            items = 0
             if cutoff is not None:
                 async for step in self._steps(kind, cutoff, now):
                     items += step
@@ -62,6 +64,11 @@ class Retention:
                     await self.pause()
             gone.append(Expired(kind=kind, items=items, cutoff=cutoff))
         return gone
+
+    async def _cutoffs(self, rules: RetentionRules, now: datetime) -> dict[RetentionClass, datetime | None]:
+        """Return the time of each limited class before which things go, by what is there before anything has gone."""
+        limits = {kind: rules.of(kind) for kind in RetentionClass}
+        return {kind: await self._cutoff(kind, limit, now) for kind, limit in limits.items() if limit.is_set}
 
     async def _cutoff(self, kind: RetentionClass, limit: RetentionLimit, now: datetime) -> datetime | None:
         match kind:
@@ -71,11 +78,16 @@ class Retention:
                 return await self.database.read(find_cutoff(settled.KEPT, limit, now))
             case RetentionClass.ATTACHMENTS:
                 return files.find_cutoff(limit, await self._list_files(), now)
+            case RetentionClass.OUTPUT:
+                return files.find_cutoff(limit, await self._list_outputs(), now)
             case _:
                 return await self.database.read(find_cutoff(conversations.KEPT[kind], limit, now))
 
     async def _list_files(self) -> Sequence[StoredFile]:
         return await self.blobs.list_files() if self.blobs else ()
+
+    async def _list_outputs(self) -> Sequence[StoredFile]:
+        return await asyncio.to_thread(files.list_outputs, self.outputs) if self.outputs else ()
 
     async def _measure(self, kind: RetentionClass, cutoff: datetime, gone: Sequence[Filter]) -> tuple[int, int]:
         """Count what goes by this class, after the conversations that are gone by then."""
@@ -87,9 +99,12 @@ class Retention:
                 return sum(items for items, _ in sums), sum(size for _, size in sums)
             case RetentionClass.ATTACHMENTS:
                 old = [file for file in await self._list_files() if file.at < cutoff]
-                needed = [await self.database.read(files.is_needed(file.name, cutoff)) for file in old]
+                needed = [await self.database.read(files.is_needed(file.name, cutoff, gone)) for file in old]
                 free = [file.size for file, stays in zip(old, needed, strict=True) if not stays]
                 return len(free), sum(free)
+            case RetentionClass.OUTPUT:
+                sizes = [file.size for file in await self._list_outputs() if file.at < cutoff]
+                return len(sizes), sum(sizes)
             case _:
                 where = conversations.expired(kind, cutoff)
                 found = await self.database.read(deletion.survey_where(where))
@@ -99,19 +114,25 @@ class Retention:
         """Carry out one step after the other; yield how many items each deleted."""
         match kind:
             case RetentionClass.OBSERVED:
-                async for items in self._remove_observed(cutoff):
-                    yield items
+                steps = self._remove_observed(cutoff)
             case RetentionClass.SETTLED:
-                for source in settled.SOURCES:
-                    async for items in self._empty(source, cutoff):
-                        yield items
+                steps = self._empty_settled(cutoff)
             case RetentionClass.ATTACHMENTS:
-                async for items in self._release_files(cutoff, now):
-                    yield items
+                steps = self._release_files(cutoff, now)
+            case RetentionClass.OUTPUT:
+                steps = self._remove_outputs(cutoff)
             case _:
-                where = conversations.expired(kind, cutoff)
-                async for removed in deletion.prune_steps(self.database, where, now):
-                    yield removed.sessions
+                steps = self._remove_conversations(kind, cutoff, now)
+        async for items in steps:
+            yield items
+
+    async def _remove_conversations(self, kind: RetentionClass, cutoff: datetime, now: datetime) -> AsyncIterator[int]:
+        async for removed in deletion.prune_steps(self.database, conversations.expired(kind, cutoff), now):
+            yield removed.sessions
+
+    async def _remove_outputs(self, cutoff: datetime) -> AsyncIterator[int]:
+        if self.outputs:
+            yield await asyncio.to_thread(files.remove_outputs, self.outputs, cutoff)
 
     async def _remove_observed(self, cutoff: datetime) -> AsyncIterator[int]:
         last, after = -1, (-1, -1)
@@ -121,6 +142,11 @@ class Retention:
         while places := await self.database.read(observed.find_page(cutoff, after)):
             after = places[-1]
             yield await self.database.transact(observed.remove(places, cutoff))
+
+    async def _empty_settled(self, cutoff: datetime) -> AsyncIterator[int]:
+        for source in settled.SOURCES:
+            async for items in self._empty(source, cutoff):
+                yield items
 
     async def _empty(self, source: settled.Source, cutoff: datetime) -> AsyncIterator[int]:
         last = -(1 << 62)
@@ -139,7 +165,3 @@ class Retention:
             if self.blobs and released:
                 await self.blobs.remove(released, now - cutoff)
             yield len(released)
-
-
-def _limited(rules: RetentionRules) -> list[tuple[RetentionClass, RetentionLimit]]:
-    return [(kind, rules.of(kind)) for kind in RetentionClass if rules.of(kind).is_set]

@@ -190,9 +190,13 @@ def empty_skipped(source: Source, cutoff: datetime, after: int) -> Statements[tu
 
 def _empty_late_replies(messages: Sequence[Row], cutoff: datetime) -> Statements[int]:
     """Empty the replies of turns that ended late: when their numbers were passed, they did not exist."""
-    emptied = 0
+    emptied, passed = 0, (yield from _position(_REPLIES))
     for turn in sorted({row[_TURN] for row in messages if row[_TURN] is not None}):
-        rows = yield f"{_ROWS['outbox']} WHERE o.id >= ? AND o.id < ?", (*_values(_REPLIES, cutoff), *reply_span(turn))
+        first, end = reply_span(turn)
+        rows = yield (
+            f"{_ROWS['outbox']} WHERE o.id >= ? AND o.id < ?",
+            (*_values(_REPLIES, cutoff), first, min(end, passed + 1)),
+        )
         emptied += yield from _empty_or_skip(_REPLIES, rows)
     return emptied
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from palaver.db.transaction import Row, Statements, Value, transaction
 from palaver.model.session import Principal, Session
 from palaver.model.transcript import Entry, UnreadableEntry
+from palaver.store.conversations.transcript import NOT_UNDONE
 from palaver.store.conversations.visibility import Filter, get_visible, list_titles, select_sessions, visible_to
 from palaver.store.records import SEQS, SESSION_COLUMNS, entries_of, placeholders, readable, session_of
 from palaver.store.search.index import Document, make_documents
@@ -15,12 +16,6 @@ MAX_SCOPE_SESSIONS = 1000
 _ROWS_PER_RANGE = 64
 _BATCH_ENTRIES = 512
 _BATCH_BYTES = 4 * 1024 * 1024
-
-# Undone entries are not searchable. Compacted ones are, and so is the summary while the compaction stands.
-_SEARCHABLE = (
-    "(e.hidden_by IS NULL OR EXISTS (SELECT 1 FROM operations o"
-    " WHERE o.no = e.hidden_by AND o.kind = 'compaction' AND o.undone_at IS NULL))"
-)
 
 
 class JournalRow(NamedTuple):
@@ -163,10 +158,10 @@ def _select_visible(
     rows = yield (
         f"SELECT {columns} FROM (SELECT e.id, e.body, e.id % {SEQS} AS seq, s.no, s.parent, s.parent_seq"
         f" FROM entries e JOIN sessions s ON s.no = e.id / {SEQS}"
-        f" WHERE e.id IN ({marks}) AND s.no IN ({marks}) AND {_SEARCHABLE}"
+        f" WHERE e.id IN ({marks}) AND s.no IN ({marks}) AND {NOT_UNDONE}"
         f" AND CASE WHEN {seen.sql} THEN 1 END = 1) x {more}"
         f" WHERE NOT EXISTS (SELECT 1 FROM sessions s JOIN entries e ON e.id = s.no * {SEQS} + x.seq"
-        f" WHERE x.seq <= x.parent_seq AND s.id = x.parent AND {_SEARCHABLE} AND {seen.sql})",
+        f" WHERE x.seq <= x.parent_seq AND s.id = x.parent AND {NOT_UNDONE} AND {seen.sql})",
         values,
     )
     return rows
@@ -196,7 +191,7 @@ def load_entries(entries: Sequence[int], principal: Principal) -> Statements[dic
 def load_neighbours(session: int, seq: int, count: int) -> Statements[tuple[tuple[Entry, ...], tuple[Entry, ...]]]:
     """Return the searchable entries before and after one."""
     first, entry = session * SEQS, session * SEQS + seq
-    sql = f"SELECT e.id, e.body FROM entries e WHERE e.id > ? AND e.id < ? AND {_SEARCHABLE} ORDER BY e.id"
+    sql = f"SELECT e.id, e.body FROM entries e WHERE e.id > ? AND e.id < ? AND {NOT_UNDONE} ORDER BY e.id"
     before = yield f"{sql} DESC LIMIT ?", (first, entry, count)
     after = yield f"{sql} LIMIT ?", (entry, first + SEQS, count)
     return tuple(entries_of(before[::-1])), tuple(entries_of(after))

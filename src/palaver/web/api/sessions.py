@@ -105,6 +105,8 @@ class _EntriesQuery(Schema, frozen=True, kw_only=True):
     """The last entries before this seq."""
     after: _Seq | None = None
     """The first entries after this seq."""
+    summarised: bool = False
+    """Include entries that a summary stands for."""
     hidden: bool = False
     """Include entries that were undone or summarised; for the owner only."""
     limit: Limit = 100

@@ -116,7 +116,7 @@ def _model(room: Room) -> str:
 def _explain_refusal(reason: str) -> str:
     """Say to its author why a message is not answered."""
     match reason:
-        case Reception.CODE | Reception.WAITS:
+        case Reception.CODE | Reception.WAITS | Reception.LOCKED:
             return "Not answered yet: it waits until the owner of this gateway approves you."
         case Reception.TOO_OFTEN:
             return "Not kept: enough of your messages wait for approval. Send it again once you are approved."

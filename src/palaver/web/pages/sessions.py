@@ -11,6 +11,7 @@ from palaver.commands.formatting import session_name
 from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import NotFound
 from palaver.model.session import Principal, Session, SessionState
+from palaver.model.source import describe_source
 from palaver.model.text import legible, one_line
 from palaver.model.transcript import Entry
 from palaver.store.archive.exporter import ExportFormat
@@ -100,6 +101,7 @@ async def show(request: WebRequest) -> Response:
         session=session,
         title=title,
         platform=platform_name(request, session),
+        where=describe_source(session.origin),
         entries=entries,
         turns=turns,
         audit=audit,

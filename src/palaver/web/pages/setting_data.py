@@ -7,6 +7,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from palaver.model.attachment import format_size
+from palaver.platforms.local.adapter import output_folder
 from palaver.store.opening import sqlite_path
 from palaver.store.retention.retention import Expired, Retention
 from palaver.web.pages.common import answer_action, query_value
@@ -29,8 +30,10 @@ async def data(request: WebRequest) -> Response:
 
 
 async def _preview(request: WebRequest) -> list[Expired]:
-    retention = Retention(database=request.store.database, blobs=request.services.shelf)
-    return await retention.preview(request.services.config().retention.rules(), request.now)
+    config = request.services.config()
+    outputs = output_folder(config.data_dir)
+    retention = Retention(database=request.store.database, blobs=request.services.shelf, outputs=outputs)
+    return await retention.preview(config.retention.rules(), request.now)
 
 
 @action("/settings/data/backup", owner_only=True)

@@ -46,6 +46,7 @@ _KEPT = {
     RetentionClass.OBSERVED: "What the agent overheard in groups",
     RetentionClass.ATTACHMENTS: "Files",
     RetentionClass.SETTLED: "Contents of inbox and outbox",
+    RetentionClass.OUTPUT: "Files written by jobs",
 }
 _RETENTION = {
     f"retention.{kind.value}.{name}": f"{what}: {label}"
