@@ -3,12 +3,15 @@
 import asyncio
 import errno
 import os
+import time
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from palaver.db.transaction import Statements, transaction
+from palaver.db.high_water import Loss, Seen
+from palaver.db.transaction import COMMITS_MISSING, Statements, transaction
 from palaver.engine import texts
 from palaver.engine.delivery.departures import Departures
 from palaver.model.source import Source
@@ -103,7 +106,7 @@ async def test_the_owner_gets_one_notice_of_what_stays_unclear(store_url: str) -
             await until(lambda: not world.injector.script)
             await here.settled()
         assert sorted(await states(here)) == ["delivered", "unclear", "unclear"]
-        assert ["palaver trace out:-1" in message.text for message in home.shown] == [True]
+        assert ["palaver trace out:0.1" in message.text for message in home.shown] == [True]
 
 
 async def test_what_becomes_unclear_after_the_notice_is_told_with_the_next(tmp_path: Path) -> None:
@@ -236,7 +239,7 @@ async def test_an_answer_that_crashes_make_unclear_is_repeated_three_times_and_t
             await until(lambda adapter=adapter: bool(adapter.sent))
             sent += adapter.sent
     async with running(tmp_path / "p.db", world, clock=clock, worker="w9") as here:
-        await home.hears("palaver trace out:-1")
+        await home.hears("palaver trace out:0.1")
         assert (await states(here))[0] == "unclear"
     assert sent == ["hello", *[f"hello\n{texts.MAY_BE_DUPLICATE}"] * 3]
     assert chat.shown == []
@@ -277,9 +280,10 @@ class Known(Departures):
 @pytest.mark.parametrize(
     ("known", "mark"),
     [
-        (Departure("draft", 1, 1), ""),
-        (Departure("draft", 1, 2), f"\n{texts.MAY_BE_DUPLICATE}"),
-        (Departure("send", 1, 1), f"\n{texts.MAY_BE_DUPLICATE}"),
+        (Departure("draft", 1, 1, "w1"), ""),
+        (Departure("draft", 1, 2, "w1"), f"\n{texts.MAY_BE_DUPLICATE}"),
+        (Departure("draft", 1, 1, "w0"), f"\n{texts.MAY_BE_DUPLICATE}"),
+        (Departure("send", 1, 1, "w1"), f"\n{texts.MAY_BE_DUPLICATE}"),
     ],
 )
 async def test_an_answer_is_marked_after_a_draft_of_which_nobody_knows_whether_it_was_shown(
@@ -346,9 +350,13 @@ class Connecting(FakeAdapter):
         return await super().send(outbound, idempotency_key=idempotency_key)
 
 
+HEADER = 512
+"""The bytes of a file of departures before its slots."""
+
+
 def _written(folder: Path) -> list[bytes]:
     """What gateways wrote about requests, but for what has ended."""
-    slots = (path.read_bytes()[512:] for path in folder.iterdir())
+    slots = (path.read_bytes()[HEADER:] for path in folder.iterdir())
     found = (each[at : at + 64].rstrip() for each in slots for at in range(0, len(each), 64))
     return sorted(each for each in found if not each.startswith(b"."))
 
@@ -386,38 +394,48 @@ async def test_a_request_is_written_down_as_left_right_before_it_leaves(tmp_path
 
 def test_only_what_a_gateway_that_is_gone_kept_back_is_known(tmp_path: Path) -> None:
     one, other = Departures(tmp_path), Departures(tmp_path)
-    waits, draft = Departure("send", -1, 1, "host:1:a"), Departure("draft", 4, 2)
-    with other.opened("host:2:b"), one.opened("host:1:a"):
-        left, ended, *_ = (one.keep_back("send", number, 1) for number in (2, 3, -1))
-        one.keep_back("draft", 4, 2)
-        one.leave(left)
-        one.end(ended)
-        ((path, content),) = ((each, each.read_bytes()) for each in tmp_path.iterdir() if len(each.read_bytes()) > 512)
+    with other.opened("w2"), one.opened("w1"):
+        slots = [one.keep_back("send", number, 1) for number in (1, 2, 3, 2)]
+        slots.append(one.keep_back("draft", 4, 2))
+        one.leave(slots[1])
+        one.end(slots[2])
+        ((path, content),) = ((each, each.read_bytes()) for each in tmp_path.iterdir() if b"send" in each.read_bytes())
         assert other.kept_back() == frozenset()  # it still runs
+        path.with_name("gone").write_bytes(b"")
+        assert other.kept_back() == frozenset()  # it has only just made its file
         path.with_name("gone").write_bytes(content)
         path.with_name("from before the machine was started").write_bytes(bytes(36) + content[36:])
         path.with_name("cut").write_bytes(content[:10])
-        path.with_name("damaged").write_bytes(content[:512] + bytes(128))
-        assert other.kept_back() == {waits, draft}
-        path.with_name("of another database").write_bytes(content.replace(b"-draft", b"+draft"))
-        assert other.kept_back() == {waits}
+        path.with_name("damaged").write_bytes(content[:HEADER] + bytes(128))
+        found = {Departure("send", 1, 1, "w1"), Departure("draft", 4, 2, "w1")}
+        assert other.kept_back() == found
+        hour_ago = time.time() - 3601
+        os.utime(path.with_name("gone"), (hour_ago, hour_ago))
+        late = Departures(tmp_path)
+        with late.opened("w3"):
+            assert late.kept_back() == found  # however late the next one starts
     assert path.exists(), "nobody knows the outcome of some"
 
 
-def test_where_nothing_can_be_written_nothing_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nothing_can_be_written_no_more_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     departures = Departures(tmp_path)
 
-    def fail(*_: object) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    def fail(*_: object, **__: object) -> int:
+        raise OSError(errno.EROFS, "Read-only file system")
 
     with departures.opened("w1"):
-        slot = departures.keep_back("send", 1, 1)
+        left, waits, ended = (departures.keep_back("send", number, 1) for number in (1, 2, 3))
         monkeypatch.setattr(os, "pwrite", fail)
-        departures.leave(slot)
+        assert departures.keep_back("send", 4, 1) == 0  # it can be sent: nothing says that it was kept back
+        departures.end(ended)
+        with monkeypatch.context() as locked:
+            locked.setattr(Path, "unlink", fail)
+            with pytest.raises(OSError, match="Read-only"):
+                departures.leave(waits)  # else the file would say something wrong
+        departures.leave(left)
         assert list(tmp_path.iterdir()) == []
-        assert departures.keep_back("send", 2, 1) == 0
     with departures.opened("w1"):
-        assert list(tmp_path.iterdir()) == []
+        assert departures.keep_back("send", 5, 1) == 0
 
 
 async def test_a_crash_while_a_send_connects_leaves_no_doubt(tmp_path: Path) -> None:
@@ -478,3 +496,23 @@ async def test_a_send_that_was_taken_over_while_it_connected_does_not_leave(
         adapter.go.set()
         await until(lambda: any(getattr(said, "action", "") == "send.lease_lost" for said in caplog.records))
     assert not chat.shown
+
+
+async def test_after_missing_commits_the_turn_begins_again_and_the_owner_learns_of_it(tmp_path: Path) -> None:
+    world, clock, agent = FakePlatform(), MovableClock(), Slow()
+    async with running(tmp_path / "p.db", world, agent=agent, clock=clock, chance=NoPauses()) as here:
+        home, alice = world.dm(world.person("owner")), world.person("alice")
+        await set_home(here, home, clock)
+        chat = world.dm(alice)
+        await chat.say(alice, "hello")
+        await until(lambda: len(agent.requests) == 1)
+        lost = Seen("in", 9, "telegram chat 7", clock.now())
+        database: Any = here.store.database
+        database.take_loss = iter([Loss("abcdef", clock.now(), (lost,)), *[None] * 9]).__next__
+        database.wake(COMMITS_MISSING)
+        await home.hears("in:9")
+        await until(lambda: len(agent.requests) == 2)
+        agent.go.set()
+        await here.settled()
+        assert len(chat.shown) == 1
+    assert agent.most_at_once == 1

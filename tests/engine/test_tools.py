@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -25,6 +25,7 @@ from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.status.invariants import violations
 from palaver.store.status.trace import find_traces
 from palaver.store.store import Store
+from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.platform import FakePlatform
 from palaver.testkit.updates import File, Person
 from palaver.tools.messages import FileTools, MessageTools
@@ -32,7 +33,7 @@ from palaver.tools.schemas import object_schema, text_schema
 from palaver.tools.search import SearchTools
 from tests.engine.agents import Scripted
 from tests.engine.gateway import OPERATOR, Bench, running, until
-from tests.engine.places import between
+from tests.engine.places import MEMBERS, between
 from tests.engine.trouble import trouble
 
 SHARED = ScopedSetting(default=Scope(group=GroupScope.SHARED))
@@ -330,6 +331,25 @@ async def test_a_group_is_not_told_what_was_said_in_private(store_url: str, scop
         await two.ask(group, alice, "our parrot")
         assert "parrot" in await two.ask(group, alice, use("search", query="parrot"))
         assert await two.ask(group, alice, use("search", query="canary")) == "search: Nothing was found."
+
+
+@pytest.mark.parametrize("hides", [True, False])
+async def test_a_search_names_others_only_where_ids_are_shown(tmp_path: Path, hides: bool) -> None:
+    world = FakePlatform()
+    adapter = FakeAdapter(world)
+    adapter.platform = replace(adapter.platform, hides_ids=True)
+    changed = {"pseudonyms": True} if hides else {}
+    async with running(
+        tmp_path / "p.db", world, adapters=[adapter], toolsets=all_tools, scopes=SHARED, grants=MEMBERS, **changed
+    ):
+        alice, bob = world.person("alice"), world.person("+49 170 1234567")
+        group = world.group("Dev", alice, bob)
+        await group.say(bob, "our parrot")
+        await group.hears("parrot")
+        await group.say(alice, use("search", query="parrot"))
+        found = (await group.hears("search: ")).text
+        assert (f"user fake:{bob.id}" in found, "user somebody else: " in found) == (not hides, hides), found
+        assert not hides or bob.name not in found
 
 
 async def test_someone_who_came_later_does_not_learn_what_was_said_before_them(store_url: str) -> None:

@@ -115,6 +115,14 @@ async def test_a_key_reads_what_the_rules_say_of_each_chat(store: Store) -> None
         assert {session.id for session in found} == wanted, given
 
 
+async def test_a_key_reads_where_thousands_of_chats_are_allowed(store: Store) -> None:
+    session = (await World(store).exchange("hello", source=group("7"))).turn.session
+    given = tuple(Grant(platform="telegram", chat_id=str(-number)) for number in range(3000))
+    reach = AccessRules(given, GrantTable(configured=given), {}, GrantCache()).reach("telegram:7")
+    principal = Principal(identities=frozenset({"telegram:7"}), placed=(("telegram:7", reach),))
+    assert (await store.read(store.sessions.get_visible(session, principal))).id == session
+
+
 async def test_a_hostile_name_is_one_line_and_short(store: Store) -> None:
     await store.transact(people.person_of(TELEGRAM, NOON, name="\x00a\u202eb\nc" + "x" * 1_000_000))
     (person,) = await store.read(people.list_people(OPERATOR))

@@ -47,7 +47,10 @@ def use(number: object, name: str) -> None:
         case "many":
             answer(number, {"content": [{"type": "text", "text": "x"}] * 1_001})
         case "objects":
-            answer(number, {"content": [], "structuredContent": {"found": [{"a": 1}] * 900_000}})
+            found = [{"id": each, "of": "another call"} for each in range(60_000)]
+            said = json.dumps({"jsonrpc": "2.0", "result": {"structuredContent": found}, "id": number})
+            sys.stdout.write(said + "\n")
+            sys.stdout.flush()
         case "picture":
             answer(number, {"content": [{"type": "image", "data": "AAAA", "mimeType": "image/png"}]})
         case _:

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from palaver.model.attachment import NewFile
 from palaver.protocols.tools import ToolFailed
 from palaver.tools import mcp
 from palaver.tools.mcp import McpServer, McpServers
-from palaver.tools.mcp_transport import HttpServer, StdioServer, ValueCounter
+from palaver.tools.mcp_transport import HttpServer, LimitedStream, StdioServer, ValueCounter
 from tests.engine.gateway import running
 from tests.engine.test_tools import use
 from tests.tools.servers import HERE, over_http, program, serving, text
@@ -136,6 +137,20 @@ async def test_a_message_of_too_many_values_over_http_is_left(kind: str) -> None
         async with serving("web", HttpServer(url=url)) as server:
             assert await server.tools() == []
             assert server.problem == "It sent a message of more than 50,000 values."
+
+
+async def test_the_values_of_each_event_are_counted_apart() -> None:
+    """Also if its end comes in pieces."""
+
+    async def pieces() -> AsyncGenerator[bytes]:
+        for end in (b"\n\n", b"\r\n\r\n"):
+            for at in range(len(end) + 1):
+                yield b"data: [" + b"1," * 40_000 + b"1]" + end[:at]
+                yield end[at:]
+
+    problems = list[Exception]()
+    async for _ in LimitedStream(pieces(), problems.append, is_events=True):
+        assert problems == []
 
 
 def test_values_are_counted_in_any_pieces() -> None:

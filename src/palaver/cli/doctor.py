@@ -57,7 +57,10 @@ Repairs = Annotated[
     bool, typer.Option("--repair", help="Repair what is damaged, after making a copy. Stop the gateway first.")
 ]
 Dismisses = Annotated[
-    bool, typer.Option("--dismiss", help="No longer warn of what repairs set aside so far. Nothing is deleted.")
+    bool,
+    typer.Option(
+        "--dismiss", help="No longer warn of what repairs set aside and failovers lost so far. Nothing is deleted."
+    ),
 ]
 
 Bundle = Annotated[

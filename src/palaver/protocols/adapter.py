@@ -115,7 +115,7 @@ class AnswerStatus:
     """The answer to a message, as far as it is known."""
 
     id: str
-    """The gateway's id of the message: `in:42`."""
+    """The gateway's id of the message: `in:42-3fa94c`."""
     is_settled: bool
     """Nothing more will follow."""
     text: str = ""

@@ -123,6 +123,10 @@ class ToolServices(Protocol):
         """Whether a turn that is cancelled goes on later, because the gateway stops or another one has taken it."""
         ...
 
+    def hides_ids(self, platform: str) -> bool:
+        """Return whether the agent must not learn the ids of people of a platform."""
+        ...
+
     @property
     def zone(self) -> ZoneInfo:
         """The time zone of the chat."""

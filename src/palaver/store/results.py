@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from datetime import datetime
 from enum import Enum, StrEnum
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from palaver.db.transaction import Transaction
 from palaver.model.key import SessionKey
@@ -16,13 +16,13 @@ from palaver.model.value import value
 
 
 class Departure(NamedTuple):
-    """A request that leaves: an attempt of a worker to send, or the draft of a turn under a fence."""
+    """A request that leaves: a send at an attempt, or the draft of a turn under a fence, and who had claimed it."""
 
-    kind: Literal["send", "draft"]
+    kind: str
+    """`send` or `draft`."""
     number: int
     attempt: int
-    worker: str = ""
-    """Of a send: another worker can make the same attempt, if this one did not commit it."""
+    worker: str
 
 
 class Opening(StrEnum):

@@ -42,7 +42,8 @@ _MAX_VALUES = 50_000
 """How many values a message can have: the parser makes an object of each, and everybody waits, even for a thread."""
 _TOO_MANY = f"a message of more than {_MAX_VALUES:,} values"
 _PARSED_IN_A_THREAD_BYTES = 1 << 16
-_ID = re.compile(rb'"id"\s*:\s*(\d{1,15})')
+_FIRST_ID = re.compile(rb'\s*\{[^{\[]*?"id"\s*:\s*(\d{1,15})')
+_LAST_ID = re.compile(rb'"id"\s*:\s*(\d{1,15})[^{}\[\]]*\}\s*$')
 _ID_WITHIN_BYTES = 200
 
 
@@ -76,6 +77,7 @@ class HttpServer(ServerLimits):
 
 
 _END_OF_EVENT = re.compile(rb"\r?\n\r?\n")
+_LONGEST_END = 4
 
 
 class AnswerRefused(httpx2.TransportError):
@@ -141,7 +143,8 @@ class ValueCounter:
     def add(self, piece: bytes) -> int:
         text = self._rest + piece
         end = len(text.rstrip(b"\\"))
-        text, self._rest = text[:end], text[end:]  # What a backslash escapes can come with the next piece.
+        # What a backslash escapes can come with the next piece.
+        text, self._rest = text[:end], b"\\" * ((len(text) - end) % 2)
         parts = text.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
         outside = b"".join(parts[self._is_in_string :: 2])
         self._is_in_string ^= len(parts) % 2 == 0
@@ -164,7 +167,7 @@ def _parse(line: bytes) -> SessionMessage | Exception:
 
 def _refuse(line: bytes) -> SessionMessage | Exception:
     """Fail the call that a message answers, if it says which at its begin or end."""
-    found = _ID.search(line[:_ID_WITHIN_BYTES]) or _ID.search(line[-_ID_WITHIN_BYTES:])
+    found = _FIRST_ID.match(line[:_ID_WITHIN_BYTES]) or _LAST_ID.search(line[-_ID_WITHIN_BYTES:])
     if not found:
         return AnswerRefused(f"It sent {_TOO_MANY}.")
     error = types.ErrorData(code=types.INVALID_REQUEST, message=f"it sent {_TOO_MANY}")
@@ -202,10 +205,10 @@ async def _limit_size(on_problem: Callable[[Exception], None], response: httpx2.
     if response.headers.get("content-encoding", "identity") != "identity":
         raise AnswerRefused("It compresses its answers; it must send them uncompressed.")
     is_events = response.headers.get("content-type", "").startswith("text/event-stream")
-    response.stream = _LimitedStream(response.stream, on_problem, is_events=is_events)
+    response.stream = LimitedStream(response.stream, on_problem, is_events=is_events)
 
 
-class _LimitedStream(httpx2.AsyncByteStream):
+class LimitedStream(httpx2.AsyncByteStream):
     def __init__(
         self,
         stream: Any,  # noqa: ANN401 - of the library
@@ -216,13 +219,16 @@ class _LimitedStream(httpx2.AsyncByteStream):
         self._stream, self._on_problem, self._is_events = stream, on_problem, is_events
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        size, values = 0, ValueCounter()
+        size, values, held = 0, ValueCounter(), b""
         async for piece in self._stream:
             size += len(piece)
             if size > MAX_MESSAGE_BYTES and not self._is_events:
                 raise self._refused(_TOO_LONG)
             # No string has a line end, so an empty line is the end of an event.
-            first, *others = _END_OF_EVENT.split(piece) if self._is_events else [piece]
+            text = held + piece
+            shown = text.rstrip(b"\r\n")
+            held = text[len(shown) :][-_LONGEST_END:]  # The rest of it can come with the next piece.
+            first, *others = _END_OF_EVENT.split(shown) if self._is_events else [piece]
             too_many = values.add(first) > _MAX_VALUES
             for event in others:
                 values = ValueCounter()
@@ -276,8 +282,8 @@ class _WatchedStream:
 def _without_output_schemas(message: SessionMessage | Exception) -> SessionMessage | Exception:
     """Leave out how listed tools describe their results: the library would check each of them, which can take long."""
     if isinstance(message, SessionMessage) and isinstance(message.message, types.JSONRPCResponse):
-        tools: Any = message.message.result.get("tools") or ()
-        for tool in tools:
+        tools: Any = message.message.result.get("tools")
+        for tool in cast("list[object]", tools) if isinstance(tools, list) else ():
             if isinstance(tool, dict):
                 cast("dict[str, Any]", tool).pop("outputSchema", None)
     return message

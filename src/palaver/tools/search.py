@@ -212,10 +212,12 @@ def _describe(hit: Hit, use: ToolUse, audience: Principal) -> Iterator[str]:
 def _said(entry: Entry, session: Session, quoted: str, use: ToolUse, audience: Principal) -> str:
     """Return place, time, who said it, and the words. Others than the speaker are named, with their account."""
     who, sender = entry.role.value, entry.sender
-    if sender and sender.id:
-        account = identity_text(session.key.platform, sender.id)
-        if account not in audience.identities:
-            who = f"{who} {readable_identity(account)}{f' {quote_label(sender.name)}' if sender.name else ''}"
+    account = identity_text(session.key.platform, sender.id) if sender and sender.id else ""
+    if account and account not in audience.identities:
+        name = quote_label(sender.name) if sender and sender.name else ""
+        # A name can be a number of the person, too.
+        is_hidden = use.context.services.hides_ids(session.key.platform)
+        who = f"{who} {'somebody else' if is_hidden else f'{readable_identity(account)} {name}'.rstrip()}"
     return f"#{entry.seq}, {_time(entry.at, use)}, {who}: {quoted}"
 
 

@@ -6,7 +6,8 @@ written here before that commit, as kept back, and as left when it leaves: one b
 process is killed with its next step.
 
 A file counts only if the process that wrote it is gone, and if the machine has not been restarted since, which can lose
-what is not on the disk. Everything that is not known to have been kept back may have left.
+what is not on the disk. It counts only for what its gateway had claimed last: another one, with a file elsewhere or
+none, can have sent the same message since. Everything that is not known to have been kept back may have left.
 """
 
 import fcntl
@@ -26,10 +27,11 @@ from palaver.store.results import Departure
 log = logging.getLogger(__name__)
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
-_HEADER_BYTES, _SLOT_BYTES = 512, 64
+_HEADER_BYTES = 512
+"""When the machine was started, and which gateway writes."""
+_SLOT_BYTES = 64
 _KEPT_BACK, _LEFT, _ENDED = b"-", b"+", b"."
-_MAX_AGE_SECONDS = 3600.0
-"""What a killed gateway had begun is taken over long before."""
+_MAX_AGE_SECONDS = 7 * 86_400.0
 
 
 class Departures:
@@ -37,13 +39,15 @@ class Departures:
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
-        self._boot = _boot_id() if folder else b""
+        self._boot = _boot_id() if folder else ""
         self._file: int | None = None
         self._name = ""
+        self._has_failed = False
         self._free: list[int] = []
         self._slots = 0
-        self._known: dict[str, list[tuple[bytes, Departure]]] = {}
-        """By file of a process that is gone."""
+        """They count from 1."""
+        self._known: dict[Path, frozenset[Departure]] = {}
+        """What was kept back, by file of a process that is gone."""
 
     @contextmanager
     def opened(self, worker: str) -> Generator[None]:
@@ -52,13 +56,12 @@ class Departures:
             try:
                 self._open(self._folder, worker)
             except OSError as error:
-                self._give_up(error)
+                self._stop(error)
         try:
             yield
         finally:
             if len(self._free) == self._slots:  # else a task that is being cancelled can still write
-                with suppress(OSError):
-                    self._close()
+                self._close()
 
     def _open(self, folder: Path, worker: str) -> None:
         make_private_folder(folder)
@@ -69,79 +72,90 @@ class Departures:
         self._name = secrets.token_hex(8)
         self._file = open_private(folder / self._name, os.O_RDWR | os.O_EXCL)
         fcntl.flock(self._file, fcntl.LOCK_EX)
-        os.pwrite(self._file, (self._boot + b" " + worker.encode()).ljust(_HEADER_BYTES), 0)
+        os.pwrite(self._file, f"{self._boot} {worker}".encode().ljust(_HEADER_BYTES), 0)
 
-    def keep_back(self, kind: Literal["send", "draft"], number: int, attempt: int) -> int:
-        """Write down that a request is about to leave; return its slot, or 0 if nothing is written down."""
-        if self._file is None:
+    def keep_back(self, kind: str, number: int, attempt: int) -> int:
+        """Write down that a request is about to leave; return its slot, or 0 if that cannot be written."""
+        if self._file is None or self._has_failed:
             return 0
-        slot = self._free.pop() if self._free else self._slots + 1
-        self._slots = max(self._slots, slot)
-        self._write(slot, (_KEPT_BACK + f"{kind} {number} {attempt}".encode()).ljust(_SLOT_BYTES))
+        if not self._free:
+            self._slots += 1
+            self._free.append(self._slots)
+        slot = self._free.pop()
+        try:
+            os.pwrite(self._file, f"-{kind} {number} {attempt}".encode().ljust(_SLOT_BYTES), _position(slot))
+        except OSError as error:
+            self._free.append(slot)
+            self._stop(error)
+            return 0
         return slot
 
     def leave(self, slot: int) -> None:
-        """Write down that a request leaves with the very next step."""
-        self._write(slot, _LEFT)
+        """Write down that a request leaves with the very next step.
+
+        If that fails, remove the file, which would say that it was kept back. Raises OSError if that fails, too: then
+        the request must not leave.
+        """
+        if not slot or self._file is None or self._folder is None:
+            return
+        try:
+            os.pwrite(self._file, _LEFT, _position(slot))
+        except OSError as error:
+            self._stop(error)
+            (self._folder / self._name).unlink(missing_ok=True)
 
     def end(self, slot: int) -> None:
         """Use the slot for another request: the outcome of this one is stored."""
-        if slot:
-            self._write(slot, _ENDED)
+        if slot and self._file is not None:
+            with suppress(OSError):
+                os.pwrite(self._file, _ENDED, _position(slot))
             self._free.append(slot)
 
     def kept_back(self) -> frozenset[Departure]:
         """Return the requests of killed gateways on this machine that certainly have not left."""
-        if self._file is None or self._folder is None:
+        if self._folder is None:
             return frozenset()
-        found: dict[str, Path] = {}
+        others = set[Path]()
         with suppress(OSError):
-            found = {path.name: path for path in self._folder.iterdir() if path.name != self._name}
-        self._known = {name: known for name, known in self._known.items() if name in found}
-        for name, path in found.items():
-            if name not in self._known and (content := _read(path)) is not None:
-                self._known[name] = list(self._parse(content))
-        marks = [*chain.from_iterable(self._known.values())]
-        kept_back, left = ({each for mark, each in marks if mark == wanted} for wanted in (_KEPT_BACK, _LEFT))
-        return frozenset(kept_back - left)  # a file can be about another database
+            others = {path for path in self._folder.iterdir() if path.name != self._name}
+        self._known = {path: known for path, known in self._known.items() if path in others}
+        for path in others - self._known.keys():
+            if content := _read(path):  # else it still runs, or has only just made its file
+                self._known[path] = self._parse(content)
+        return frozenset(chain.from_iterable(self._known.values()))
 
-    def _parse(self, content: bytes) -> Generator[tuple[bytes, Departure]]:
-        boot, _, worker = content[:_HEADER_BYTES].rstrip().partition(b" ")
-        for at in range(_HEADER_BYTES, len(content), _SLOT_BYTES) if boot == self._boot else ():
-            slot = content[at : at + _SLOT_BYTES]
-            with suppress(ValueError):  # it is damaged
-                kind, number, attempt = slot[1:].decode().split()
-                if kind == "draft":
-                    yield slot[:1], Departure("draft", int(number), int(attempt))
-                else:
-                    yield slot[:1], Departure("send", int(number), int(attempt), worker.decode())
+    def _parse(self, content: bytes) -> frozenset[Departure]:
+        boot, _, worker = content[:_HEADER_BYTES].decode(errors="replace").strip().partition(" ")
+        if boot != self._boot:
+            return frozenset()
+        found: dict[bytes, set[Departure]] = {_KEPT_BACK: set(), _LEFT: set()}
+        for at in range(_HEADER_BYTES, len(content), _SLOT_BYTES):
+            with suppress(ValueError, KeyError):  # it has ended, or is damaged
+                kind, number, attempt = content[at + 1 : at + _SLOT_BYTES].decode().split()
+                found[content[at : at + 1]].add(Departure(kind, int(number), int(attempt), worker))
+        return frozenset(found[_KEPT_BACK] - found[_LEFT])
 
-    def _write(self, slot: int, content: bytes) -> None:
-        if self._file is None or not slot:
-            return
-        try:
-            os.pwrite(self._file, content, _HEADER_BYTES + (slot - 1) * _SLOT_BYTES)
-        except OSError as error:
-            self._give_up(error)
-
-    def _give_up(self, error: OSError) -> None:
-        """Leave no file that says less than the truth. Raises OSError if it cannot be removed."""
+    def _stop(self, error: OSError) -> None:
+        self._has_failed = True
         log.warning("requests are no longer written down: %s", error, extra={"action": "departures.failed"})
-        self._close()
 
     def _close(self) -> None:
-        if self._file is None or self._folder is None:
-            return
-        (self._folder / self._name).unlink(missing_ok=True)
-        os.close(self._file)
-        self._file = None
+        if self._file is not None and self._folder is not None:
+            with suppress(OSError):
+                (self._folder / self._name).unlink(missing_ok=True)
+            os.close(self._file)
+            self._file = None
 
 
-def _boot_id() -> bytes:
+def _position(slot: int) -> int:
+    return _HEADER_BYTES + (slot - 1) * _SLOT_BYTES
+
+
+def _boot_id() -> str:
     """Return what is another value after each start of the machine; nothing where that is not known."""
     with suppress(OSError):
-        return _BOOT.read_bytes().strip()
-    return b""
+        return _BOOT.read_text().strip()
+    return ""
 
 
 def _read(path: Path) -> bytes | None:

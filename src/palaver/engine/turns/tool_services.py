@@ -65,6 +65,10 @@ class TurnServices:
     async def read_file(self, name: str) -> NewFile:
         return await Attachments(self.ctx).read(self.turn, name)
 
+    def hides_ids(self, platform: str) -> bool:
+        known = self.ctx.replies.platforms.get(platform)
+        return self.ctx.options.pseudonyms and (known is None or known.hides_ids)
+
     @property
     def zone(self) -> ZoneInfo:
         return self.ctx.options.zones.find(self.origin)
@@ -120,9 +124,9 @@ class TurnServices:
 
     async def _real(self, target: Target) -> Target:
         """Return a target under real ids: where ids are hidden, the agent knows only pseudonyms."""
-        if not isinstance(target, Place) or not self.ctx.options.pseudonyms:
+        if not isinstance(target, Place):
             return target
-        if not self.ctx.replies.platforms[target.platform].hides_ids:
+        if not self.hides_ids(target.platform):
             return target
         ids = {"server": target.server, "chat": target.chat, "thread": target.thread}
         return replace(target, **{name: id_ and await self._real_id(target.platform, id_) for name, id_ in ids.items()})

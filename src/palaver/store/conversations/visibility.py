@@ -1,6 +1,6 @@
 """Which sessions a principal can read, and finding one among them."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from palaver.db.transaction import Lock, Statements, Value, transaction
@@ -113,29 +113,48 @@ def _not(part: Filter) -> Filter:
 
 def _in_some(grants: Iterable[Grant], session: str) -> Filter:
     """Return the condition that the chat of a session is one that some of the grants hold in: see `Grant.matches`."""
-    return _any([Filter.all(_in_place(grant, session)) for grant in grants])
+    places: dict[tuple[str | None, str | None, ChatKind | None], set[str | None]] = {}
+    for grant in grants:
+        places.setdefault((grant.account, grant.scope_id, grant.kind), set()).add(grant.chat_id)
+    return _any([Filter.all(_in_place(session, *place, chats)) for place, chats in places.items()])
 
 
-def _in_place(grant: Grant, session: str) -> Iterator[Filter]:
-    for name in ("account", "scope_id"):
-        if (wanted := getattr(grant, name)) is not None:
-            yield _names(session, name, wanted)
+def _in_place(
+    session: str, account: str | None, scope_id: str | None, kind: ChatKind | None, chats: Collection[str | None]
+) -> Iterator[Filter]:
+    if account is not None:
+        yield _names(session, "account", account)
+    if scope_id is not None:
+        yield _names(session, "scope_id", scope_id)
     is_dm = _names(session, "chat_kind", DM)
-    if grant.kind is not None:
-        yield is_dm if grant.kind is ChatKind.DM else _not(is_dm)
-    if grant.chat_id is not None:
-        has_no_id = Filter(f"replace({session}.origin, ?, '') = {session}.origin", ('"chat_id":',))
-        other_id = Filter.all([has_no_id, _not(is_dm), _names(session, "chat_id_alt", grant.chat_id)])
-        yield _any([*(_names(session, name, grant.chat_id) for name in ("chat_id", "parent_chat_id")), other_id])
+    if kind is not None:
+        yield is_dm if kind is ChatKind.DM else _not(is_dm)
+    wanted = sorted(chat for chat in chats if chat is not None)
+    if len(wanted) == len(chats):
+        # A parent's field ends so, too.
+        named = _holds(session, [_pair("chat_id", chat)[1:] for chat in wanted])
+        other = _holds(session, [_pair("chat_id_alt", chat) for chat in wanted])
+        yield _any([named, Filter.all([_not(_holds(session, ['"chat_id":'])), _not(is_dm), other])])
 
 
 def _names(session: str, field: str, wanted: str) -> Filter:
-    """Return the condition that a field of the origin has this value.
+    """Return the condition that a field of the origin has this value."""
+    return _holds(session, [_pair(field, wanted)])
 
-    No other place in the JSON text can look so: quotation marks in values are escaped.
-    """
-    pair = json_text({field: wanted})[1:-1]
-    return Filter(f"replace({session}.origin, ?, '') <> {session}.origin", (pair,))
+
+def _pair(field: str, wanted: str) -> str:
+    """Return the JSON of a field. No other place in a JSON text looks so: quotation marks in values are escaped."""
+    return json_text({field: wanted})[1:-1]
+
+
+def _holds(session: str, texts: Sequence[str]) -> Filter:
+    """Return the condition that the origin holds one of these texts, without a chain of OR: SQLite limits its depth."""
+    origin = f"{session}.origin"
+    if len(texts) == 1:
+        return Filter(f"replace({origin}, ?, '') <> {origin}", tuple(texts))
+    given = ", ".join(["(?)"] * len(texts))
+    sql = f"EXISTS (SELECT 1 FROM (VALUES {given}) w WHERE replace({origin}, w.column1, '') <> {origin})"
+    return Filter(sql, tuple(texts))
 
 
 def messages_visible_to(principal: Principal) -> Filter:

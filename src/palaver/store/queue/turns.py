@@ -564,6 +564,7 @@ def reclaim(
     A worker is gone if its lease ran out or, for the only gateway, if it is any other. Such a turn counts as cut off
     at the end of its lease at the latest.
     """
+    drafts = yield from _kept_back_drafts(kept_back)
     lost = "" if known is None else f" OR (worker = ? AND no NOT IN ({placeholders((0, *known))}))"
     rows: list[Row] = yield (
         f"{_CLAIM}, halted = CASE WHEN state = 'running' THEN CASE WHEN lease_until < ? THEN lease_until ELSE ? END"
@@ -583,9 +584,19 @@ def reclaim(
         ),
     )
     turns = yield from _get_all(sorted(row[0] for row in rows))
-    unseen = {turn.number for turn in turns if Departure("draft", turn.number, turn.fence - 1) in kept_back}
+    unseen = {turn.number for turn in turns if (turn.number, turn.fence - 1) in drafts}
     yield "UPDATE turns SET draft_unclear = 0 WHERE no = ?", [(number,) for number in unseen]
     return [replace(turn, draft_unclear=False) if turn.number in unseen else turn for turn in turns]
+
+
+@transaction
+def _kept_back_drafts(kept_back: Collection[Departure]) -> Statements[set[tuple[int, int]]]:
+    """Return the turns, with their fences, that are still held by who kept their draft back."""
+    numbers = sorted({each.number for each in kept_back if each.kind == "draft"})
+    if not numbers:
+        return set()
+    rows = yield f"SELECT no, fence, worker FROM turns WHERE no IN ({placeholders(numbers)})", tuple(numbers)
+    return {(no, fence) for no, fence, worker in rows if Departure("draft", no, fence, worker) in kept_back}
 
 
 _IS_AWAITED = " AND (no NOT IN ({}) OR stopped_by IS NOT NULL OR key IN (SELECT key FROM ready_queue))"

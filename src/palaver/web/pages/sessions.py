@@ -87,7 +87,10 @@ async def show(request: WebRequest) -> Response:
     def read(principal: Principal) -> Statements[tuple[Session, str, list[Entry], list[OpenTurn]]]:
         session = yield from store.sessions.get_visible(name, principal)
         titles = yield from store.session_list.name_sessions([session])
-        entries = yield from store.transcript.page(name, principal, **passage, limit=_PAGE_SIZE, hidden=audit)
+        before, after = passage.get("before"), passage.get("after")
+        entries = yield from store.transcript.page(
+            name, principal, before=before, after=after, limit=_PAGE_SIZE, hidden=audit
+        )
         turns = yield from store.overview.list_open_turns(principal, 1, session.id)
         return session, titles[session.id], entries, turns
 
