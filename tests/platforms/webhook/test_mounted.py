@@ -48,6 +48,7 @@ async def test_a_signed_call_is_answered_and_an_unsigned_one_is_not(tmp_path: Pa
         assert "secret of this account" in unsigned.json()["error"]
 
 
+@pytest.mark.needs("curl")
 @pytest.mark.parametrize("scheme", ["standard", "token"])
 async def test_the_calls_of_the_page_are_answered(tmp_path: Path, scheme: str) -> None:
     (tmp_path / ".secrets").mkdir()
