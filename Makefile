@@ -6,6 +6,7 @@ PYTHON = $(eval PYTHON := $(shell for p in python3.13 python3.12 python3.11 pyth
 endif
 VENV ?= .venv
 BIN := $(VENV)/bin
+NO_PYTHON := echo "palaver needs Python 3.11 or newer; none was found. Install one, or say make PYTHON=/path/to/python3" >&2
 # What `make run` can do without another installation.
 RUN_EXTRAS := [web,openai,anthropic,google]
 PIP ?= $(BIN)/python -m pip --disable-pip-version-check --quiet
@@ -26,6 +27,7 @@ help: ## show what can be done
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
 
 run: $(VENV)/.run ## the gateway with its web window, and a conversation in the terminal, or in a pipe
+	@echo "Starting Palaver …" >&2
 	@$(BIN)/palaver chat --window
 
 test: $(VENV)/.dev $(VENV)/.node ## all tests; ARGS="tests/store -x" for some
@@ -83,25 +85,18 @@ clean: ## remove everything that was made
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
+.PHONY: without-python
+without-python:
+
 $(VENV)/bin/python:
-	@test -n "$(PYTHON)" || { echo "palaver needs Python 3.11 or newer; none was found. Install one, or say make PYTHON=/path/to/python3"; exit 1; }
+	@test -n "$(PYTHON)" || { $(NO_PYTHON); exit 1; }
 	@echo "Making the environment $(VENV), once. This takes a few seconds." >&2
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot make environments. On Debian and Ubuntu, run: sudo apt install python3-venv" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
-# uv takes a tenth of pip's time. It does not read pip's configuration: where it fails, pip does the work.
-$(VENV)/.run: $(VENV)/bin/python pyproject.toml constraints.txt
-	@start=$$(date +%s); say() { echo "$$@ ($$(($$(date +%s) - start)) s)" >&2; }; \
-	$(BIN)/python -c 'import pip' 2>/dev/null || $(PYTHON) -m venv $(VENV) || exit 1; \
-	uv=$$(command -v uv || echo $(BIN)/uv); \
-	test -x "$$uv" || { say "Step 1 of 2: getting uv, which installs packages"; $(PIP) install --no-compile -c constraints.txt uv >&2 || true; }; \
-	say "Step 2 of 2: installing Palaver, its window and the clients of OpenAI, Anthropic and Google: about 60 packages"; \
-	rm -f $@; { test -x "$$uv" && $$uv pip install --python $(BIN)/python -c constraints.txt -e '.$(RUN_EXTRAS)' 2>&1 && \
-	touch $@; } | grep -v '^ [-+~] ' >&2; \
-	test -e $@ || { say "uv cannot do it, so pip does: a minute or two"; \
-	$(subst --quiet,,$(PIP)) install -c constraints.txt -e '.$(RUN_EXTRAS)' >&2; } || exit 1; \
-	say "Installed. Starting Palaver"
-	@touch $@
+$(VENV)/.run: pyproject.toml constraints.txt deploy/environment.py $(if $(wildcard $(BIN)/python),,without-python)
+	@test -n "$(PYTHON)" || { $(NO_PYTHON); exit 1; }
+	@$(PYTHON) -IS deploy/environment.py $(VENV) '$(RUN_EXTRAS)'
 
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt requirements-dev.txt
 	$(PIP) install --no-compile -c constraints.txt --upgrade pip hatchling editables  # an older pip takes three times as long

@@ -71,6 +71,7 @@ PROGRAMS = {
             purpose="the web pages, in a browser",
             other_names=("chromium",),
         ),
+        Program(name="curl", package="curl openssl", purpose="the calls of the page about webhooks"),
         Program(name="dovecot", package="dovecot-imapd", purpose="e-mail, on a real IMAP server"),
         Program(name="espeak-ng", package="espeak-ng", purpose="voice messages, spoken"),
         Program(name="exim4", package="exim4-daemon-light", purpose="e-mail, through a real mail server"),

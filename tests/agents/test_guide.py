@@ -49,6 +49,7 @@ from tests.web.conftest import browser, opened
 __all__ = ["browser"]
 
 TIMES = ("in 1 minute", "in 1 hour", "tomorrow at 9am")
+BAD_HOUR = "The hour of “25:00” is not from 0 to 23."
 WHO = "I am Palaver's guide, not a language model"
 ALL = "schedule_job list_jobs change_job terminal process remember forget search ask_user"
 NOTES = '## What you remember\nYour notes, by number.\n- 3: "I like \\"green\\" tea"\n- 4: "my name is Ada"'
@@ -155,15 +156,60 @@ async def test_a_reminder_in_many_words(text: str, when: str, about: str) -> Non
         ('search for "-draft OR tea"', "search", {"query": '"draft" "tea"', "limit": 20}),
         ("list my reminders", "list_jobs", {}),
         ("cancel reminder 1", "change_job", {"job": "1", "action": "remove"}),
-        (
-            "remind me to stretch",
-            "ask_user",
-            {"question": "When?", "choices": list(TIMES)},
+        ("remind me to stretch", "ask_user", {"question": "When?", "choices": list(TIMES)}),
+        *(
+            (f"remind me {time} to stretch", "ask_user", {"question": f"{BAD_HOUR} When?", "choices": list(TIMES)})
+            for time in ("tomorrow at 25:00", "at 25:00 tomorrow")
         ),
     ],
 )
 async def test_what_is_said_becomes_a_call(text: str, tool: str, arguments: dict[str, Any]) -> None:
     assert await called(text) == (tool, arguments)
+
+
+@pytest.mark.parametrize(
+    ("text", "answers", "when", "about"),
+    [
+        ("remind me at 9 to call", ["tomorrow"], "at 9 tomorrow", "call"),
+        ("remind me at 9 to call", ["please remind me at 9am to call Bob"], "at 9am", "call Bob"),
+        ("remind me in 100 years to smile", ["remind me in 10 seconds to breathe"], "in 10 seconds", "breathe"),
+        ("remind me to smile", ["remind me at 9 to call", "at 9am"], "at 9am", "call"),
+        ("remind me on 24 December to pack", ["10 past 9", "10am"], "on 24 December 10am", "pack"),
+    ],
+)
+async def test_an_answer_completes_a_reminder_and_a_new_one_replaces_it(
+    text: str, answers: list[str], when: str, about: str
+) -> None:
+    tools = Tools()
+    said = [user(text)]
+    for answer in answers:
+        asked = (await events(request(*said, tools=tools)))[-1]
+        assert isinstance(asked, ApprovalNeeded)
+        said.append(Message(role=Role.TOOL, text=answer, answers=asked.call.id))
+    await events(request(*said, tools=tools))
+    arguments = json.loads(tools.used[-1].arguments)
+    assert (arguments["when"], arguments["prompt"]) == (when, f"Reminder: {about}")
+
+
+@pytest.mark.parametrize(
+    ("answers", "words"),
+    [
+        ([], "“at 9” can be before or after noon. When?"),
+        (["whenever"], "I do not understand “whenever” as a time. When?"),
+        (["whenever", "at 25:00", "9"], "I do not understand “9” as a time. Try: remind me in 1 minute to stretch"),
+        (["never mind"], "No reminder was set."),
+        (["what time is it?"], "It is "),
+    ],
+)
+async def test_what_is_no_time_is_asked_again_and_named(answers: list[str], words: str) -> None:
+    said = [user("remind me at 9 to call")]
+    last = (await events(request(*said)))[-1]
+    for answer in answers:
+        assert isinstance(last, ApprovalNeeded)
+        said.append(Message(role=Role.TOOL, text=answer, answers=last.call.id))
+        last = (await events(request(*said)))[-1]
+    assert isinstance(last, ApprovalNeeded | Final)
+    assert (last.question if isinstance(last, ApprovalNeeded) else last.text).startswith(words)
 
 
 @pytest.mark.parametrize(
@@ -177,6 +223,7 @@ async def test_what_is_said_becomes_a_call(text: str, tool: str, arguments: dict
         *((text, "`/undo`") for text in ("undo", "how do I undo?", "oops", "I made a mistake", "let's start over")),
         *((text, "palaver setup") for text in ("connect a model", "I have an OpenAI API key", "use it on my phone")),
         ("thanks!", "You are welcome."),
+        ("yes", "I asked you nothing just now."),
         ("what do you remember?", '3. I like "green" tea\n4. my name is Ada'),
         ("what time is it", "21:00 on Sunday, 2026-03-01 in Asia/Tokyo"),
         ("bye", "Goodbye."),
@@ -255,6 +302,17 @@ async def test_notices_and_jobs_are_told_and_never_taken_for_orders() -> None:
     assert (await said("⟦file abc: photo.png, image/png, 3 KB⟧")).startswith("I cannot look at files")
 
 
+async def test_the_way_to_a_model_is_named_once_where_everything_was_tried() -> None:
+    used = tuple(ToolCall(id=name, name=name, arguments="{}") for name in ALL.split())
+    tried = Message(role=Role.ASSISTANT, text="", calls=used)
+    first = (await events(request(tried, user("list my reminders"))))[-1]
+    assert isinstance(first, Final)
+    assert first.text.endswith("\n\nTry next: connect a model")
+    told = Message(role=Role.ASSISTANT, text=first.text)
+    again = (await events(request(tried, told, user("list my reminders"))))[-1]
+    assert again == Final(text="done")
+
+
 async def test_it_sums_up_and_titles() -> None:
     agent = GuideAgent()
     assert isinstance(agent, Summarising)
@@ -307,6 +365,10 @@ async def test_a_reminder_arrives_after_a_restart_and_notes_and_search_work(tmp_
         asked = "\n".join(["When?", *(f"{number}. {time}" for number, time in enumerate(TIMES, 1))])
         assert (await talk.ask("remind me to drink")).startswith(asked)
         assert "Reminder 2 is set" in await talk.ask("2")
+        assert (await talk.ask("remind me at 9 to call")).startswith("“at 9” can be before or after noon. When?")
+        assert (await talk.ask("remind me to breathe")).startswith("When?")
+        assert "Reminder 3 is set" in await talk.ask("in 10 seconds")
+        assert "“breathe”" in await talk.ask("list my reminders")
         assert "Undid" in await talk.ask("/undo")
 
 

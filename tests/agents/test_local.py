@@ -93,6 +93,7 @@ def test_how_much_a_model_takes_is_in_its_file(tmp_path: Path) -> None:
 
 
 def test_without_the_packages_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("palaver.agents.local._SHARED_LIBRARIES", ())
     with pytest.raises(BadArgument, match="Use a GGUF model file"):
         local_agent(small(file="/nowhere.gguf"), {})
     model = small()

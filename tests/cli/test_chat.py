@@ -123,6 +123,7 @@ def test_another_profile_is_another_conversation_and_only_a_known_one_is_there(p
     for wrong, words in (
         (("--profile", "wrok"), "Use main, work"),
         (("--chat", "work/main"), "without /"),
+        (("--chat", "a\nb"), "invisible"),
         (("--profile", "main"), ":1) sends this chat to the profile work, not to 'main'."),
     ):
         done = place.run("chat", *wrong, "-m", "hello")

@@ -4,6 +4,7 @@ import os
 import pty
 import re
 import select
+import signal
 import stat
 import termios
 import time
@@ -72,10 +73,17 @@ class Terminal:
         self.types("\x04")
         return self.process.poll()
 
+    def closes(self) -> None:
+        """As its window is closed: nobody is there, and the kernel hangs up."""
+        os.close(self._master)
+        self._master = -1
+        self.process.send_signal(signal.SIGHUP)
+
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
-        os.close(self._master)
+        if self._master >= 0:
+            os.close(self._master)
 
 
 @pytest.fixture
@@ -100,6 +108,10 @@ def test_what_no_gateway_got_is_named_at_the_end(place: Place) -> None:
         here = Terminal(place)
         try:
             gateway, _ = listener.accept()
+            here.shows("Waiting for the gateway.")
+            here.types("early words\r")
+            here.shows("early words")
+            here.shows("Waiting for the gateway.")
             gateway.sendall(wire.encode(wire.Welcome()))
             here.shows("Ctrl-D quits.")
             gateway.close()
@@ -130,6 +142,8 @@ def test_a_conversation_with_history_completion_and_a_recap(place: Place) -> Non
             here.shows(words)
         assert here.ends() == 0
     with terminal(place, "--chat", "work") as here:
+        here.types("/quit\r")
+        here.shows("palaver: Ctrl-D quits.")
         here.types("something else\r")
         assert "hello" not in here.shows("You said: something else")
         assert here.ends() == 0

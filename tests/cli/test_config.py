@@ -2,21 +2,19 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from palaver.cli.main import main
-from palaver.cli.up import Reloader
-
-if TYPE_CHECKING:
-    from palaver.gateway.gateway import Gateway
+from palaver.cli.up import Reloader, config_file
+from palaver.config.model import Config
+from palaver.gateway.gateway import Gateway
 
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PALAVER_HOME", "/data")
+    monkeypatch.setenv("PALAVER_HOME", str(tmp_path / "data"))
     monkeypatch.delenv("PALAVER_STORE", raising=False)
     monkeypatch.setenv("PALAVER_CONFIG", "own.yaml")
     monkeypatch.setenv("WORD", "sesame")
@@ -95,7 +93,10 @@ def test_commands_that_need_a_right_configuration_say_what_is_wrong(
 
 
 @pytest.mark.usefixtures("here")
-def test_what_counts_and_where_it_comes_from(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_counts_and_where_it_comes_from(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PALAVER_HOME", "/data")
     assert main(["config", "show"]) == 0
     printed = capsys.readouterr().out
     rows = [line.split() for line in printed.splitlines()]
@@ -190,17 +191,14 @@ def test_a_role_without_a_limit_of_its_own_shows_the_one_for_everybody(
     assert [shown[f"caps.{role}.person_day.tokens"] for role in ("member", "guest")] == [5, 1]
 
 
-class Reloaded:
-    def reload(self, config: object) -> None:
-        pass
-
-
 def test_a_reload_that_stays_wrong_is_reported_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "mine.yaml"
     monkeypatch.setenv("PALAVER_CONFIG", str(file))
-    reloader = Reloader(cast("Gateway", Reloaded()), None)
+    reloader = Reloader(
+        Gateway(Config(data_dir=tmp_path, store=f"sqlite:///{tmp_path}/palaver.db"), file=config_file(None))
+    )
     for text in ("nonsense: 1", "nonsense: 1", "rubbish: 1", "busy: queue", "rubbish: 1"):
         file.write_text(text)
         reloader.reload()

@@ -1,19 +1,39 @@
 """Connect a model from the terminal and in a pipe while the guide answers: with a pasted key, or with what is there."""
 
+import signal
 import stat
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from palaver.config.agents import EchoAgentConfig, GuideAgentConfig
+from palaver.config.model import Config
+from palaver.engine.commands import CommandContext
+from palaver.gateway.connector import Connector
+from palaver.model.access import AccessRole
+from palaver.model.key import Scope, derive_key
+from palaver.model.platform import Platform
+from palaver.model.redact import find_pasted_key
+from palaver.model.session import Principal
+from palaver.model.source import MAIN, Source
+from palaver.model.turn import Inbound, InboxState, Received
 from palaver.platforms.terminal.offers import PendingOffer
 from palaver.platforms.terminal.wire import Offer
 from tests.agents.fake_provider import Provider, Refuses, Says, provided
-from tests.cli.processes import Place
+from tests.cli.processes import PATIENCE, Place
 from tests.cli.test_chat_live import Terminal, terminal
+
+if TYPE_CHECKING:
+    from palaver.store.store import Store
+    from palaver.web.settings import Settings
 
 KEY = "sk-proj-" + "Xq7" * 20
 OTHER = "sk-ant-api03-" + "Zw5" * 20
+TERMINAL = Platform(name="terminal", title="Terminal", takes_keys=True)
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 GUIDE = "agent: {name: guide}\nweb: {enabled: false}\n"
 MODELS = ("whisper-1", "gpt-5-mini", "gpt-5")
 
@@ -66,6 +86,31 @@ def test_a_pasted_key_connects_its_provider_and_is_nowhere_but_in_its_file(
     assert place.run("backup", "-o", str(tmp_path / "backup.tar")).returncode == 0
     assert files_with(tmp_path, KEY) == ["keys/openai"]
     assert place.run("chat", "-m", "again").stdout.strip().startswith("answer ")
+
+
+def test_setup_in_another_terminal_and_a_hangup_by_hand_reach_the_running_gateway(
+    place: Place, openai: Provider
+) -> None:
+    """Only when its terminal is closed does a hang-up end the conversation."""
+    place.variables["MY_KEY"] = KEY
+    model = ("--agent", "model", "--model", "openai:gpt-5-mini", "--base-url", openai.openai, "--key-env", "MY_KEY")
+    openai.then(Says(text="yes"), Says(text="Hello from the model."))
+    with terminal(place) as here:
+        assert "test succeeded. The key stays in MY_KEY, which must be set where Palaver runs. The running gateway" in (
+            place.run("setup", *model, "--yes").stdout
+        )
+        here.types("and who are you?\r")
+        here.shows("Hello from the model.")
+        place.configure(f"nonsense: 1\n{GUIDE}")
+        here.process.send_signal(signal.SIGHUP)
+        here.shows("The configuration stays as it was:")
+        place.configure(GUIDE)
+        assert "The running gateway uses it now." in place.run("setup", "--agent", "guide", "--yes").stdout
+        here.process.send_signal(signal.SIGHUP)
+        here.shows("The configuration was read again.")
+        here.closes()
+        here.process.wait(PATIENCE)
+    assert "No gateway runs here." in place.run("setup", "--agent", "guide", "--yes").stdout
 
 
 def test_what_was_typed_is_hidden_on_the_screen(place: Place, openai: Provider) -> None:
@@ -131,6 +176,27 @@ def test_a_line_that_does_not_answer_an_offer_says_how_to_use_it_later() -> None
     pending.made(Offer(found="Found Ollama.", accept="/connect Ollama", decline="/connect no"))
     assert (pending.read("hello", default=True), pending.unanswered) == ("hello", "/connect Ollama")
     assert (pending.read("y", default=True), pending.unanswered) == ("y", "")
+
+
+async def test_a_key_that_comes_after_another_has_worked_is_said_to_be_unused(tmp_path: Path) -> None:
+    facts = {"data_dir": tmp_path, "store": "p.db"}
+    configs = [Config.model_validate({**facts, "agent": GuideAgentConfig()})]
+    connector = Connector(cast("Store", None), cast("Settings", object()), lambda: configs[-1])
+    source = Source(platform="terminal", chat_id="main", user_id="owner", message_id="2")
+    typed, key = Inbound(source=source, text=KEY, at=NOON), find_pasted_key(KEY)
+    assert key is not None
+    said = connector.keys.take_in(typed, key, TERMINAL, AccessRole.OWNER, MAIN)
+    assert said.text == "/connect openai (key received)"
+    configs.append(Config.model_validate({**facts, "agent": EchoAgentConfig()}))
+    received = Received(
+        number=1, key=derive_key(source, Scope()), inbound=said, state=InboxState.WAITING, received=NOON
+    )
+    context = CommandContext(received=received, principal=Principal.operator(), now=NOON)
+    work = iter(await connector.connect("openai (key received)", context))
+    with pytest.raises(StopIteration) as done:
+        next(work)
+    answer = str(done.value.value)
+    assert answer.startswith("The agent echo answers already. This key was neither tried nor stored.")
 
 
 def test_no_is_remembered_and_the_way_back_is_named(place: Place, openai: Provider) -> None:

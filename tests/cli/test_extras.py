@@ -196,6 +196,7 @@ def extras_by_need(palaver: Distribution) -> dict[frozenset[str], frozenset[str]
     return found
 
 
+@pytest.mark.needs("libgomp.so.1")
 @pytest.mark.timeout(600)
 def test_each_extra_alone_is_enough(tmp_path: Path) -> None:
     palaver = built(tmp_path)

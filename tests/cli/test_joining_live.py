@@ -28,8 +28,14 @@ def walk(terminal: Terminal) -> None:
     terminal.shows("@BotFather and send /newbot")
     terminal.shows("Token (hidden while you type)")
     time.sleep(0.2)  # like a person; before, the terminal may still show what is typed
+    terminal.types("no token\n")
+    terminal.shows("The token is not valid. Use a token from @BotFather")
+    terminal.shows("Try again? [Y/n]")
+    terminal.types("\n")
+    terminal.shows("Token (hidden")
+    time.sleep(0.2)
     terminal.types(f"{WRONG}\n")
-    terminal.shows("Telegram says: ")
+    terminal.shows("Telegram does not know this token.")
     terminal.shows("Try again? [Y/n]")
     terminal.types("y\n")
     terminal.shows("Token (hidden")
@@ -40,7 +46,8 @@ def walk(terminal: Terminal) -> None:
     terminal.shows("Added telegram:main to")
     terminal.shows(f": @{BOT['username']}.")
     terminal.shows("telegram:7 is its owner.")
-    terminal.shows("Next: run palaver up")
+    terminal.shows("No gateway runs here. Next: run palaver up")
+    terminal.shows("1. In Telegram, write to your bot.")
     terminal.shows("/setprivacy")
     assert terminal.process.wait(PATIENCE) == 0
 

@@ -43,6 +43,17 @@ class Terminal(io.StringIO):
         return True
 
 
+@pytest.mark.parametrize(
+    ("said", "meant"), [("version", "--version"), ("stup", "setup"), ("sessions lst", "list"), ("xyzzy", "")]
+)
+def test_an_unknown_command_gets_a_guess_only_where_one_is_near(
+    said: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(said.split()) == 2
+    words = capsys.readouterr().err
+    assert words.endswith(f"'. Did you mean {meant}?\n") if meant else "'xyzzy'. Use backup, chat" in words
+
+
 def test_progress_is_cleared_also_if_the_work_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     def work() -> None:
         with progress("rows") as show:

@@ -129,6 +129,7 @@ def test_a_model_is_asked_and_its_key_stays_where_it_is(own: Path, capsys: pytes
         "agent": {"name": "model", "model": "openai:small", "base_url": f"{served.url}/v1", "key": "${MY_KEY}"},
         "timezone": None,
         "tested": True,
+        "gateway": None,
     }
     assert own.read_text().startswith("# mine\nbusy: collect   # as I like it\nagent:\n  name: model\n")
     assert KEY not in own.read_text() + said.out + said.err
@@ -159,7 +160,7 @@ def test_where_it_does_not_answer_nothing_is_written(
         assert main(model(served, "--key-env", "MY_KEY", "--no-test")) == 0
     assert own.exists()
     assert main(model(served, "--key-env", "MY_KEY", "--yes")) == 1, "nobody is there any more"
-    assert "Connection error. Nothing was changed" in capsys.readouterr().err
+    assert f"nothing listens at 127.0.0.1:{served.port}. Nothing was changed" in capsys.readouterr().err
 
 
 def test_what_is_there_is_not_replaced_silently(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -327,13 +328,16 @@ def test_a_model_is_picked_from_lists_and_its_key_is_seen_by_nobody(own: Path, t
         terminal.shows("Number or name [openai]")
         terminal.types("9\n")
         terminal.shows("What is the address of yours?")
-        terminal.types(f"{served.url}/v1\n")
+        terminal.types("http://127.0.0.1:9/v1\n")
         terminal.shows("Your key for http://")
         terminal.types("NOT_SET\n")
         terminal.shows("This is neither a usable key")
         terminal.shows("Your key for http://")
         time.sleep(0.2)  # like a person; before, the terminal may still show what is typed
         terminal.types(f"{KEY}\n")
+        terminal.shows("http://127.0.0.1:9/v1: it cannot be reached.")
+        terminal.shows("Press Enter to keep it anyway.")
+        terminal.types(f"{served.url}/v1\n")
         terminal.shows("Which model?")
         terminal.shows("  1  large\r\n  2  small\r\n")
         terminal.types("7\n")
@@ -347,10 +351,11 @@ def test_a_model_is_picked_from_lists_and_its_key_is_seen_by_nobody(own: Path, t
         terminal.shows("1  Telegram")
         terminal.shows("Webhook")
         terminal.types("none\n")
+        terminal.shows("No chat app was connected. The agent is saved. No gateway runs here. Next: run palaver chat")
         assert terminal.process.wait(PATIENCE) == 0
         assert f"Bearer {KEY}" in served.keys
     assert KEY not in terminal.shown
-    assert "Asking openai:small" in terminal.shown
+    assert "Testing openai:small (0 s)" in terminal.shown
     (keys,) = (own.parent / "keys").iterdir()
     assert keys.read_text() == f"{KEY}\n"
     assert stat.S_IMODE(keys.stat().st_mode) == 0o600
@@ -397,16 +402,17 @@ def test_a_model_that_does_not_answer_is_asked_for_again_and_a_chat_app_can_wait
     wrong, right = (Refuses(status=404), Refuses(status=404)), (lists("small"), Says(text="Yes."))
     with provider(*wrong, *right) as served:
         typing(
-            [*("server", f"{served.url}/v1", "samll", "UTC", "y"), *("server", f"{served.url}/v1", "small", "UTC")],
-            ["", ""],
+            [*("server", f"{served.url}/v1", "samll", "Asia/Tokyo", "y"), *("", "", "small", "")],
+            [KEY, ""],
         )
         assert main(["setup"]) == 1, "nobody answers which chat app"
     said = capsys.readouterr()
     assert "the list of models has status 404." in said.err
     assert "openai:samll does not answer" in said.err
     assert "openai:small answers from now on" in said.out
-    assert "No chat app was connected; what was saved before stays." in said.err
-    assert "openai:small" in own.read_text()
+    assert "No chat app was connected. The agent is saved. No gateway runs here." in said.err
+    assert "Asia/Tokyo" in own.read_text()
+    assert served.keys[-1] == f"Bearer {KEY}"
 
 
 @pytest.mark.parametrize(

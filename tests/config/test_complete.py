@@ -28,8 +28,8 @@ def read(file: Path) -> Config:
     return load(Path(), {**ENVIRON, "PALAVER_CONFIG": str(file)})
 
 
-def test_it_is_valid(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    for name, value in ENVIRON.items():
+def test_it_is_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, value in {**ENVIRON, "PALAVER_HOME": str(tmp_path)}.items():
         monkeypatch.setenv(name, value)
     assert main(["config", "check", str(FILE)]) == 0, capsys.readouterr().out
 

@@ -67,8 +67,8 @@ def test_rules_and_servers_are_read(tmp_path: Path) -> None:
 def test_what_is_secret_is_not_shown(tmp_path: Path) -> None:
     loaded = load_with_sources(tmp_path, written(tmp_path, WRITTEN))
     shown = {setting.field: str(setting.value) for setting in effective_settings(loaded)}
-    talking = "ask_user, change_job, forget, list_jobs, read_file, read_session, remember, schedule_job, search, send_file, send_here"
-    assert shown["tools.member"] == f"{talking}, send_voice"
+    talking = "ask_user, change_job, forget, list_jobs, read_file, read_session, remember, schedule_job, search"
+    assert shown["tools.member"] == f"{talking}, send_file, send_here, send_voice"
     assert shown["tools.admin"] == "off"
     assert shown["tools.servers.notes.command"] == "notes-server"
     everything = f"{shown} {loaded.config!r}"

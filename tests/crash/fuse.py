@@ -4,6 +4,7 @@ import os
 import signal
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, TypeVar
 
 from palaver.agents.echo import EchoAgent
@@ -199,6 +200,9 @@ class _FusedInlet:
 
     async def chat_returned(self, chat_id: str) -> None:
         await self.receiver.chat_returned(chat_id)
+
+    async def person_moved(self, old: str, new: str, at: datetime) -> None:
+        await self.receiver.person_moved(old, new, at)
 
     async def chat_moved(self, old: str, new: str, *, server: str | None = None) -> None:
         await self.receiver.chat_moved(old, new, server=server)

@@ -398,6 +398,39 @@ async def test_whatever_one_raises_on_sqlite_the_others_go_on(tmp_path: Path) ->
         assert runs == {"e": 1, "g": 1}, "one that was cancelled while it waited makes nobody run twice"
 
 
+@pytest.mark.parametrize("beside", ["nobody", "others", "one that fails"])
+async def test_on_sqlite_what_is_cancelled_before_its_commit_leaves_nothing(tmp_path: Path, beside: str) -> None:
+    loop, has_all, is_cancelled = asyncio.get_running_loop(), threading.Event(), threading.Event()
+    runs = 2 if beside == "one that fails" else 1
+    begun = Counter[str]()
+
+    @transaction
+    def keep_writer() -> Statements[None]:
+        has_all.wait(30)
+        yield "SELECT 1", ()
+
+    @transaction
+    def insert_and_cancel() -> Statements[None]:
+        yield from insert("gone")
+        begun["gone"] += 1
+        if begun["gone"] == runs:
+            loop.call_soon_threadsafe(task.cancel)
+            loop.call_soon_threadsafe(is_cancelled.set)
+            is_cancelled.wait(30)
+
+    async with await open_store(str(tmp_path / "palaver.db")) as store:
+        first = asyncio.ensure_future(store.transact(keep_writer()))
+        task = asyncio.ensure_future(store.transact(keyed("k", insert_and_cancel())))
+        makes = {"nobody": (), "others": (insert, insert), "one that fails": (insert_and_fail,)}[beside]
+        works = [make(name) for make, name in zip(makes, "ab", strict=False)]
+        others = [asyncio.ensure_future(store.transact(keyed(f"k{at}", work))) for at, work in enumerate(works)]
+        await asyncio.sleep(0)
+        has_all.set()
+        await asyncio.gather(first, task, *others, return_exceptions=True)
+        assert task.cancelled()
+        assert await store.read(names("gone", "a", "b")) == (["a", "b"] if beside == "others" else [])
+
+
 async def test_a_question_of_many_is_asked_once(store: Store) -> None:
     @transaction
     def draw() -> Statements[str]:

@@ -13,7 +13,7 @@ from tests.forkserver import start_module
 
 __all__ = ["Folder"]
 
-_PATIENCE = 60.0
+_PATIENCE = 180.0
 
 
 @dataclass(kw_only=True)

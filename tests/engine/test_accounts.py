@@ -23,7 +23,8 @@ from tests.engine.mouth import Mouth
 from tests.engine.trouble import trouble
 from tests.store.conftest import fresh_store
 
-SHORT = timedelta(seconds=0.3)
+SHORT, LONG = timedelta(seconds=0.3), timedelta(minutes=10)
+"""A worker looks three times in each. A long one runs out when a clock is moved, however busy the machine is."""
 SECRET = "r4nd0m-p4ssw0rd-of-ours"  # noqa: S105
 
 
@@ -32,38 +33,42 @@ def serves(here: Bench) -> bool:
 
 
 async def test_an_account_is_served_by_one_and_taken_over_when_that_one_dies(postgres_server: str) -> None:
-    url, world = await fresh_store(postgres_server), FakePlatform()
+    url, world, clock = await fresh_store(postgres_server), FakePlatform(), MovableClock()
     alice = world.person("alice")
     chat = world.dm(alice)
     async with AsyncExitStack() as stack:
-        first = await stack.enter_async_context(running(url, world, alone=False, lease=SHORT))
+        first = await stack.enter_async_context(running(url, world, alone=False, lease=LONG))
         await until(lambda: serves(first))
-        second = await stack.enter_async_context(running(url, world, worker="w2", alone=False, lease=SHORT))
+        looks_often = running(url, world, worker="w2", alone=False, lease=SHORT, clock=clock)
+        second = await stack.enter_async_context(looks_often)
         await chat.say(alice, "one")
         await chat.hears("You said: one")
         await asyncio.sleep(0.5)
         assert (serves(first), serves(second)) == (True, False)
         first.serving.cancel()
+        clock.later(hours=1)
         await chat.say(alice, "two")
         await chat.hears("You said: two")
         assert serves(second)
 
 
 async def test_a_turn_of_a_dead_worker_is_taken_over_by_a_living_one(postgres_server: str) -> None:
-    url, world, agent = await fresh_store(postgres_server), FakePlatform(), Slow()
+    url, world, agent, clock = await fresh_store(postgres_server), FakePlatform(), Slow(), MovableClock()
     alice = world.person("alice")
     chat = world.dm(alice)
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(running(url, world, alone=False, lease=SHORT, concurrent_turns=0))
+        await stack.enter_async_context(running(url, world, alone=False, concurrent_turns=0, clock=clock))
         dies = await stack.enter_async_context(
-            running(url, worker="w2", alone=False, lease=SHORT, agent=agent, adapters=[])
+            running(url, worker="w2", alone=False, lease=LONG, agent=agent, adapters=[])
         )
         await chat.say(alice, "hello")
         await until(lambda: bool(agent.requests))
         dies.serving.cancel()
         await asyncio.wait({dies.serving})
         agent.go.set()
-        await stack.enter_async_context(running(url, worker="w3", alone=False, lease=SHORT, agent=agent, adapters=[]))
+        clock.later(hours=1)
+        takes_over = running(url, worker="w3", alone=False, lease=LONG, agent=agent, adapters=[], clock=clock)
+        await stack.enter_async_context(takes_over)
         await chat.hears("hello")
         assert [request.attempt for request in agent.requests] == [1, 2]
 

@@ -20,7 +20,7 @@ from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.platform import BOT, FakePlatform
 from palaver.testkit.updates import File
 from tests.engine.agents import Slow, noted
-from tests.engine.gateway import Bench, running, until
+from tests.engine.gateway import Bench, MovableClock, running, until
 from tests.store.conftest import fresh_store
 
 MENTIONING = Platform(name="fake", title="Fake platform", has_threads=True, has_mentions=True)
@@ -218,15 +218,22 @@ async def test_someone_who_names_the_agent_with_one_picture_of_an_album_shows_it
         assert len(agent.requests) == 2
 
 
+class StandingClock(MovableClock):
+    """Time passes only when the test says so: both parts arrive within the burst, however long that takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._began = super().now()
+
+    def now(self) -> datetime:
+        return self._began + self._ahead
+
+
 @pytest.mark.parametrize("named", [0, 1])
 async def test_two_workers_can_hear_of_one_album(postgres_server: str, named: int) -> None:
-    url, worlds, window = (
-        await fresh_store(postgres_server),
-        (FakePlatform(), FakePlatform()),
-        timedelta(seconds=1),
-    )
+    url, worlds, clock = await fresh_store(postgres_server), (FakePlatform(), FakePlatform()), StandingClock()
     gateways = [
-        running(url, world, adapters=[adapter(world)], worker=name, alone=False, burst_window=window)
+        running(url, world, adapters=[adapter(world)], worker=name, alone=False, clock=clock)
         for name, world in zip(("w1", "w2"), worlds, strict=True)
     ]
     async with gateways[0] as here, gateways[1] as there:
@@ -236,6 +243,7 @@ async def test_two_workers_can_hear_of_one_album(postgres_server: str, named: in
                 source=source, text=f"part {number}", at=datetime.now(UTC), burst="a", mentions_us=number == named
             )
             await bench.engine.receiver("fake", None).receive(said, Trust())
+        clock.later(minutes=1)
         await until(lambda: _has_turned(here))
         entries = [entry for entry in await here.entries() if entry.role is Role.USER]
         assert [(entry.text, entry.observed) for entry in entries] == [("part 0", False), ("part 1", False)]

@@ -6,10 +6,12 @@ import os
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from palaver.db.transaction import Statements, transaction
+from palaver.db.high_water import Loss, Seen
+from palaver.db.transaction import COMMITS_MISSING, Statements, transaction
 from palaver.engine import texts
 from palaver.engine.delivery.departures import Departures
 from palaver.model.source import Source
@@ -104,7 +106,7 @@ async def test_the_owner_gets_one_notice_of_what_stays_unclear(store_url: str) -
             await until(lambda: not world.injector.script)
             await here.settled()
         assert sorted(await states(here)) == ["delivered", "unclear", "unclear"]
-        assert ["palaver trace out:-1" in message.text for message in home.shown] == [True]
+        assert ["palaver trace out:0.1" in message.text for message in home.shown] == [True]
 
 
 async def test_what_becomes_unclear_after_the_notice_is_told_with_the_next(tmp_path: Path) -> None:
@@ -237,7 +239,7 @@ async def test_an_answer_that_crashes_make_unclear_is_repeated_three_times_and_t
             await until(lambda adapter=adapter: bool(adapter.sent))
             sent += adapter.sent
     async with running(tmp_path / "p.db", world, clock=clock, worker="w9") as here:
-        await home.hears("palaver trace out:-1")
+        await home.hears("palaver trace out:0.1")
         assert (await states(here))[0] == "unclear"
     assert sent == ["hello", *[f"hello\n{texts.MAY_BE_DUPLICATE}"] * 3]
     assert chat.shown == []
@@ -494,3 +496,23 @@ async def test_a_send_that_was_taken_over_while_it_connected_does_not_leave(
         adapter.go.set()
         await until(lambda: any(getattr(said, "action", "") == "send.lease_lost" for said in caplog.records))
     assert not chat.shown
+
+
+async def test_after_missing_commits_the_turn_begins_again_and_the_owner_learns_of_it(tmp_path: Path) -> None:
+    world, clock, agent = FakePlatform(), MovableClock(), Slow()
+    async with running(tmp_path / "p.db", world, agent=agent, clock=clock, chance=NoPauses()) as here:
+        home, alice = world.dm(world.person("owner")), world.person("alice")
+        await set_home(here, home, clock)
+        chat = world.dm(alice)
+        await chat.say(alice, "hello")
+        await until(lambda: len(agent.requests) == 1)
+        lost = Seen("in", 9, "telegram chat 7", clock.now())
+        database: Any = here.store.database
+        database.take_loss = iter([Loss("abcdef", clock.now(), (lost,)), *[None] * 9]).__next__
+        database.wake(COMMITS_MISSING)
+        await home.hears("in:9")
+        await until(lambda: len(agent.requests) == 2)
+        agent.go.set()
+        await here.settled()
+        assert len(chat.shown) == 1
+    assert agent.most_at_once == 1

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -238,14 +239,15 @@ async def test_jobs_of_the_same_name_are_numbered_and_a_run_that_waits_is_mentio
         agent.go.set()
 
 
-async def test_a_dry_run_shows_the_next_times_and_makes_nothing(tmp_path: Path) -> None:
-    async with talking(tmp_path) as talk:
+async def test_a_dry_run_shows_the_next_times_on_the_clock_of_the_chat_and_makes_nothing(tmp_path: Path) -> None:
+    zone = ZoneInfo("Asia/Tokyo")
+    async with talking(tmp_path, zones=ScopedSetting(default=zone)) as talk:
         shown = (await talk.ask("/jobs add 0 9 * * MON-FRI report --dry-run --repeat 3")).splitlines()
-        assert shown[0] == "“report” would run at 09:00 on Monday through Friday in UTC, 3 times, to origin:"
-        nine = talk.clock.now().replace(hour=9, minute=0)  # of the day that it is by the clock of the loop
+        assert shown[0] == "“report” would run at 09:00 on Monday through Friday in Asia/Tokyo, 3 times, to this chat:"
+        nine = talk.clock.now().astimezone(zone).replace(hour=9, minute=0)  # of the day by the clock of the loop
         days = [nine + timedelta(days=day) for day in range(7)]
         wanted = [day for day in days if day > talk.clock.now() and day.weekday() < 5][:3]
-        assert shown[1:] == [f"{day:%a %Y-%m-%d %H:%M} UTC" for day in wanted]
+        assert shown[1:] == [f"{day:%a %Y-%m-%d %H:%M} JST" for day in wanted]
         assert await talk.here.rows("SELECT no FROM schedules") == []
 
 
@@ -559,7 +561,7 @@ async def test_the_agent_sets_lists_and_changes_jobs(tmp_path: Path) -> None:
         call = f'{{"when": "{at:%Y-%m-%dT%H:%M}", "prompt": "Remind Ann", "name": "Ann"}}'
         said = await talk.ask(f"!use schedule_job {call}")
         assert said == f"schedule_job: Job 1 runs once, next {at:%a %Y-%m-%d %H:%M} UTC."
-        assert f"1 “Ann”: once, next {at:%a %Y-%m-%d %H:%M} UTC, to origin" in await talk.ask("!use list_jobs {}")
+        assert f"1 “Ann”: once, next {at:%a %Y-%m-%d %H:%M} UTC, to this chat" in await talk.ask("!use list_jobs {}")
         assert "Job 1 “Ann” is paused." in await talk.ask('!use change_job {"job": "1", "action": "pause"}')
         assert "Job 1 “Ann” runs again." in await talk.ask('!use change_job {"job": "1", "action": "resume"}')
         assert "There is no job 7 here" in await talk.ask('!use change_job {"job": "7", "action": "run"}')

@@ -3,14 +3,16 @@
 import json
 import re
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from palaver.db.transaction import Lock
-from palaver.model.key import GroupScope, Scope, ScopedSetting
-from palaver.model.memory import MemoryLimits, MemoryScope
+from palaver.model.key import GroupScope, Scope, ScopedSetting, derive_key, job_key
+from palaver.model.memory import MemoryLimits, MemoryScope, clean_note, find_scope
+from palaver.model.source import GROUP, Source
 from palaver.model.transcript import ToolCall
+from palaver.model.turn import Destination, Inbound
 from palaver.protocols.agent import Event, Final, Request, ToolCalled, ToolReturned
 from palaver.store.conversations import deletion
 from palaver.store.people import memory
@@ -204,3 +206,27 @@ def test_an_edit_waits_for_others_who_write_notes() -> None:
     scope = MemoryScope(profile="main", identity="fake:alice")
     steps = iter(memory.edit(1, "tea", scope, MemoryLimits(), datetime(2026, 1, 1, tzinfo=UTC)))
     assert next(steps) == Lock("memory")
+
+
+def test_an_agent_has_notes_only_where_all_who_read_it_can_have_them() -> None:
+    direct = Source(platform="fake", chat_id="7", user_id="7")
+    room = Source(platform="fake", chat_kind=GROUP, chat_id="-1", user_id="7")
+    mine, theirs = (derive_key(each, Scope(group=GroupScope.SHARED)) for each in (direct, room))
+    person, place = (MemoryScope(profile="main", identity="fake:7", place=each) for each in (None, theirs))
+    said, aloud = (Inbound(source=each, text="hi", at=datetime.now(UTC)) for each in (direct, room))
+    assert find_scope(mine, said, shared=False) == person
+    assert find_scope(mine, said, [derive_key(replace(direct, chat_id="8"), Scope())], shared=False) == person
+    assert find_scope(job_key("main", 1), said, shared=False) == person
+    assert find_scope(theirs, aloud, shared=True) == place
+    for key, inbound, attached, shared in (
+        (mine, said, [theirs], False),
+        (mine, said, (), True),
+        (theirs, aloud, [mine], True),
+        (mine, aloud, (), True),
+        (mine, replace(said, destinations=(Destination(place=room),)), (), False),
+        (theirs, replace(aloud, destinations=(Destination(place=direct),)), (), True),
+    ):
+        assert find_scope(key, inbound, attached, shared=shared) is None
+    back = replace(said, destinations=(Destination(place=direct),))
+    assert find_scope(mine, back, shared=False) == person
+    assert "sk-" not in clean_note(f"the key is sk-proj-{'a1B2' * 12}")

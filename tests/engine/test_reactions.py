@@ -140,14 +140,16 @@ async def test_what_a_reply_quotes_is_found_where_the_platform_tells_only_its_id
         group, other = world.group("Dev", alice, bob), world.group("Others", alice)
         said = await group.say(bob, "the red one")
         answer = await group.hears("the red one")
-        for chat, to, shown in (
-            (group, said.id, '⟦in reply to "bob": "the red one"⟧'),
-            (group, answer.id, '⟦in reply to you: "Heard'),
-            (group, "999", ""),
-            (other, said.id, ""),
+        for chat, to, thread, shown in (
+            (group, said.id, None, '⟦in reply to "bob": "the red one"⟧'),
+            (group, said.id, "5", '⟦in reply to "bob": "the red one"⟧'),
+            (group, said.id, said.id, ""),  # what opened a thread is no news in it
+            (group, answer.id, None, '⟦in reply to you: "Heard'),
+            (group, "999", None, ""),
+            (other, said.id, None, ""),
         ):
             before = len(chat.shown)
-            await chat.say(alice, "why?", reply_to=to)
+            await chat.say(alice, "why?", reply_to=to, thread=thread)
             await until(lambda chat=chat, before=before: len(chat.shown) > before)
             heard = agent.requests[-1].messages[-1].text
             assert (shown in heard, "in reply to" in heard) == (True, bool(shown)), heard

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,11 @@ import pytest
 from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
 from palaver.model.access import ACCESS_ENDED, BLOCKED, AccessRole, Basis, Effect, Grant
-from palaver.model.key import ScopedSetting
+from palaver.model.key import ScopedSetting, SessionKey
 from palaver.model.revision import RevisionPolicy
+from palaver.model.source import Source
 from palaver.model.transcript import ToolCall
-from palaver.model.turn import BusyMode
+from palaver.model.turn import BusyMode, Cause, Inbound
 from palaver.protocols.adapter import Receiver
 from palaver.protocols.agent import Event, Final, Request
 from palaver.testkit.adapter import FakeAdapter
@@ -26,6 +28,7 @@ from tests.engine.test_tools import Lever
 RERUN = ScopedSetting(default=RevisionPolicy.RERUN)
 MEMBER = Grant(platform="fake", user_id="p1", role=AccessRole.MEMBER)
 ADMIN = Grant(platform="fake", user_id="p1", role=AccessRole.ADMIN)
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
 BLOCK = Grant(platform="fake", user_id="p1", effect=Effect.BLOCK)
 
 
@@ -88,13 +91,26 @@ async def test_a_command_that_waited_runs_with_the_lower_of_its_roles(tmp_path: 
         assert (await here.rows("SELECT title FROM sessions"))[0][0] != "mine"
 
 
+@transaction
+def _join(here: Bench, text: str, cause: Cause) -> Statements[None]:
+    """Have a message join the turn of the first."""
+    (first,) = yield "SELECT key FROM inbox", ()
+    source = Source(platform="fake", chat_id="d1", user_id="p1", message_id=text)
+    inbound = Inbound(source=source, text=text, at=NOW, cause=cause)
+    yield from here.store.inbox.accept(inbound, SessionKey.parse(first[0]), NOW, role=AccessRole.MEMBER)
+    joined = "(SELECT state, turn_no FROM inbox WHERE message_id <> ?)"
+    yield f"UPDATE inbox SET (state, turn_no) = {joined} WHERE message_id = ?", (text, text)  # noqa: S608
+
+
 async def test_a_turn_that_was_cut_off_is_not_resumed_for_somebody_who_lost_access(tmp_path: Path) -> None:
+    """They hear it even if a process had something to say since."""
     agent, world = Slow(), FakePlatform()
     alice = world.person("alice")
     chat = world.dm(alice)
     async with running(tmp_path / "p.db", world, agent=agent) as here:
         await chat.say(alice, "one")
         await until(lambda: len(agent.requests) == 1)
+        await here.store.transact(_join(here, "ended", Cause.PROCESS))
         await give(here, BLOCK)
     agent.go.set()
     async with running(tmp_path / "p.db", world, agent=agent, worker="w2") as here:

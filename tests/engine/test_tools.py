@@ -265,7 +265,7 @@ async def test_search_gives_and_takes_times_in_the_zone_of_the_chat(tmp_path: Pa
         assert found
         moment = f"{found[1]}T{found[2]}"
         await chat.say(alice, use("search", query="canary", since=moment, limit=1))
-        await chat.hears(f"{found[0]}, ")
+        await chat.hears(f"{found[0]}, ", times=2)
         await chat.say(alice, use("search", query="canary", until=moment))
         await chat.hears("search: Nothing was found.")
 

@@ -5,6 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from palaver.commands.registry import Registry, reply
+from palaver.db.transaction import Transaction
+from palaver.engine.commands import CommandContext
+from palaver.model.command import Invocation
 from palaver.model.turn import Outbound
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.platform import BOT, FakePlatform
@@ -32,6 +36,25 @@ async def test_typing_is_shown_again_and_again_until_the_answer_is_there(tmp_pat
         seen = len(chat.typing)
         await asyncio.sleep(0.2)
         assert len(chat.typing) == seen
+
+
+async def test_typing_is_shown_while_a_command_waits_for_something(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = asyncio.Event()
+
+    async def perform(self: Registry, invocation: Invocation, context: CommandContext) -> Transaction[str]:  # noqa: ARG001
+        await go.wait()
+        return reply("It works.")
+
+    monkeypatch.setattr(Registry, "perform", perform)
+    async with running(tmp_path / "p.db") as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "/connect")
+        await until(lambda: bool(chat.typing))
+        go.set()
+        await chat.hears("It works.")
 
 
 class Shy(FakeAdapter):

@@ -139,7 +139,8 @@ def test_what_an_agent_learns_in_secret_is_not_shown() -> None:
     assert (shown["agent.url"], shown["agent.headers.Authorization"]) == ("https://me:(set)@y/", "(set)")
 
 
-async def test_every_kind_can_be_made() -> None:
+async def test_every_kind_can_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("palaver.agents.local._SHARED_LIBRARIES", ())
     texts = {
         "echo": EchoAgent,
         "local": ExternalAgent,

@@ -73,11 +73,12 @@ async def test_what_is_said_is_answered_and_shown_again_to_newcomers(config: Con
         async with alice.present() as paper:
             assert {"back", "help"} <= {command.name for command in paper.welcomes[0].commands}
             assert paper.welcomes[0].recap == ()
-            assert (await alice.say("hello")).refused is None
-            assert paper.texts == ["You said: hello"]
+            assert (await alice.say("**hello**")).refused is None
+            assert paper.texts == ["You said: **hello**"]
     async with serving(config), person(config).present() as paper:
-        recap = paper.welcomes[0].recap
-        assert recap == (RecapLine(by_person=True, text="hello"), RecapLine(by_person=False, text="You said: hello"))
+        mine, answer = paper.welcomes[0].recap
+        assert mine == RecapLine(by_person=True, text="**hello**")
+        assert answer == RecapLine(by_person=False, text="You said: hello")
         assert paper.texts == []
     async with serving(config), person(config, "work").present() as paper:
         assert paper.welcomes[0].recap == ()

@@ -28,6 +28,7 @@ class Log:
 @pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Log]:
     monkeypatch.setenv("PALAVER_HOME", str(tmp_path))
+    monkeypatch.setattr("palaver.cli.shared_options.now", lambda: NOW)  # all tests together can take hours
     made = Log(tmp_path)
     yield made
     made.handler.close()

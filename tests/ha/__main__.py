@@ -34,6 +34,7 @@ _PROGRAMS = 12
 _PAUSE_SECONDS = 0.25
 _CALM_SECONDS = 8.0
 """Before and after each kind of trouble."""
+_LOST_SECONDS = 3.0
 _LATE_SECONDS = 2.0
 """How much later than the database a gateway can notice."""
 _REQUEST_SECONDS = 90.0
@@ -98,6 +99,7 @@ class Siege:
     troubles: list[Trouble] = field(default_factory=list[Trouble])
     accepted: dict[str, str] = field(default_factory=dict[str, str])
     over: asyncio.Event = field(default_factory=asyncio.Event)
+    may_lose: bool = False
 
     @property
     def now(self) -> Trouble:
@@ -131,6 +133,17 @@ class Siege:
         seconds = time.monotonic() - began
         self.now.requests.append(Request(began=began, seconds=seconds, status=status, can_retry=can_retry))
         return found
+
+    async def count_mistaken(self) -> int:
+        """Count the ids that now name another message than the one that was accepted."""
+        mistaken = 0
+        headers = {"Authorization": f"Bearer {self.token}"}
+        async with httpx.AsyncClient(headers=headers, timeout=_REQUEST_SECONDS) as client:
+            for word, id_ in self.accepted.items():
+                response = await client.get(f"http://127.0.0.1:{self.ports[0]}/api/v1/messages/{id_}")
+                answer = response.json().get("answer") if response.is_success else None
+                mistaken += answer not in {None, f"You said: {word}"}
+        return mistaken
 
     async def ask_ready(self, gateway: int) -> None:
         async with httpx.AsyncClient(timeout=_REQUEST_SECONDS) as client:
@@ -193,6 +206,17 @@ class Siege:
         await asyncio.sleep(5)
         self.servers.standbys[0].signal(signal.SIGCONT)
 
+    async def lose(self) -> None:
+        """Promote a standby that lacks the last commits, which nobody had to confirm."""
+        await self.servers.primary.ask("ALTER SYSTEM SET synchronous_standby_names = ''")
+        await self.servers.primary.ask("SELECT pg_reload_conf()")
+        await asyncio.sleep(_PAUSE_SECONDS * 8)
+        for node in self.servers.standbys:
+            await asyncio.to_thread(node.leave)
+        await asyncio.sleep(_LOST_SECONDS)
+        self.may_lose = True
+        await self.kill()
+
     async def terminate(self) -> None:
         for _ in range(5):
             await self.servers.primary.ask(
@@ -221,7 +245,7 @@ class Siege:
         await self.servers.primary.ask("SELECT pg_reload_conf()")
 
 
-TROUBLES = ("kill", "switch", "freeze", "stall", "freeze_standby", "terminate", "take_slots", "delay")
+TROUBLES = ("kill", "switch", "freeze", "stall", "freeze_standby", "terminate", "take_slots", "delay", "lose")
 
 
 _ENTRIES = (
@@ -341,11 +365,12 @@ async def run(wanted: argparse.Namespace, folder: Path) -> int:
             for name in wanted.troubles or TROUBLES:
                 await siege.suffer(name, getattr(siege, name))
             siege.over.set()
-        found = await _verdict(siege, url)
+        found = {"mistaken": await siege.count_mistaken(), **await _verdict(siege, url)}
         restarts = sum(process.returncode is not None for process in processes)
         print(table(siege.troubles))  # noqa: T201 - a program
         print(" ".join(f"{name}={n}" for name, n in found.items()), f"ended={restarts}")  # noqa: T201
-        return int(any(found[name] for name in found if name != "accepted") or restarts > 0)
+        fine = {"accepted", *(("lost", "unanswered") if siege.may_lose else ())}
+        return int(any(found[name] for name in found if name not in fine) or restarts > 0)
 
 
 async def _until_ready(client: httpx.AsyncClient, port: int) -> None:

@@ -67,6 +67,12 @@ class Node:
             file.write(f"primary_conninfo = '{source}'\n")
         self.run("pg_ctl", "-D", str(self.folder), "reload")
 
+    def leave(self) -> None:
+        """Receive nothing more from the primary."""
+        with (self.folder / "postgresql.auto.conf").open("a") as file:
+            file.write("primary_conninfo = ''\n")
+        self.run("pg_ctl", "-D", str(self.folder), "reload")
+
     def processes(self) -> list[psutil.Process]:
         pid = self.folder / "postmaster.pid"
         with suppress(psutil.NoSuchProcess, FileNotFoundError, ValueError, IndexError):

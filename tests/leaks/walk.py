@@ -21,7 +21,7 @@ from tests.leaks.town import Somebody, Spot, Town, secrets_in
 
 __all__ = ["Leak", "Walk", "walk"]
 
-PATIENCE = 60.0
+PATIENCE = 180.0
 _INBOX = f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"  # noqa: S608
 THREADS = (None, None, "t1", "t2")
 

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from palaver.db.high_water import Seen
 from palaver.db.sqlite import run_statements
 from palaver.db.transaction import Transaction
+from palaver.model.epochs import NO_EPOCHS
 from palaver.model.errors import StoreUnavailable
 from tests.simulation.disk import NOTHING, Disk, Mark
 from tests.simulation.leases import LeaseWatch
@@ -215,6 +217,11 @@ class Door:
     damage = ""
     """Its disk fails, but damages nothing."""
     is_away = False
+    epochs = NO_EPOCHS
+
+    def saw(self, seen: Seen) -> None: ...
+
+    def take_loss(self) -> None: ...
 
     async def close(self) -> None: ...
 

@@ -1,6 +1,7 @@
 """Which worker serves which account, how far it has read, and how gateways start."""
 
 import asyncio
+import socket
 from dataclasses import replace
 from datetime import timedelta
 
@@ -23,6 +24,18 @@ def world(store: Store) -> World:
 
 async def hold(world: World, worker: str, account: str | None = "b", *, alone: bool = False) -> int | None:
     return await world.store.transact(accounts.acquire("telegram", account, worker, world.now, LEASE, alone=alone))
+
+
+async def test_an_account_says_until_when_a_gateway_that_is_gone_holds_it(world: World) -> None:
+    for worker, is_gone in ((f"{socket.gethostname()}:{_GONE}:1", True), ("elsewhere:1:1", False)):
+        await hold(world, worker, worker)
+        (health,) = [each for each in await world.store.read(accounts.list_health(world.now)) if each.account == worker]
+        assert health.held_until == (world.now + LEASE if is_gone else None)
+        assert health.worker == (None if is_gone else worker)
+
+
+_GONE = 1 << 22
+"""No process has so high a number."""
 
 
 async def test_an_account_is_held_by_one_until_its_lease_runs_out(world: World) -> None:

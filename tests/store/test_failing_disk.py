@@ -96,7 +96,7 @@ async def test_if_any_call_fails_the_caller_learns_it_and_a_retry_completes(
         assert await store.read(violations()) == [], step.name
         told = await store.read(take_picture())
         assert left_behind(disk, tmp_path / "copy") == told, step.name
-    assert failures > (300 if error.call == "write" else 25)
+    assert failures > (300 if error.call == "write" else 20)
 
 
 async def test_after_a_disk_was_full_for_a_while_everything_goes_on(store: Store, disk: FailingDisk) -> None:

@@ -32,7 +32,7 @@ from tests.store.encrypted import connect
 from tests.store.world import NOON, World, dm, key_of
 
 DRIVER: Any = asyncpg  # it has no types of its own
-PATIENCE = 60
+PATIENCE = 180
 """Not a measure of speed: something that should come at all and does not, ends the test."""
 
 

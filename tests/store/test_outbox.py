@@ -2,17 +2,18 @@
 
 import asyncio
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import BadArgument, StaleFence
 from palaver.model.turn import Delivery, Outbound, OutboxState
 from palaver.store.opening import open_store
 from palaver.store.queue import outbox, turns
-from palaver.store.records import chat_columns
+from palaver.store.records import chat_columns, micros
 from palaver.store.results import Departure, RepeatSafety
 from palaver.store.store import Store
 from tests.store.effort import steps_of
@@ -145,6 +146,41 @@ async def reclaim(world: World, worker: str, *, safe: bool) -> list[Delivery]:
     )
 
 
+@transaction
+def give_number_again(number: int) -> Statements[None]:
+    """As if commits were lost, and another message got the number, the claim and the attempt of this one."""
+    yield "UPDATE outbox SET created = created + 1 WHERE id = ?", (number,)
+
+
+async def test_the_receipt_of_a_lost_send_is_not_that_of_the_next_with_its_number(world: World) -> None:
+    await world.store.transact(outbox.enqueue(NOTICE, cause("n"), NOON))
+    (sent,) = await begin(world)
+    await world.store.transact(give_number_again(sent.number))
+    with pytest.raises(StaleFence):
+        await world.store.transact(outbox.settle_send(sent, "w1", OutboxState.DELIVERED, receipt="p99"))
+
+
+async def test_what_can_have_been_sent_before_commits_were_lost_is_marked(world: World) -> None:
+    await world.exchange("hello")
+    await world.store.transact(outbox.enqueue(to_chat("command"), cause("command:1"), NOON))
+    await world.store.transact(outbox.enqueue(to_chat("question"), cause("halt:1"), NOON))
+    world.later(minutes=1)
+    doubt = world.now
+    await world.store.transact(outbox.enqueue(to_chat("before"), cause("n"), NOON))
+    await world.store.transact(answer_late(doubt, besides="before"))
+    await world.store.transact(outbox.enqueue(to_chat("after"), cause("m"), doubt))
+    claimed = await world.store.transact(outbox.claim("w1", world.now, LEASE, doubt=doubt))
+    marked = {each.outbound.chat_id: each.may_be_duplicate for each in claimed}
+    assert marked == {"7": True, "command": True, "question": True, "before": True, "after": False}
+    assert await world.store.transact(outbox.claim("w1", world.now, LEASE, doubt=doubt)) == []
+
+
+@transaction
+def answer_late(at: datetime, *, besides: str) -> Statements[None]:
+    """As if what was received before the loss was answered after it."""
+    yield "UPDATE outbox SET created = ? WHERE chat <> ?", (micros(at), besides)
+
+
 async def test_a_claim_whose_owner_is_gone_is_sent_once_more_marked(world: World) -> None:
     await world.store.transact(outbox.enqueue(NOTICE, cause("n"), NOON))
     (sent,) = await begin(world)
@@ -193,6 +229,11 @@ async def test_a_send_that_crashes_make_unclear_is_repeated_three_times(world: W
     assert await world.store.transact(outbox.settle_unclear(number or 0, OutboxState.DUE, world.now))
     (again,) = await begin(world)
     assert again.may_be_duplicate
+    await world.store.transact(outbox.settle_send(again, "w1", OutboxState.DEAD, error="refused"))
+    once_more = outbox.settle_by_hand([again.number], OutboxState.DEAD, OutboxState.DUE, world.now)
+    assert await world.store.transact(once_more) == [again.number]
+    (again,) = await begin(world)
+    assert again.may_be_duplicate, "it may have arrived long before it was given up"
 
 
 async def test_a_reconnect_hurries_no_possible_duplicate_and_nothing_that_the_platform_put_off(world: World) -> None:

@@ -11,6 +11,7 @@ import pytest
 from palaver.db.transaction import Row, Statements, Transaction, transaction
 from palaver.model import people
 from palaver.model.access import AccessRole, Effect, Grant
+from palaver.model.addressing import ConversationRules
 from palaver.model.errors import LockedOut
 from palaver.model.label import Label
 from palaver.model.people import MAX_KEPT_MESSAGES, Reception
@@ -19,10 +20,10 @@ from palaver.model.source import Labels, Source
 from palaver.model.turn import Inbound, Outbound, OutboxState
 from palaver.store.people import grants, pairing
 from palaver.store.people.grants import GrantTable, Stranger
-from palaver.store.queue import outbox
+from palaver.store.queue import outbox, turn_control, turns
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
-from tests.store.world import NOON, begin_sends, dm, key_of
+from tests.store.world import NOON, begin_sends, dm, key_of, only_begun
 
 CODE, OTHER = "ACDEFGHJ", "KMNPQRTU"
 MINUTE = timedelta(minutes=1)
@@ -144,6 +145,22 @@ async def test_someone_who_is_let_in_gets_the_role_and_their_words_wait_for_an_a
     assert [key.text for key in keys] == [key_of(dm("7")).text]
     assert await approve(store) is None, "a code is good once"
     assert await kinds(store) == ["asked", "asked", "granted", "approved", "wrong-code"]
+
+
+async def test_who_was_let_in_hears_once_that_an_answer_comes(store: Store) -> None:
+    await ask(store, "7", "one")
+    second, _ = await ask(store, "7", "two") or (0, "")
+    await approve(store, now=NOON + MINUTE)
+    later = NOON + 2 * MINUTE
+    begin = turns.begin(key_of(dm("7")), "w", later, MINUTE, ConversationRules())
+    begun = only_begun(await store.transact(begin))
+    assert begun
+    newer = Inbound(source=dm("7", message_id="m3"), text="three", at=later)
+    third = await store.transact(store.inbox.accept(newer, begun.turn.key, later))
+    (still,) = notice(dm("7"), "Still answering.")
+    for number, is_told in ((second, False), (third or 0, True)):
+        await store.transact(turn_control.acknowledge_wait(begun.turn, number, still, later))
+        assert (f"busy:{begun.turn.number}:0" in await owed(store)) == is_told
 
 
 async def test_what_was_kept_comes_back_with_its_role(store: Store) -> None:

@@ -16,21 +16,24 @@ import asyncpg
 import pytest
 
 from palaver.db import postgres, postgres_pool
+from palaver.db.high_water import Seen
 from palaver.db.transaction import Lock, Notify, Row, Statements, Transaction, keyed, transaction
 from palaver.engine.retry import retry_until_stored
 from palaver.model.errors import PalaverError, StoreUnavailable
-from palaver.model.turn import Inbound
+from palaver.model.turn import Inbound, Outbound
+from palaver.store import epochs
 from palaver.store.conversations import sessions, titles
+from palaver.store.damage.set_aside import list_set_aside
 from palaver.store.opening import open_store
-from palaver.store.queue import inbox, turns
+from palaver.store.queue import inbox, outbox, turns
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
 from tests.store.conftest import fresh_store
 from tests.store.outages import Cut, Proxy, Server
-from tests.store.world import NOON, OPERATOR, World, dm, key_of
+from tests.store.world import NOON, OPERATOR, World, cause, dm, key_of
 
 DRIVER: Any = asyncpg  # it has no types of its own
-PATIENCE = 60
+PATIENCE = 180
 """Not a measure of speed: something that should come at all and does not, ends the test."""
 
 
@@ -201,7 +204,10 @@ async def test_a_host_that_is_frozen_is_left_for_another(proxy: Proxy, server: S
 
 async def test_what_breaks_on_a_dropped_connection_can_be_tried_again(url: str) -> None:
     """Dropped between the steps of one call, asyncpg's connection has no protocol any more."""
-    pool = postgres_pool.Pool(url)
+
+    async def check_nothing(_: object) -> None: ...
+
+    pool = postgres_pool.Pool(url, check_nothing)
     await pool.open()
 
     async def be_dropped(_: object) -> None:
@@ -238,6 +244,76 @@ async def test_an_outage_that_is_known_is_known_to_be_over(proxy: Proxy, monkeyp
             proxy.mend()
             while store.is_away:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
+
+
+# A promotion that lacks commits
+
+
+NOTICE = Outbound(platform="telegram", chat_id="7", text="a notice", account="b")
+
+
+async def promote_without(server: Server, url: str, first_lost: int) -> None:
+    """Lose a message and all later ones with their numbers; then continue on a new timeline."""
+    observer = await DRIVER.connect(url)
+    try:
+        await observer.execute("DELETE FROM inbox WHERE no >= $1", first_lost)
+        await observer.execute("SELECT setval(pg_get_serial_sequence('inbox', 'no'), $1)", first_lost - 1)
+    finally:
+        await observer.close()
+    await asyncio.to_thread(server.demote)
+    await asyncio.to_thread(server.promote)
+
+
+async def accepted(store: Store, text: str) -> int:
+    number = await retry_until_stored(store, accept(text))
+    assert number is not None
+    return number
+
+
+async def test_a_promotion_without_the_last_commits_gives_no_number_and_no_id_twice(server: Server, url: str) -> None:
+    async with await open_store(url, exclusive=True) as store:
+        kept, lost = await accepted(store, "kept"), await accepted(store, "lost")
+        ids = [store.epochs.message(number) for number in (kept, lost)]
+        store.saw(Seen("in", lost, "telegram chat 7", NOON))
+        sent = await store.transact(outbox.enqueue(NOTICE, cause("n"), NOON))
+        assert sent is not None
+        store.saw(Seen("out", sent, "telegram chat 7", NOON, "r-9"))  # the receipt is lost, too
+        await promote_without(server, url, lost)
+        given = await accepted(store, "new")
+        assert given > lost + 1000
+        assert [store.epochs.message(number) for number in (kept, lost)] == ids
+        assert store.epochs.message(given)[-6:] not in {id_[-6:] for id_ in ids}
+        loss = store.take_loss()
+        assert loss
+        assert [each.number for each in loss.missing] == [lost]
+        assert store.epochs.doubt(loss.began) == loss.began
+        for id_, number in zip(ids, (kept, None), strict=True):
+            found = store.epochs.find_message(id_)
+            assert found
+            received = await store.read(inbox.get_message(found, OPERATOR))
+            assert (received and received.number) == number
+        rows = await store.read(list_set_aside())
+        assert any(row.row == ids[1] and "telegram chat 7" in row.reason for row in rows)
+        delivery = await store.read(outbox.get_delivery(sent))
+        assert (delivery and delivery.receipt) == "r-9"
+        newest = store.epochs.newest
+    async with await open_store(url) as again:
+        assert again.epochs.newest == newest
+        assert again.take_loss() is None
+
+
+async def test_a_gateway_that_has_seen_more_leaves_out_more(
+    server: Server, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(epochs, "_MARGIN", 1)
+    async with await open_store(url) as one, await open_store(url) as other:
+        lost = await accepted(one, "lost")
+        other.saw(Seen("in", lost + 500, "telegram chat 7", NOON))  # its commit reached nobody else
+        await promote_without(server, url, lost)
+        async with asyncio.timeout(PATIENCE):
+            while other.take_loss() is None:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert await accepted(one, "new") > lost + 500
 
 
 @transaction
@@ -282,6 +358,14 @@ async def test_a_cut_while_traces_are_removed_is_made_good_or_told(
         with pytest.raises(StoreUnavailable):
             await store.scrub()
         proxy.mend()
+
+
+async def test_a_read_that_is_cut_at_its_end_is_read_again(proxy: Proxy) -> None:
+    async with await open_store(proxy.url) as store:
+        await store.transact(accept("there"))
+        proxy.fail_at(b"COMMIT;", Cut.UNANSWERED)
+        assert await store.read(bodies()) == [("there",)]
+        assert proxy.faults == 1
 
 
 @pytest.mark.parametrize("cut", [Cut.UNHEARD, Cut.UNANSWERED])

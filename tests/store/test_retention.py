@@ -147,6 +147,7 @@ async def test_what_is_still_needed_stays(world: World) -> None:
     job = await world.exchange("job", source=dm("4"))
     old, new = await world.exchange("old", source=dm("5")), await world.exchange("new", source=dm("6"))
     sender = await world.exchange("sender", source=dm("7"))
+    version = await world.exchange("a version of the pinned one", source=dm("9"))
     await world.store.transact(ask("UPDATE outbox SET state = 'delivered' WHERE id <> ?", unsent.turn.number * 1024))
     elsewhere, by_tool = (
         Outbound(platform="telegram", chat_id="8", text="x"),
@@ -165,12 +166,13 @@ async def test_what_is_still_needed_stays(world: World) -> None:
         )
     )
     await world.store.transact(ask("UPDATE sessions SET schedule_no = 1 WHERE id = ?", job.turn.session))
-    await world.store.transact(
-        ask("UPDATE sessions SET version_root = ? WHERE id = ?", old.turn.session_number, new.turn.session)
-    )
+    for root, other in ((old, new), (pinned, version)):
+        await world.store.transact(
+            ask("UPDATE sessions SET version_root = ? WHERE id = ?", root.turn.session_number, other.turn.session)
+        )
     world.later(days=100)
     await world.exchange("newer", source=dm("6"))
-    kept = [parked, unsent, pinned, job, old, new, sender]
+    kept = [parked, unsent, pinned, job, old, new, sender, version]
     week = RetentionLimit(age=7 * DAYS)
     assert await run(world, rules(chat=week, cron=week, api=week)) == dict.fromkeys(
         (RetentionClass.CHAT, RetentionClass.CRON, RetentionClass.API), 0

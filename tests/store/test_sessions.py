@@ -13,10 +13,19 @@ from palaver.model.feedback import Rating
 from palaver.model.key import GroupScope, Scope
 from palaver.model.prompt import Naming
 from palaver.model.session import EndReason, ModelOverride, Principal
-from palaver.model.turn import Cause
+from palaver.model.turn import Cause, outbound_to
 from palaver.model.view import view
 from palaver.platforms.catalog import PLATFORMS
-from palaver.store.conversations import branches, feedback, history, sessions, titles, transcript, voice_settings
+from palaver.store.conversations import (
+    attach,
+    branches,
+    feedback,
+    history,
+    sessions,
+    titles,
+    transcript,
+    voice_settings,
+)
 from palaver.store.queue import turns
 from palaver.store.results import Opening, OperationKind
 from palaver.store.store import Store
@@ -47,6 +56,51 @@ async def test_settings_that_cannot_be_read_count_as_none(world: World) -> None:
     assert not await world.store.read(voice_settings.is_spoken(key_of(ALICE)))
     await world.store.transact(voice_settings.set_spoken(key_of(ALICE), is_on=True))
     assert await world.store.read(voice_settings.is_spoken(key_of(ALICE)))
+
+
+@transaction
+def leave(identity: str) -> Statements[None]:
+    yield "UPDATE participants SET left_at = 1 WHERE identity = ?", (identity,)
+
+
+async def test_somebody_who_left_and_speaks_again_takes_part_again(world: World) -> None:
+    session = (await world.exchange("one", source=ALICE)).turn.session
+    await world.store.transact(leave("telegram:7"))
+    with pytest.raises(NotFound):
+        await world.store.read(sessions.get_visible(session, Principal.speaking(ALICE)))
+    assert (await world.exchange("two", source=ALICE)).turn.session == session
+    assert await world.store.read(sessions.get_visible(session, Principal.speaking(ALICE)))
+
+
+async def test_nobody_is_led_to_what_ended_in_another_conversation(world: World) -> None:
+    begun = await world.exchange("theirs", source=BOB)
+    await world.store.transact(sessions.end(begun.turn.session_number, EndReason.IDLE, world.now))
+    plan = await world.store.read(sessions.plan_opening(key_of(ALICE), ALICE, world.now, NEVER.reset_rule(ALICE)))
+    assert (plan.opening, plan.session) == (Opening.CREATED, None)
+
+
+async def test_somebody_is_alone_only_where_no_other_takes_part_or_is_attached(world: World) -> None:
+    place = replace(group("7"), thread_id="5")
+    for source, is_alone in ((place, True), (replace(place, user_id="8"), False), (place, False)):
+        await world.exchange("hi", source=source)
+        await world.say("and?", source)
+        begun = await world.begin(source)
+        assert begun
+        assert begun.opened.is_alone is is_alone
+        await world.store.transact(turns.settle(begun.turn, [answer()], [], world.now))
+    await world.store.transact(leave("telegram:8"))
+    await world.say("and now?", place)
+    begun = await world.begin(place)
+    assert begun
+    assert begun.opened.is_alone
+    await world.store.transact(turns.settle(begun.turn, [answer()], [], world.now))
+    session = await world.store.read(sessions.get_visible(begun.turn.session, OPERATOR))
+    farewell = outbound_to(BOB, "parted")
+    await world.store.transact(attach.attach(key_of(BOB), session, world.now, by="x", farewell=farewell))
+    await world.say("and with an attached chat?", place)
+    begun = await world.begin(place)
+    assert begun
+    assert not begun.opened.is_alone
 
 
 async def test_ids_sort_by_time(world: World) -> None:

@@ -182,7 +182,8 @@ async def _is_waited_for(connection: Any) -> bool:
 async def test_who_is_cut_off_does_nothing_while_somebody_changes_the_schema(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres, "_RECONNECT_TIMEOUT_SECONDS", 0.1)
+    for name in ("_PATIENCE_SECONDS", "_LAST_TRY_SECONDS"):
+        monkeypatch.setattr(postgres, name, 0.1)
     async with await open_store(url, exclusive=True) as store:
         changes, cuts = await DRIVER.connect(url), await DRIVER.connect(url)
         alone = asyncio.create_task(changes.execute(HOLD_SCHEMA.replace("_shared", "")))

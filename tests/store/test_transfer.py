@@ -35,7 +35,7 @@ async def contents(url: str) -> dict[str, list[tuple[Any, ...]]]:
         for table in copy_order():
             sql = f"SELECT {', '.join(table.columns)} FROM {table.name}"  # noqa: S608
             found[table.name] = sorted(await store.read(ask(sql)), key=repr)
-    found["meta"] = [row for row in found["meta"] if row[0] not in {"schema", "copy of"}]
+    found["meta"] = [row for row in found["meta"] if row[0] not in {"schema", "copy of", "server"}]
     return found
 
 

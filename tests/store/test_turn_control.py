@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from palaver.db.transaction import Statements, Transaction, key_topic, transaction
-from palaver.model.errors import StaleFence
+from palaver.model.errors import NotAllowed, StaleFence
+from palaver.model.key import SessionKey
 from palaver.model.session import Principal
 from palaver.model.split import ReplyRoutes
 from palaver.model.turn import Inbound, InboxState, Turn, TurnState, outbound_to
@@ -17,7 +18,7 @@ from palaver.store.results import Begun, Decision
 from palaver.store.status import overview
 from palaver.store.store import Store
 from tests.store.conftest import DRIVER, fresh_store
-from tests.store.world import LEASE, OPERATOR, World, answer, begin_sends, dm, key_of
+from tests.store.world import LEASE, OPERATOR, World, answer, begin_sends, dm, group, key_of
 
 KEY = key_of(dm())
 
@@ -72,6 +73,25 @@ async def test_an_answer_is_to_one_question(world: World) -> None:
     await world.store.transact(turns.halt(again, TurnState.PARKED, world.now, asked="c1"))
     assert await decide(first, said=world.now) is Decision.OTHER
     assert await decide(said=world.now) is Decision.DONE
+
+
+async def test_where_a_question_is_only_shown_others_can_neither_approve_nor_deny_it(world: World) -> None:
+    turn, there = await begin(world), group("8")
+    await world.store.transact(
+        turns.halt(turn, TurnState.PARKED, world.now, asked="c1", notices=[outbound_to(there, "May I?")])
+    )
+    question = (await world.store.read(turn_control.get_status(KEY, OPERATOR))).question
+
+    def decide(key: SessionKey, *, answer: bool) -> Transaction[Decision]:
+        other = Principal.speaking(there)
+        return turn_control.answer_question(key, world.now, other, answer=answer, question=question, place=there)
+
+    for approves in (True, False):
+        with pytest.raises(NotAllowed):
+            await world.store.transact(decide(key_of(there), answer=approves))
+    with pytest.raises(NotAllowed):
+        await world.store.transact(decide(KEY, answer=True))
+    assert await world.store.transact(decide(KEY, answer=False)) is Decision.DONE, "in its conversation anyone can deny"
 
 
 async def test_a_turn_that_was_cut_off_can_be_stopped_before_it_is_taken_up(world: World) -> None:

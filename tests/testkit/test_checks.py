@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,9 @@ class Changing:
 
     async def link_alias(self, alias: str, canonical: str) -> None:
         await self._receiver.link_alias(alias, canonical)
+
+    async def person_moved(self, old: str, new: str, at: datetime) -> None:
+        await self._receiver.person_moved(old, new, at)
 
     async def chat_moved(self, old: str, new: str, *, server: str | None = None) -> None:
         await self._receiver.chat_moved(old, new, server=server)

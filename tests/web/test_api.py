@@ -18,10 +18,14 @@ from palaver.config.agents import EchoAgentConfig
 from palaver.config.model import Config
 from palaver.config.quotas import CapsConfig, GrantConfig
 from palaver.config.voice import VoiceConfig
+from palaver.engine.engine import Engine
 from palaver.engine.options import Options
 from palaver.engine.reply_waiter import PendingReply
 from palaver.gateway.terminal import terminal_socket
 from palaver.model.attachment import Attachment, TooLarge
+from palaver.model.errors import StoreUnavailable
+from palaver.model.source import Trust
+from palaver.model.turn import Inbound
 from palaver.protocols.clock import SystemClock
 from palaver.store.people.api_tokens import ALL_RIGHTS, Right
 from palaver.web.bodies import BodyReader, ServerBusy
@@ -306,7 +310,35 @@ async def test_what_is_not_found_is_said_with_the_request_that_lists_it(owner: h
     ):
         assert (told.status_code, told.json()["list"]) == (404, f"GET /api/v1{listing}"), told.text
         assert (await owner.get(listing)).status_code == 200
-    assert "list" not in (await owner.get("/messages/in:99")).json()
+    assert "list" not in (await owner.get("/messages/in:99-abcdef")).json()
+
+
+async def test_an_id_of_a_lost_message_is_nobody_elses(owner: httpx.AsyncClient) -> None:
+    id_ = (await owner.post("/messages", json={"text": "hello", "wait": 30})).json()["id"]
+    number, _, check = id_.partition("-")
+    for lost in (number, f"{number}-{'0' * len(check)}"):
+        assert (await owner.get(f"/messages/{lost}")).status_code == 404
+        assert (await owner.get("/traces", params={"name": lost})).status_code == 404
+    (trace,) = (await owner.get("/traces", params={"name": id_})).json()["traces"]
+    assert trace["messages"][0]["id"] == id_
+
+
+async def test_a_message_whose_commit_got_no_answer_is_accepted_once(
+    owner: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receive, unheard = Engine.receive, [True]
+
+    async def receive_unheard(self: Engine, inbound: Inbound, trust: Trust) -> None:
+        await receive(self, inbound, trust)
+        if unheard and unheard.pop():
+            raise StoreUnavailable("PostgreSQL was lost during a commit, which may or may not have happened")
+
+    monkeypatch.setattr(Engine, "receive", receive_unheard)
+    said = (await owner.post("/messages", json={"text": "once", "wait": 30})).json()
+    assert said["answer"] == "You said: once"
+    assert unheard == []
+    (session,) = (await owner.get("/sessions")).json()["sessions"]
+    assert session["entries"] == 2
 
 
 async def test_what_is_wrong_is_said_with_what_would_be_right(owner: httpx.AsyncClient) -> None:

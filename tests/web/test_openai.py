@@ -522,7 +522,8 @@ async def test_a_message_that_is_refused_late_is_reported_at_once(
         await window.store.transact(window.store.grants.add(block, SystemClock().now(), by="owner", force=True))
     async with await client(window) as owner:
         for number in (2, 3):
-            stored = await owner.responses.retrieve(f"resp_in_{number}")
+            name = window.store.epochs.message(number).removeprefix("in:")
+            stored = await owner.responses.retrieve(f"resp_in_{name}")
             assert stored.status == "failed"
             assert "a grant blocks this sender" in cast("Any", stored.error).message
 

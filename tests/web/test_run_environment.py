@@ -1,8 +1,11 @@
 """The environment of `make run`: every provider and every platform opens there, and what is missing is offered."""
 
 import asyncio
+import fcntl
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
@@ -64,6 +67,27 @@ async def serving(python: Path, folder: Path, **more: str) -> AsyncGenerator[htt
             if gateway.returncode is None:
                 gateway.terminate()
                 await gateway.wait()
+
+
+def test_two_at_once_wait_and_what_stops_them_is_one_sentence(python: Path, tmp_path: Path) -> None:
+    folder = python.parents[1]
+    for name in ("pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    nobody = f"http://127.0.0.1:{free_port()}/simple"
+    variables = clean_environment(PATH="/", PIP_INDEX_URL=nobody, PIP_RETRIES="1", PIP_CONFIG_FILE=os.devnull)
+    command = [sys.executable, "-IS", ROOT / "deploy/environment.py", folder, "[web]"]
+    making: list[subprocess.Popen[str]] = []
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for _ in range(2):
+            making.append(subprocess.Popen(command, cwd=tmp_path, env=variables, stderr=subprocess.PIPE, text=True))
+            assert "Another make is setting up this environment" in (making[-1].stderr or sys.stdin).readline()
+        making[0].send_signal(signal.SIGINT)
+        assert making[0].communicate(timeout=PATIENCE)[1].strip() == "Stopped. make run continues where it was."
+    why = making[1].communicate(timeout=PATIENCE)[1].splitlines()[-1]
+    assert why.startswith("No package index can be reached. ")
+    assert "; pip said: " in why
+    assert [each.returncode for each in making] == [130, 1]
 
 
 async def test_every_provider_and_every_platform_opens(python: Path, tmp_path: Path) -> None:

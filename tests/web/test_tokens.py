@@ -54,6 +54,10 @@ async def test_a_link_becomes_a_login_once_and_both_end(store: Store) -> None:
     assert found
     assert found.csrf == caller.csrf
     assert await auth.by_token(secret) is None, "a login is no token"
+    token, _ = await issue_token(store, NOON, name="t")
+    assert [await auth.log_in(wrong, "another") for wrong in (secret, token)] == [None, None], "nor are these links"
+    assert await auth.by_login(secret)
+    assert await auth.by_token(token)
     clock.moment = NOON + LOGIN_IDLE_TIMEOUT + timedelta(seconds=1)
     assert await auth.by_login(secret) is None, "nobody has used it for a week"
     late = (await issue_link(store, "http://x", NOON)).partition("#")[2]

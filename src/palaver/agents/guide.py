@@ -7,17 +7,16 @@ from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 from palaver.agents.guide_rules import (
-    POLITE,
-    RULES,
     WHO,
     Asked,
     Rule,
     Use,
+    apply_rules,
     call_id,
     how_to_connect,
     not_understood,
     shown,
-    try_next,
+    without_politeness,
 )
 from palaver.model.session import ModelOverride
 from palaver.model.tools import ASK_USER, NOT_APPROVED
@@ -54,7 +53,7 @@ class GuideAgent:
                 if isinstance(event, ApprovalNeeded):
                     return
                 text = event.text if isinstance(event, ToolReturned) else text
-            text = _tell(use, text or asked.result_of(call_id(request, use.tool)) or "", asked)
+            text = _tell(use, text or asked.result_of(call_id(request, use.tool, use.again)) or "", asked)
         for word in re.findall(r"\s*\S+|\s+$", text):
             yield TextDelta(word)
         yield Final(text=text)
@@ -89,31 +88,21 @@ def _decide(asked: Asked) -> str | Use:
         return f"That is too long for me. {not_understood(asked)}"
     # Unanswered messages are joined; the last of them counts if all together mean nothing.
     for text in (said.text, said.text.rpartition("\n\n")[2]):
-        for words in dict.fromkeys((POLITE.sub("", text, count=1) if POLITE.match(text) else text, text)):
-            if what := _apply(words.strip(), asked):
+        for words in dict.fromkeys((without_politeness(text), text)):
+            if what := apply_rules(words.strip(), asked):
                 return what
     return not_understood(asked)
-
-
-def _apply(text: str, asked: Asked) -> str | Use | None:
-    for rule in RULES:
-        if found := rule.pattern.fullmatch(text):
-            if rule.tool and rule.tool not in asked.tools:
-                return f"I cannot do that for you here.\n{try_next(asked)}"
-            if what := rule.act(found, asked):
-                return what
-    return None
 
 
 async def _perform(use: Use, asked: Asked) -> AsyncGenerator[Event]:
     """Use the tool once per turn: a turn that goes on after an approval or a restart has the call already."""
     request = asked.request
-    call = ToolCall(id=call_id(request, use.tool), name=use.tool, arguments=json.dumps(use.arguments))
+    call = ToolCall(id=call_id(request, use.tool, use.again), name=use.tool, arguments=json.dumps(use.arguments))
     if asked.result_of(call.id) is not None:
         return
     if call.id not in {known.id for known in open_calls(request.messages)}:
         yield ToolCalled(calls=(call,))
-    question = "When?" if use.tool == ASK_USER else await request.toolbox.question(call)
+    question = str(use.arguments["question"]) if use.tool == ASK_USER else await request.toolbox.question(call)
     if question and call.id not in request.approvals:
         yield ApprovalNeeded(call=call, question=question)
     elif not request.approvals.get(call.id, True):
@@ -124,13 +113,12 @@ async def _perform(use: Use, asked: Asked) -> AsyncGenerator[Event]:
 
 def _tell(use: Use, result: str, asked: Asked) -> str:
     if result in {"", INTERRUPTED}:
-        return "I was interrupted and do not know whether that was done. Look before you ask for it again."
+        return "I was interrupted, so I do not know whether that was done. Check before you ask again."
     text = "Nothing was done, because you did not approve it." if result == NOT_APPROVED else use.tell(result)
-    following = next(
-        (rule.example for rule in shown(asked.tools) if rule.tool and not _was_used(rule, use, asked)),
-        "connect a model",
-    )
-    return f"{text}\n\nTry next: {following}"
+    unused = (rule.example for rule in shown(asked.tools) if rule.tool and not _was_used(rule, use, asked))
+    following = f"Try next: {next(unused, 'connect a model')}"
+    was_said = following.endswith("a model") and any(following in message.text for message in asked.request.messages)
+    return text if was_said else f"{text}\n\n{following}"
 
 
 def _was_used(rule: Rule, use: Use, asked: Asked) -> bool:

@@ -4,14 +4,16 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from functools import partial
+from itertools import takewhile
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from palaver.model.job import NAME_LIMIT, find_schedule
+from palaver.model.job import NAME_LIMIT
 from palaver.model.memory import FORGET, REMEMBER
 from palaver.model.prompt import SCHEDULE_JOB
+from palaver.model.spoken_schedule import find_schedule
 from palaver.model.text import as_code, as_code_block, one_line
-from palaver.model.tools import ASK_USER
+from palaver.model.tools import ASK_USER, NOT_APPROVED
 from palaver.model.value import value
 from palaver.protocols.agent import (
     Request,
@@ -19,6 +21,7 @@ from palaver.protocols.agent import (
 
 WHO = "I am Palaver's guide, not a language model."
 _SHOWN = 3
+_MAX_QUESTIONS = 3
 _TIMES = ("in 1 minute", "in 1 hour", "tomorrow at 9am")
 _ANY_CASE = re.IGNORECASE | re.DOTALL
 
@@ -29,6 +32,8 @@ class Use(NamedTuple):
     tool: str
     arguments: Mapping[str, object]
     tell: Callable[[str], str] = str
+    again: int = 0
+    """How often the turn has used the tool before."""
 
 
 @value
@@ -48,14 +53,20 @@ class Asked:
         _, _, section = self.request.section.partition("## What you remember\n")
         return [(number, _unquoted(text)) for number, text in re.findall('^- ([0-9]+): (".*")$', section, re.MULTILINE)]
 
+    @property
+    def answers(self) -> list[str]:
+        """What was answered to the questions of this turn."""
+        ids = (call_id(self.request, ASK_USER, again) for again in range(_MAX_QUESTIONS))
+        return [*takewhile(bool, (self.result_of(each) or "" for each in ids))]
+
     def result_of(self, call: str) -> str | None:
         """Return the result that a call of this turn has already."""
         messages = reversed(self.request.messages)
         return next((message.text for message in messages if message.answers == call), None)
 
 
-def call_id(request: Request, tool: str) -> str:
-    return f"guide_{request.turn}_{tool}"
+def call_id(request: Request, tool: str, again: int = 0) -> str:
+    return f"guide_{request.turn}_{tool}{f'_{again + 1}' if again else ''}"
 
 
 def _unquoted(text: str) -> str:
@@ -68,19 +79,36 @@ def _text(found: re.Match[str]) -> str:
 
 # Reminders
 
+_NOTHING = re.compile(r"(?:no|nope|never ?mind|cancel|forget it|nothing|stop|none)\b.{0,20}", re.IGNORECASE)
+
 _JOB_MADE = re.compile(r"Job (?P<number>[0-9]+) runs (?:once, next (?P<once>.*)|(?P<often>.*))\.$")
 
 
 def _remind(found: re.Match[str], asked: Asked) -> str | Use:
-    answer = asked.result_of(call_id(asked.request, ASK_USER))
-    said = " ".join(filter(None, (answer, *found.groups())))
-    if split := find_schedule(said, asked.zone, asked.now):
+    said, answer = _words(found), ""
+    for each in asked.answers:
+        again = _REMINDER.pattern.fullmatch(without_politeness(each))
+        if again and find_schedule(_words(again), asked.zone, asked.now).prompt:
+            said, answer = _words(again), ""
+        else:
+            answer = _words(again) if again else each
+    split = find_schedule(said, asked.zone, asked.now, answer)
+    if split.schedule:
         text = split.prompt or "it is time"
         arguments = {"when": split.schedule, "prompt": f"Reminder: {text}", "name": text[:NAME_LIMIT]}
         return Use(SCHEDULE_JOB, arguments, _tell_reminder)
-    if answer is None and ASK_USER in asked.tools:
-        return Use(ASK_USER, {"question": "When?", "choices": list(_TIMES)})
-    return "I do not understand when. Try: remind me in 1 minute to stretch"
+    if answer == NOT_APPROVED or _NOTHING.fullmatch(answer):
+        return "No reminder was set."
+    if answer and (other := apply_rules(answer, asked, besides=_REMINDER)):
+        return other
+    question = f"{split.problem} When?".strip()
+    if len(asked.answers) < _MAX_QUESTIONS and ASK_USER in asked.tools:
+        return Use(ASK_USER, {"question": question, "choices": list(_TIMES)}, again=len(asked.answers))
+    return f"{split.problem or 'I do not know when.'} Try: remind me in 1 minute to stretch"
+
+
+def _words(found: re.Match[str]) -> str:
+    return " ".join(filter(None, found.groups()))
 
 
 def _tell_reminder(result: str) -> str:
@@ -134,9 +162,8 @@ def _tell_command(command: str, result: str) -> str:
 def _tell_start(result: str) -> str:
     if not result.startswith("Started"):
         return result
-    return (
-        f"{result.partition('. ')[0]}. Go on talking: I report here when it ends, even if Palaver restarts before then."
-    )
+    started = result.partition(". ")[0]
+    return f"{started}. You can go on here: I tell you when it ends, even if Palaver restarts before then."
 
 
 def _processes(_found: re.Match[str], _asked: Asked) -> Use:
@@ -242,6 +269,10 @@ def _thanks(_found: re.Match[str], asked: Asked) -> str:
     return f"You are welcome.\n{try_next(asked)}"
 
 
+def _no_question(_found: re.Match[str], asked: Asked) -> str:
+    return f"I asked you nothing just now.\n{try_next(asked)}"
+
+
 def _bye(_found: re.Match[str], _asked: Asked) -> str:
     return "Goodbye. This conversation stays; write here to go on with it."
 
@@ -292,21 +323,22 @@ _SEARCH = _rule(
     "what did I say about tea?",
     "Search what was said",
 )
-POLITE = re.compile(
+_POLITE = re.compile(
     r"(?:(?:hey|hi|hello|ok|okay|please|and|now|so|then|also|guide|palaver|i(?: want| would like|'d like) you to"
     r"|(?:can|could|would|will) you|let'?s)\b[\s,!]*)+(?=\w|`|\$)",
     re.IGNORECASE,
 )
 _GREETING = "hi|hello|hey|hiya|howdy|yo|good (?:morning|day|afternoon|evening)|greetings|hallo|hola|salut|bonjour|test"
+_REMINDER = _rule(
+    r"(?:set|make|create|add)(?: me)?(?: up)?(?: an?)? (?:reminder|alarm|timer)\b(.*)"
+    r"|(?:remind|wake|ping|alert)(?: me)?(?: up)?\b(.*)|(.{1,80}?),? (?:please )?remind me\b(.*)",
+    _remind,
+    SCHEDULE_JOB,
+    "remind me in 1 minute to stretch",
+    "Remind you",
+)
 RULES = (
-    _rule(
-        r"(?:set|make|create|add)(?: me)?(?: up)?(?: an?)? (?:reminder|alarm|timer)\b(.*)"
-        r"|(?:remind|wake|ping|alert)(?: me)?(?: up)?\b(.*)|(.{1,80}?),? (?:please )?remind me\b(.*)",
-        _remind,
-        SCHEDULE_JOB,
-        "remind me in 1 minute to stretch",
-        "Remind you",
-    ),
+    _REMINDER,
     _rule(
         rf"{_COMMAND}(?: for me)?(?: please)?|((?:ls|pwd|date|uptime|df|free|whoami|uname|hostname|ps)(?: [-/~.].*)?)",
         _run,
@@ -380,10 +412,11 @@ RULES = (
         _help,
     ),
     _rule(
-        r"(?:thanks?|thank you|thx|ty|cheers|danke|merci|gracias|great|cool|nice|wow|awesome|perfect|well done|okay|ok"
-        r"|yes|no|good)\b(?:\W+\w+){0,4}",
+        r"(?:thanks?|thank you|thx|ty|cheers|danke|merci|gracias|great|cool|nice|wow|awesome|perfect|well done"
+        r"|good)\b(?:\W+\w+){0,4}",
         _thanks,
     ),
+    _rule(r"(?:yes|yep|yeah|no|nope|okay|ok|sure)\b(?:\W+\w+){0,4}", _no_question),
     _rule(r"(?:good ?)?bye\b.{0,20}|quit|exit|see you\b.{0,20}", _bye),
 )
 
@@ -391,3 +424,17 @@ RULES = (
 def shown(tools: Collection[str]) -> list[Rule]:
     """Return the rules to show: those that work with these tools."""
     return [rule for rule in RULES if rule.example and (not rule.tool or rule.tool in tools)]
+
+
+def without_politeness(text: str) -> str:
+    return _POLITE.sub("", text, count=1) if _POLITE.match(text) else text
+
+
+def apply_rules(text: str, asked: Asked, besides: Rule | None = None) -> str | Use | None:
+    for rule in RULES:
+        if rule is not besides and (found := rule.pattern.fullmatch(text)):
+            if rule.tool and rule.tool not in asked.tools:
+                return f"I cannot do that for you here.\n{try_next(asked)}"
+            if what := rule.act(found, asked):
+                return what
+    return None

@@ -38,7 +38,7 @@ class NotDownloaded(PalaverError):
 
 @value
 class Suggestion:
-    """A model that is known to be of use."""
+    """A model that is known to work."""
 
     name: str
     repository: str

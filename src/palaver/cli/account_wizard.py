@@ -10,13 +10,13 @@ from pathlib import Path
 from palaver.cli import prompts
 from palaver.cli.loop import run
 from palaver.cli.output import progress_line
+from palaver.cli.probe import try_account
 from palaver.cli.prompts import Cancelled, Choice, agrees, ask_for, choose, say, say_steps
 from palaver.config.account_draft import AccountDraft, start_draft, validate_options, without_secrets
 from palaver.config.accounts import example_of
 from palaver.config.paths import configuration_files
 from palaver.config.secrets import FILE, read_secret
 from palaver.gateway.installer import NotInstalled, install
-from palaver.gateway.probe import ask_account
 from palaver.model.errors import BadArgument, InvalidInput, PalaverError
 from palaver.platforms.plugins import offered_platforms
 from palaver.protocols.adapter import SetupQuestion
@@ -179,10 +179,10 @@ def _test(draft: AccountDraft, *, tests: bool) -> AccountDraft:
     validate_options(draft, draft.options)
     if not tests:
         return draft
-    answer = run(ask_account(draft.platform, draft.account, draft.options))
+    answer = try_account(draft.platform, draft.account, draft.options)
     if not answer.ok:
         words = without_secrets(answer.words, draft).rstrip(".")
-        raise AccountRejected(
-            f"{draft.adapter.platform.title} says: {words}. Nothing was changed. Use --no-test to skip the test."
-        )
+        title = draft.adapter.platform.title
+        said = words if title in words else f"{title} says: {words}"
+        raise AccountRejected(f"{said}. Nothing was changed. Use --no-test to skip the test.")
     return replace(draft, known_as=answer.words if answer.was_asked else "")

@@ -4,7 +4,7 @@ import asyncio
 import getpass
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Annotated
 
 import typer
@@ -16,21 +16,24 @@ from palaver.cli.shared_options import StoreOption, require_profile, terminal_so
 from palaver.cli.up import config_file, configuration
 from palaver.config.agents import BUILT_IN_AGENTS, AgentConfig
 from palaver.config.model import Config
+from palaver.gateway.terminal import terminal_socket
 from palaver.model.errors import BadArgument, PalaverError, StoreError, StoreInUse, StoreUnavailable
 from palaver.model.key import choose_profile_rule
 from palaver.model.redact import mask_keys
 from palaver.model.source import MAIN
-from palaver.model.text import quoted
+from palaver.model.text import escape_invisible, quoted
 from palaver.model.value import value
-from palaver.platforms.terminal.client import Client, GatewayFailing, Screen
+from palaver.platforms.terminal.client import Client, GatewayFailing, Screen, request_reload
 from palaver.platforms.terminal.history import history_file
 from palaver.platforms.terminal.offers import PendingOffer
 from palaver.platforms.terminal.pipe import PipeScreen, read_lines, say_all, say_one
 from palaver.platforms.terminal.screen import LiveScreen
+from palaver.protocols.background import BackgroundTasks
 
 EXAMPLES = {"chat": 'palaver chat -m "What is on today?"'}
 _INTERRUPTED = 130
 _LONGEST_NAME = 100
+_QUITTING = frozenset({"/quit", "/exit", "quit", "exit"})
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -125,8 +128,8 @@ def _name(chat: str, profile: str | None, config: Config) -> str:
         fix = f"Add a rule for the profile {MAIN} with this chat."
         raise BadArgument(problem, found=MAIN, allowed=rule.profile, example=rule.profile, fix=fix)
     name = terminal_source(chat, config.store, options.profiles, profile or MAIN).chat_id or ""
-    if not chat or "/" in chat or len(name) > _LONGEST_NAME:
-        allowed = f"1 to {_LONGEST_NAME} characters, including the profile, without /"
+    if not chat or "/" in chat or len(name) > _LONGEST_NAME or escape_invisible(chat) != chat:
+        allowed = f"1 to {_LONGEST_NAME} characters, including the profile, without / and invisible ones"
         raise BadArgument("--chat cannot be", found=chat, allowed=allowed, example="work")
     return name
 
@@ -137,10 +140,8 @@ def _left(error: PalaverError, code: int) -> typer.Exit:
 
 
 async def _talk(config: Config, name: str, opening: _Opening, message: str | None, *, alone: bool) -> None:
-    task = asyncio.current_task()
     for ending in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(ending) is not signal.SIG_IGN:  # as `nohup` has it
-            asyncio.get_running_loop().add_signal_handler(ending, lambda: task and task.cancel())
+        _on_signal(ending, _end_task())
     is_live = message is None and sys.stdin.isatty() and sys.stdout.isatty()
     async with GatewayClient(config, config_file(config.store), alone=alone) as gateway_client:
         if is_live:
@@ -148,6 +149,17 @@ async def _talk(config: Config, name: str, opening: _Opening, message: str | Non
         else:
             gateway_client.window = print_note if opening.window else None
             await _through(gateway_client, name, opening, message)
+
+
+def _on_signal(number: signal.Signals, act: Callable[[], object]) -> None:
+    if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` has it
+        asyncio.get_running_loop().add_signal_handler(number, act)
+
+
+def _end_task() -> Callable[[], object]:
+    """Return what ends the chat."""
+    task = asyncio.current_task()
+    return task.cancel if task else lambda: None
 
 
 async def _through(gateway_client: GatewayClient, name: str, opening: _Opening, message: str | None) -> None:
@@ -181,14 +193,34 @@ async def _live(gateway_client: GatewayClient, config: Config, name: str, openin
             return True
         return False
 
+    def hang_up() -> None:
+        """End with the terminal. While that is there, somebody asks to read the configuration again."""
+        if sys.stdin.isatty():
+            reloading.run(_reload(config, screen))
+        else:
+            end()
+
+    end, reloading = _end_task(), BackgroundTasks()
+    _on_signal(signal.SIGHUP, hang_up)
     screen = LiveScreen(history_file(config.data_dir), interrupt, accepts=opening.accepts)
     gateway_client.window = screen.tell if opening.window else None
     client = _client(gateway_client, name, screen)
     try:
         await _while_connected(gateway_client, client, _say(client, screen, opening))
     finally:
+        await reloading.end()
         for text in map(mask_keys, client.unsent):
             print_error(f"Not sent, because no gateway was there: {quoted(text)}. Up brings it back.", as_json=False)
+
+
+async def _reload(config: Config, screen: LiveScreen) -> None:
+    told = await request_reload(terminal_socket(config))
+    if told is None:
+        screen.tell("No gateway is ready yet.")
+    elif told.refused:
+        screen.tell(f"The configuration stays as it was: {told.refused}")
+    else:
+        screen.tell("The configuration was read again.")
 
 
 def _client(gateway_client: GatewayClient, name: str, screen: Screen, *, alone: bool = False) -> Client:
@@ -208,6 +240,9 @@ async def _say(client: Client, screen: LiveScreen, opening: _Opening) -> None:
     finally:
         screen.rest()
     async for line in screen.lines():
+        if line.strip().lower() in _QUITTING:
+            screen.refuse("Ctrl-D quits.")
+            continue
         try:
             client.say(line)
         except BadArgument as error:

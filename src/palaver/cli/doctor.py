@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -57,7 +58,10 @@ Repairs = Annotated[
     bool, typer.Option("--repair", help="Repair what is damaged, after making a copy. Stop the gateway first.")
 ]
 Dismisses = Annotated[
-    bool, typer.Option("--dismiss", help="No longer warn of what repairs set aside so far. Nothing is deleted.")
+    bool,
+    typer.Option(
+        "--dismiss", help="No longer warn of what repairs set aside and failovers lost so far. Nothing is deleted."
+    ),
 ]
 
 Bundle = Annotated[
@@ -245,7 +249,7 @@ def _agents(*, asks: bool) -> list[HealthCheck]:
 
 def _answer(name: str, choice: AgentConfig) -> HealthCheck:
     """Ask an agent one small question."""
-    problem = find_problem(build_agent(choice), name, str(choice.facts().get("key") or ""))
+    problem = find_problem(partial(build_agent, choice), name, str(choice.facts().get("key") or ""))
     if problem is None:
         return HealthCheck(name=name, ok=True, found="it answers", topic="agent", public="it answers")
     fix = "Fix what it reports, or choose another agent with palaver setup."

@@ -1,6 +1,5 @@
 """What `palaver explain` is asked about: a message, a session, or a source described by hand."""
 
-import re
 import socket
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping
@@ -187,9 +186,9 @@ async def find_subject(store: Store, name: str, profiles: tuple[ProfileRule, ...
         error.add_note("Use in:42, a platform's message id, or a session from palaver sessions list")
         raise
     for trace in reversed(traces):
-        numbered = re.fullmatch(r"in:(\d+)", name.strip())
+        named = store.epochs.find(name.strip(), bare=True)
         for received in reversed(trace.messages):
-            if received.inbound and (numbered is None or received.number == int(numbered[1])):
+            if received.inbound and (named is None or received.number == named[1]):
                 return Subject(inbound=_as_it_came(received.inbound, profiles), received=received, turn=trace.turn)
     session = await find(store, name)
     inbound = Inbound(source=session.origin, text="…", at=shared_options.now())

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from copy import copy
+from difflib import get_close_matches
 from importlib import import_module
 from types import ModuleType
 from typing import Annotated, Any, Literal, NoReturn, TextIO
@@ -230,8 +231,28 @@ def _sentence(error: typer.TyperException, args: Sequence[str]) -> str:
     for theirs, ours in _PLAIN.items():
         problem = theirs.sub(ours, problem)
     context: typer.Context | None = getattr(error, "ctx", None)
+    problem, near = _GUESS.sub("", problem), _near_command(problem, context)
+    if near:
+        return f"{problem}. Did you mean {near}?"
     allowed = f". Use {_allowed(context)}" if context else ""
     return f"{problem}{allowed}, for example {example_for(args)}"
+
+
+_LIKENESS = 0.7
+_NO_COMMAND = re.compile(r"^No such command '(?P<said>[^']*)'")
+_GUESS = re.compile(r"(?<=')\. Did you mean '.*$")
+"""What the command line library guesses: it knows of no options."""
+
+
+def _near_command(problem: str, context: typer.Context | None) -> str:
+    """Return the command or the option that an unknown command is nearly; empty if there is none."""
+    found = _NO_COMMAND.match(problem)
+    if not found or context is None:
+        return ""
+    commands: Mapping[str, object] = getattr(context.command, "commands", {})
+    options = {opt.lstrip("-"): opt for param in context.command.params for opt in param.opts}
+    near = get_close_matches(found["said"].lower(), [*commands, *options], n=1, cutoff=_LIKENESS)
+    return options.get(near[0], near[0]) if near else ""
 
 
 _PLAIN = {

@@ -99,8 +99,9 @@ def choose(
     """Show a numbered list, and return the name of the choice or another answer: `other` says which it accepts."""
     say(question)
     _show(choices)
-    numbers = f"a number from 1 to {len(choices)}, or a name" if choices else ""
-    allowed = ", or ".join(filter(None, (numbers, other)))
+    numbers = [f"a number from 1 to {len(choices)}", "a name"] if choices else []
+    *first, last = [*numbers, other] if other else numbers
+    allowed = ", ".join([*first, f"or {last}" if first else last])
 
     def read(said: str) -> str:
         if found := _find(said, choices):

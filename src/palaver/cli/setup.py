@@ -10,6 +10,7 @@ import typer
 from palaver.agents.hub import HUB, ModelHub, NotDownloaded
 from palaver.cli import prompts, shared_options
 from palaver.cli.account_wizard import choose_platform, draft_account, install_missing
+from palaver.cli.loop import run
 from palaver.cli.model_wizard import ask_agent_plan, local_plan
 from palaver.cli.output import print_json, print_line
 from palaver.cli.probe import NotReached, try_out
@@ -22,9 +23,13 @@ from palaver.config.loader import load
 from palaver.config.paths import configuration_files, exists
 from palaver.config.writer import has_value, replace_file, replace_value
 from palaver.gateway.agents import build_agent
+from palaver.gateway.terminal import terminal_socket
 from palaver.model.access import AccessRole, Grant
 from palaver.model.errors import BadArgument, InvalidInput
 from palaver.model.local_time import parse_zone
+from palaver.platforms.terminal.client import request_reload
+from palaver.platforms.terminal.wire import Reloaded
+from palaver.protocols.agent import Agent
 from palaver.protocols.installation import MissingPackages
 from palaver.store.people import grants
 
@@ -33,6 +38,9 @@ EXAMPLES = {
     "local": "palaver setup --agent local --model qwen3-4b --yes",
     "account": "palaver setup telegram --set token_file=~/token --owner 7",
 }
+
+_SPECIAL = "Only "
+"""How a step begins that not everybody needs."""
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -145,17 +153,18 @@ class _Setup:
         """Ask for the agent, then for a chat app."""
         before = _content(self.file)
         say("Set up Palaver. Enter ? at a question for help, or press Ctrl-C to stop.")
-        kept = "Nothing was changed."
+        state = "Nothing was changed."
         if self.yes or not has_value(before, ("agent",)) or agrees(_replaces(self.file, "sets the agent"), usual=False):
             plan = self._ask_for_agent()
-            self._write(before, plan)
-            kept = "No chat app was connected; what was saved before stays."
+            state = f"The agent is saved. {self._write(before, plan)}"
         try:
             platform = choose_platform()
             if platform:
                 self.connect(platform, (), "")
+                return
         except (Cancelled, KeyboardInterrupt):
-            raise Cancelled(kept=kept) from None
+            raise Cancelled(kept=f"No chat app was connected. {state}") from None
+        say(f"No chat app was connected. {state}")
 
     def use(self, plan: AgentPlan) -> None:
         before = _content(self.file)
@@ -183,9 +192,10 @@ class _Setup:
             raise Cancelled
 
     def _ask_for_agent(self) -> AgentPlan:
+        plan = AgentPlan(agent="")
         while True:
             try:
-                plan = ask_agent_plan(self.hub, installs=self.installs)
+                plan = ask_agent_plan(self.hub, plan, installs=self.installs)
                 self._try(plan)
             except (InvalidInput, NotReached, NotDownloaded) as problem:
                 say(str(problem))
@@ -197,14 +207,22 @@ class _Setup:
     def _try(self, plan: AgentPlan) -> None:
         """Raise InvalidInput if the agent cannot be built, NotReached if it does not answer."""
         try:
-            agent = build_agent(trial_agent(plan))
+            self._try_once(plan)
         except MissingPackages as missing:
             install_missing(missing, installs=self.installs)
-            agent = build_agent(trial_agent(plan))
-        if self.tests and plan.agent != GUIDE:
-            try_out(agent, plan.model or "The local model", plan.key)
+            self._try_once(plan)
 
-    def _write(self, before: str, plan: AgentPlan) -> None:
+    def _try_once(self, plan: AgentPlan) -> None:
+        def build() -> Agent:
+            return build_agent(trial_agent(plan))
+
+        if self.tests and plan.agent != GUIDE:
+            try_out(build, plan.model or "The local model", plan.key)
+        else:
+            build()
+
+    def _write(self, before: str, plan: AgentPlan) -> str:
+        """Write the agent, make the gateway use it, and return what to do next."""
         after = replace_value(before, ("agent",), plan.fields())
         if plan.timezone:
             after = replace_value(after, ("timezone",), plan.timezone)
@@ -212,7 +230,9 @@ class _Setup:
         if plan.key and plan.key_file and not Path(plan.key_file).is_absolute():
             replace_file(self.file.parent / plan.key_file, f"{plan.key}\n", private=True)
         replace_file(self.file, after)
-        _report(self.file, plan, tested=self.tests, json=self.json)
+        reloaded = _reload_gateway()
+        _report(self.file, plan, reloaded, tested=self.tests, json=self.json)
+        return _next_step(reloaded)
 
 
 def _replaces(file: Path, what: str) -> str:
@@ -256,7 +276,13 @@ def _owner(draft: AccountDraft, said: str) -> str:
     )
 
 
+def _reload_gateway() -> Reloaded | None:
+    """Make the gateway that runs on this store read the configuration again; return None if there is none."""
+    return run(request_reload(terminal_socket(load(Path.cwd()))))
+
+
 def _report_account(file: Path, draft: AccountDraft, owner: str, *, json: bool) -> None:
+    reloaded = _reload_gateway()
     name = f"{draft.platform}:{draft.account}"
     files = [str(file.parent / each) for each in draft.files]
     if json:
@@ -265,20 +291,25 @@ def _report_account(file: Path, draft: AccountDraft, owner: str, *, json: bool) 
         return
     secrets = f" Only you can read its secrets, in {', '.join(files)}." if files else ""
     owned = f" {draft.platform}:{owner} is its owner." if owner else ""
-    todo = [*draft.next_steps]
+    everybody = [step for step in draft.next_steps if not step.startswith(_SPECIAL)]
+    todo = [*everybody]
     if draft.guide.owner_prompt and not owner:
         todo.append("To become its owner, write to it and enter its code here: palaver pair approve CODE --role owner")
+    todo += [step for step in draft.next_steps if step not in everybody]
     print_line(f"Added {name} to {file}{f': {draft.known_as}' if draft.known_as else ''}.{secrets}{owned}")
-    print_line(f"Next: run palaver up, or restart the gateway if it is running.{' Then:' if todo else ''}")
+    start = "No gateway runs here. Next: run palaver up, or make run in a checkout."
+    restart = "Next: restart the running gateway, which connects accounts when it starts."
+    print_line(f"{restart if reloaded else start}{' Then:' if todo else ''}")
     for number, step in enumerate(todo, 1):
         print_line(f"  {number}. {step}" if len(todo) > 1 else f"  {step}")
 
 
-def _report(file: Path, plan: AgentPlan, *, tested: bool, json: bool) -> None:
+def _report(file: Path, plan: AgentPlan, reloaded: Reloaded | None, *, tested: bool, json: bool) -> None:
     was_asked = tested and plan.agent != GUIDE
     if json:
         said = {"file": str(file), "agent": plan.fields(), "timezone": plan.timezone or None}
-        print_json({"ok": True, **said, "tested": was_asked})
+        used = None if reloaded is None else {"reloaded": not reloaded.refused, "refused": reloaded.refused}
+        print_json({"ok": True, **said, "tested": was_asked, "gateway": used})
         return
     who = plan.model or Path(plan.file).stem or {LOCAL: "the local model"}.get(plan.agent, plan.agent)
     key = ""
@@ -287,6 +318,13 @@ def _report(file: Path, plan: AgentPlan, *, tested: bool, json: bool) -> None:
     elif plan.key_file:
         key = f" The key is in {file.parent / plan.key_file}."
     print_line(
-        f"{file}: {who} answers from now on{'. The test succeeded' if was_asked else ''}.{key} "
-        "Next: run palaver chat to talk to it, or palaver up to run the gateway. A running gateway reloads on SIGHUP."
+        f"{file}: {who} answers from now on{'. The test succeeded' if was_asked else ''}.{key} {_next_step(reloaded)}"
     )
+
+
+def _next_step(reloaded: Reloaded | None) -> str:
+    if reloaded is None:
+        return "No gateway runs here. Next: run palaver chat to talk to it, or palaver up to run the gateway."
+    if reloaded.refused:
+        return f"The running gateway stays as it was: {reloaded.refused}"
+    return "The running gateway uses it now."

@@ -1,6 +1,5 @@
 """`palaver trace`: show what happened to a message, and settle unclear sends."""
 
-import re
 from datetime import datetime, timedelta, tzinfo
 from typing import Annotated
 
@@ -12,6 +11,7 @@ from palaver.cli.shared_options import OPERATOR, Json, Limit, Since, StoreOption
 from palaver.commands.formatting import ago
 from palaver.commands.trace_steps import Tone, trace_steps, trace_title
 from palaver.db.transaction import DatabaseClient, Transaction
+from palaver.model.epochs import NO_EPOCHS, Epochs
 from palaver.model.errors import BadArgument, NotFound, StoreError
 from palaver.model.redact import redact
 from palaver.model.text import counted, escape_invisible, one_line
@@ -69,19 +69,19 @@ def trace(
 def _trace_one(
     store: str | None, message: str, *, content: bool, delivered: bool, again: bool, limit: int, json: bool
 ) -> None:
-    async def load(opened: DatabaseClient) -> list[Trace]:
+    async def load(opened: DatabaseClient) -> tuple[list[Trace], Epochs]:
         if delivered or again:
             await _settle(opened, message, delivered=delivered, again=again)
-        return await _traces(opened, message, limit)
+        return await _traces(opened, message, limit), opened.epochs
 
-    traces = ask_database(store, load)
+    traces, epochs = ask_database(store, load)
     if json:
         print_json({"asked": message, "traces": [_trace_fields(each, content=content) for each in traces]})
         return
     for number, each in enumerate(traces):
         if number:
             print_line("")
-        print_trace(each, shared_options.local_now(), content=content)
+        print_trace(each, shared_options.local_now(), epochs, content=content)
     if not traces:
         print_note("This session has no turns yet.")
 
@@ -95,16 +95,16 @@ async def _traces(store: DatabaseClient, message: str, limit: int) -> list[Trace
 
 
 async def _settle(store: DatabaseClient, message: str, *, delivered: bool, again: bool) -> None:
-    named = re.fullmatch(r"out:(-?[0-9]{1,18})", message)
-    if delivered == again or named is None:
+    kind, number = store.epochs.find(message, bare=True) or ("", 0)
+    if delivered == again or kind != "out":
         raise BadArgument(
             "Choose one send and one outcome, not",
             found=message if delivered != again else "--delivered --again",
-            allowed="out:N with --delivered or --again",
-            example="palaver trace out:7168 --delivered",
+            allowed="out:TURN.PART with --delivered or --again",
+            example="palaver trace out:7.0 --delivered",
         )
     state = OutboxState.DELIVERED if delivered else OutboxState.DUE
-    if not await store.transact(outbox.settle_unclear(int(named[1]), state, shared_options.now())):
+    if not await store.transact(outbox.settle_unclear(number, state, shared_options.now())):
         raise StoreError(
             f"{message} is not an unclear send, so there is nothing to settle. See palaver trace {message}"
         )
@@ -177,26 +177,28 @@ def _settle_many(
             "What was given up cannot be", found="--delivered", allowed="--again", example="palaver trace --state dead"
         )
 
-    async def settle(opened: DatabaseClient) -> tuple[list[DeliveryTrace], int]:
+    async def settle(opened: DatabaseClient) -> tuple[list[DeliveryTrace], int, Epochs]:
         found = await opened.read(wanted.find())
         if outcome is None or dry_run:
-            return found, 0
+            return found, 0, opened.epochs
         numbers = [each.delivery.number for each in found]
         done = await opened.transact(outbox.settle_by_hand(numbers, wanted.state, outcome, shared_options.now()))
-        return found, len(done)
+        return found, len(done), opened.epochs
 
-    found, settled = ask_database(store, settle)
+    found, settled, epochs = ask_database(store, settle)
     sends, zone = found[:limit], shared_options.local_now().tzinfo
     fields = {"found": len(found), "settled": settled, "sends": [_sending_fields(each) for each in sends]}
-    print_found(fields, ("send", "queued", "to", "error"), [_stuck_row(each, zone) for each in sends], as_json=json)
+    print_found(
+        fields, ("send", "queued", "to", "error"), [_stuck_row(each, zone, epochs) for each in sends], as_json=json
+    )
     if not json:
         print_line(_summary(len(found), settled, wanted.state, outcome, dry_run=dry_run))
 
 
-def _stuck_row(stuck: DeliveryTrace, zone: tzinfo | None) -> tuple[str, ...]:
+def _stuck_row(stuck: DeliveryTrace, zone: tzinfo | None, epochs: Epochs) -> tuple[str, ...]:
     send, to = stuck.delivery, stuck.delivery.outbound
     error = one_line(redact(send.error or ""), _ERROR_CHARACTERS)
-    return f"out:{send.number}", moment_text(send.created, zone), f"{to.platform} chat {to.chat_id}", error
+    return epochs.send(send.number), moment_text(send.created, zone), f"{to.platform} chat {to.chat_id}", error
 
 
 def _summary(found: int, settled: int, state: OutboxState, outcome: OutboxState | None, *, dry_run: bool) -> str:
@@ -275,8 +277,8 @@ _STYLES = {Tone.PLAIN: "", Tone.WELL: "green", Tone.OPEN: "yellow", Tone.BAD: "b
 _MINUTE = 60
 
 
-def print_trace(trace: Trace, present: datetime, *, content: bool) -> None:
-    steps = trace_steps(trace, present)
+def print_trace(trace: Trace, present: datetime, epochs: Epochs = NO_EPOCHS, *, content: bool) -> None:
+    steps = trace_steps(trace, present, epochs)
     began = steps[0].at
     print_heading(escape_invisible(trace_title(trace)))
     print_text((f"{moment_text(began, present.tzinfo)} ({ago(began, present)})", "dim"))

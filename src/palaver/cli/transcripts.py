@@ -8,6 +8,7 @@ from palaver.cli.output import pick, print_facts, print_heading, print_list, pri
 from palaver.commands.formatting import ago
 from palaver.model.label import Label
 from palaver.model.session import Session
+from palaver.model.source import describe_source
 from palaver.model.text import counted, one_line
 from palaver.model.transcript import Entry, Role, ToolCall
 from palaver.store.archive.render import entry_flags, file_lines, moment_text, speaker, without_control_characters
@@ -89,6 +90,7 @@ def print_session(session: Session, present: datetime) -> None:
 def _facts(session: Session, present: datetime) -> Iterator[tuple[str, str]]:
     counters = session.counters
     yield "id", session.id
+    yield "where", f"{session.origin.platform}, {describe_source(session.origin)}"
     yield "conversation", session.key.text
     yield "owner", session.owner
     yield "started", f"{moment_text(session.started, present.tzinfo)} ({ago(session.started, present)})"

@@ -52,7 +52,7 @@ def up(*, store: StoreOption = None) -> None:
             gateway = Gateway(
                 config, meter=meter, show_login=window, is_logged=not sys.stdout.isatty(), file=config_file(store)
             )
-            drained = run(_serve(gateway, store))
+            drained = run(_serve(gateway))
     except (InvalidInput, StoreInUse, StoreUnavailable):
         raise
     except StoreError as error:
@@ -112,26 +112,23 @@ def _caution(loaded: Loaded) -> None:
         log.warning("%s", caution, extra={"action": "config.warning"})
 
 
-async def _serve(gateway: Gateway, store: str | None) -> bool:
+async def _serve(gateway: Gateway) -> bool:
     loop = asyncio.get_running_loop()
     for ending in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(ending, gateway.stop)
-    loop.add_signal_handler(signal.SIGHUP, Reloader(gateway, store).reload)
+    loop.add_signal_handler(signal.SIGHUP, Reloader(gateway).reload)
     return await gateway.serve()
 
 
 @dataclass
 class Reloader:
     gateway: Gateway
-    store: str | None
     rejected: str = ""
     """Why the last reload was rejected, if it was: the same reason is reported once, however often it is tried."""
 
     def reload(self) -> None:
         try:
-            loaded = load_for_gateway(self.store)
-            self.gateway.reload(loaded.config)
-            _caution(loaded)
+            self.gateway.read_configuration()
             self.rejected = ""
         except InvalidInput as error:
             level = logging.DEBUG if str(error) == self.rejected else logging.ERROR

@@ -16,6 +16,7 @@ from palaver.engine.jobs.describe import (
     next_text,
     next_times,
     schedule_text,
+    targets_text,
 )
 from palaver.model.access import AccessRole
 from palaver.model.command import Arg, ArgKind, Invocation, as_said
@@ -95,7 +96,9 @@ def _list(store: Store, invocation: Invocation, context: CommandContext) -> Stat
     if not shown:
         return _NONE
     last = yield from store.firings.last_firings(shown[:_MAX_LISTED], principal)
-    lines = [as_said(job_line(job, last.get(job.number), context.now, context.zone)) for job in shown[:_MAX_LISTED]]
+    lines = [
+        as_said(job_line(job, last.get(job.number), context.now, context.zone, here)) for job in shown[:_MAX_LISTED]
+    ]
     return "\n".join([*lines, *([f"And {len(shown) - _MAX_LISTED} more."] if len(shown) > _MAX_LISTED else [])])
 
 
@@ -127,14 +130,16 @@ def _add(what: str, invocation: Invocation, context: CommandContext) -> Statemen
     if "dry-run" in flags:
         job = yield from check_job(request, maker, context.jobs)
         times = [local_text(each, context.zone) for each in next_times(job, context.now)]
-        what = f"{in_quotes(request.title)} would run {schedule_text(job)}, to {job.targets}:"
+        to = targets_text(job, maker.origin)
+        what = f"{in_quotes(request.title)} would run {schedule_text(job)}, to {to}:"
         return "\n".join([what, *times])
     job = yield from create_job(request, maker, context.jobs)
     return f"{as_said(named(job))} runs {schedule_text(job)}, {next_text(job, context.now, context.zone)}."
 
 
 def _show(job: Job, firings: Sequence[Firing], context: CommandContext) -> str:
-    zone, with_model = context.zone, "" if job.uses_model else " and no model"
+    zone, to = context.zone, targets_text(job, context.received.inbound.source)
+    with_model = "" if job.uses_model else " and no model"
     facts = {
         "runs in the conversation of its chat": job.attached,
         "notes what it sends in the conversation there": job.mirrors,
@@ -145,7 +150,7 @@ def _show(job: Job, firings: Sequence[Firing], context: CommandContext) -> str:
     }
     return "\n".join(
         [
-            f"{job.number} {in_quotes(job.name)}: {schedule_text(job)}, {job.state}, to {job.targets}",
+            f"{job.number} {in_quotes(job.name)}: {schedule_text(job)}, {job.state}, to {to}",
             *(fact for fact, holds in facts.items() if holds),
             *([f"prompt: {in_quotes(job.prompt, _MAX_PROMPT)}"] if job.prompt else []),
             *(f"next: {local_text(each, zone)}" for each in next_times(job, context.now)),

@@ -6,8 +6,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from palaver.commands.formatting import ago
+from palaver.model.epochs import NO_EPOCHS, Epochs
 from palaver.model.redact import redact
-from palaver.model.source import identity_of, readable_identity
+from palaver.model.source import describe_source, identity_of, readable_identity
 from palaver.model.text import counted, one_line
 from palaver.model.turn import Inbound, InboxState, OutboxState, TurnState, Usage
 from palaver.store.archive.render import moment_text
@@ -72,28 +73,29 @@ def trace_title(trace: Trace) -> str:
     return f"send {trace.deliveries[0].delivery.number}"
 
 
-def trace_steps(trace: Trace, present: datetime) -> list[Step]:
+def trace_steps(trace: Trace, present: datetime, epochs: Epochs = NO_EPOCHS) -> list[Step]:
     """Return the steps of a trace in order of time; they name times in the zone of `present`."""
-    return sorted(_steps(trace, present), key=lambda step: step.at)
+    return sorted(_steps(trace, present, epochs), key=lambda step: step.at)
 
 
-def _steps(trace: Trace, present: datetime) -> Iterator[Step]:
+def _steps(trace: Trace, present: datetime, epochs: Epochs) -> Iterator[Step]:
     for arrival in trace.messages:
-        yield from _arrival_steps(arrival)
+        name = epochs.message(arrival.number)
+        yield from _arrival_steps(arrival, name)
         if arrival.state is InboxState.DONE and (arrival.reason or trace.turn is None):
             done = arrival.reason or "ran as a command"
-            yield Step(arrival.received, f"in:{arrival.number}", done, Tone.WELL, exact=False)
+            yield Step(arrival.received, name, done, Tone.WELL, exact=False)
         elif arrival.state is InboxState.FAILED and trace.turn is None:
             failed = f"command failed: {arrival.reason}"
-            yield Step(arrival.received, f"in:{arrival.number}", failed, Tone.BAD, exact=False)
+            yield Step(arrival.received, name, failed, Tone.BAD, exact=False)
     if trace.turn:
-        yield from _run_steps(trace.turn, present)
+        yield from _run_steps(trace.turn, present, epochs)
     for sending in trace.deliveries:
-        yield from _sending_steps(sending, present)
+        yield from _sending_steps(sending, present, epochs.send(sending.delivery.number))
 
 
-def _arrival_steps(arrival: InboundTrace) -> Iterator[Step]:
-    name, at, inbound = f"in:{arrival.number}", arrival.received, arrival.inbound
+def _arrival_steps(arrival: InboundTrace, name: str) -> Iterator[Step]:
+    at, inbound = arrival.received, arrival.inbound
     if inbound is None:
         yield Step(at, name, "received; its text was deleted with its session")
         return
@@ -102,7 +104,7 @@ def _arrival_steps(arrival: InboundTrace) -> Iterator[Step]:
     sender = readable_identity(identity) if identity else "somebody without an id"
     let_in = f", role {arrival.role.name.lower()}" if arrival.role else ""
     message = f" {_as_what(inbound)} message {source.message_id}" if source.message_id else ""
-    chat = f" in chat {source.chat}" if source.chat else ""
+    chat = f", {describe_source(source, inbound.labels)}" if source.chat else ""
     observed = ", not for the agent" if inbound.observed else ""
     origin = f"job:{inbound.job.number} fired for {sender}" if inbound.job else f"received from {sender}"
     yield Step(at, name, f"{origin}{message}{chat}{observed}{let_in}", text=inbound.text)
@@ -129,7 +131,7 @@ def _waits_for(arrival: InboundTrace) -> str:
     return f"{first}, behind {counted(arrival.behind, 'message')}" if arrival.behind else first
 
 
-def _run_steps(run: TurnTrace, present: datetime) -> Iterator[Step]:
+def _run_steps(run: TurnTrace, present: datetime, epochs: Epochs) -> Iterator[Step]:
     turn, name = run.turn, f"turn:{run.turn.number}"
     yield Step(turn.started, name, f"began in session {turn.session}")
     if run.reset:
@@ -144,7 +146,7 @@ def _run_steps(run: TurnTrace, present: datetime) -> Iterator[Step]:
     if run.stop:
         yield Step(run.ended or turn.started, name, f"was asked to stop by {run.stop}", Tone.OPEN, exact=False)
     if run.withdrawn_by:
-        withdrawn = f"its question was withdrawn by in:{run.withdrawn_by}"
+        withdrawn = f"its question was withdrawn by {epochs.message(run.withdrawn_by)}"
         yield Step(run.ended or turn.started, name, withdrawn, Tone.OPEN, exact=False)
     attempt = f"on attempt {turn.attempt}{_by(turn.worker)}"
     spent = f"; the answer used {_used(run.usage)}" if run.usage.model else ""
@@ -166,9 +168,8 @@ def _lease(run: TurnTrace, present: datetime) -> str:
     return f"; held until {until}" if run.turn.state is TurnState.RUNNING else ""
 
 
-def _sending_steps(sending: DeliveryTrace, present: datetime) -> Iterator[Step]:
-    delivery, outbound = sending.delivery, sending.delivery.outbound
-    name, at = f"out:{delivery.number}", delivery.created
+def _sending_steps(sending: DeliveryTrace, present: datetime, name: str) -> Iterator[Step]:
+    delivery, outbound, at = sending.delivery, sending.delivery.outbound, sending.delivery.created
     purpose = _PURPOSE.get(sending.why, sending.why)
     thread = f", thread {outbound.thread_id}" if outbound.thread_id else ""
     yield Step(at, name, f"queued {purpose} to {outbound.platform} chat {outbound.chat_id}{thread}", text=outbound.text)

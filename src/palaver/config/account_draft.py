@@ -138,11 +138,13 @@ def validate_options(draft: AccountDraft, options: Mapping[str, str], *, alone: 
 def _refusal(draft: AccountDraft, options: Mapping[str, str], faults: Sequence[ErrorDetails]) -> BadArgument:
     fault = faults[0]
     name = str(fault["loc"][0]) if fault["loc"] else ""
-    given = SET if draft.is_secret(name) else options.get(name, "")
+    is_missing = fault["type"] == "missing"
     option, _, example = example_of(draft.adapter.options, name).partition(": ")
+    if name and draft.is_secret(name) and not is_missing:
+        return BadArgument(f"The {name} is not valid.", found="", allowed=allowed_by(faults), example="")
     return BadArgument(
         f"{name} cannot be" if name else "An account does not work with",
-        found=("missing" if fault["type"] == "missing" else given) if name else ", ".join(options) or "no options",
+        found=("missing" if is_missing else options.get(name, "")) if name else ", ".join(options) or "no options",
         allowed=allowed_by(faults),
         example=f"--set {option}={example}" if name else "--set OPTION=VALUE",
     )

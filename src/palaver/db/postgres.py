@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 
 import asyncpg
 
+from palaver.db.high_water import MEASURE, Loss, Reckoned, Seen, Witness
 from palaver.db.in_step import Members, Text
 from palaver.db.postgres_batch import BEGIN_BATCH, Batcher, run_batch
-from palaver.db.postgres_pool import DURABLE, SESSION_TIMEOUTS, SILENCE, Connector, Pool
+from palaver.db.postgres_pool import DURABLE, SESSION_TIMEOUTS, SILENCE, Connector, Pool, identify
 from palaver.db.postgres_servers import parse_servers, refuse_transaction_pooler
 from palaver.db.postgres_statements import (
     LOCK,
@@ -24,6 +25,7 @@ from palaver.db.postgres_statements import (
 )
 from palaver.db.schema import HOLD_SCHEMA, READ_SCHEMA, check_schema, connection_name, refuse_running_gateways
 from palaver.db.transaction import (
+    COMMITS_MISSING,
     KeyedTransaction,
     Lock,
     Notifier,
@@ -38,6 +40,7 @@ from palaver.db.transaction import (
     storable,
     violation,
 )
+from palaver.model.epochs import HighWater
 from palaver.model.errors import NewerSchema, StoreError, StoreUnavailable
 
 T = TypeVar("T")
@@ -46,6 +49,8 @@ Connection = Any
 _asyncpg: Any = asyncpg
 
 Announce = Callable[[Iterable[str]], None]
+Reckon = Callable[[Witness, str], Transaction[Reckoned]]
+"""Compares the database on a server with what this process has seen of it."""
 
 CHANNEL = "palaver"
 _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
@@ -53,6 +58,7 @@ _WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;"
 _COMMIT = "SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0; COMMIT;"
 """A commit can wait for a standby. A timeout there would end the wait, but not undo the commit."""
 _NOTIFY = f"SELECT pg_notify('{CHANNEL}', topic) FROM unnest($1::text[]) AS topic"
+_LOOK = f"SELECT seen.*, current_setting('synchronous_standby_names') <> '' FROM ({to_postgres(MEASURE)}) AS seen"
 _COALESCE_SECONDS = 0.005
 """Within so long, what other gateways are woken for is sent together."""
 _PING_SECONDS = 1.0
@@ -63,11 +69,11 @@ _AWAY_SECONDS = 1.0
 _MAX_ATTEMPTS = 8
 _PATIENCE_SECONDS = 5.0
 """How long to try again while the server does not answer."""
+_LAST_TRY_SECONDS = 1.0
 _FIRST_PAUSE_SECONDS = 0.05
 _MAX_PAUSE_SECONDS = 2.0
 _VACUUM_TIMEOUT_SECONDS = 3600.0
 _HOLD_TIMEOUT_SECONDS = 60.0
-_RECONNECT_TIMEOUT_SECONDS = 5.0
 _REPLICA_TIMEOUT_SECONDS = 3.0
 _REPLICA_REST_SECONDS = 30.0
 _CLOSE_TIMEOUT_SECONDS = 10.0
@@ -134,6 +140,13 @@ class PostgresDatabase(Notifier):
         self._has_unsent = asyncio.Event()
         self._batcher = Batcher(lambda members: self._run_with_retries(lambda: self._attempt_batch(members)))
         self._positions: dict[Text, int] = {}
+        self._reckon: Reckon | None = None
+        self._server = ""
+        """Which one was compared with what we have seen."""
+        self._witness = Witness()
+        self._looks_at = 0.0
+        """When to look again how far the database has got."""
+        self._loss: Loss | None = None
 
     async def open(self) -> None:
         try:
@@ -147,15 +160,56 @@ class PostgresDatabase(Notifier):
             raise StoreUnavailable(_outage_text(error)) from error
         self._listener = asyncio.create_task(self._listen(), name="palaver-listener")
 
-    @staticmethod
-    async def _open_pool(url: str, *, is_pooled: bool = False) -> Pool:
-        pool = Pool(url, is_pooled=is_pooled)
+    async def _open_pool(self, url: str, *, is_pooled: bool = False) -> Pool:
+        pool = Pool(url, self._refuse_other_server, is_pooled=is_pooled)
         await pool.open()
         return pool
 
     @property
     def is_away(self) -> bool:
         return self._lost_at is not None and asyncio.get_running_loop().time() - self._lost_at > _AWAY_SECONDS
+
+    async def reckon(self, reckon: Reckon) -> None:
+        """Compare the database with what this process has seen of it, now and after each reconnect."""
+        self._reckon = reckon
+        await self._run_with_retries(lambda: self._on_connection(self._compare))
+
+    async def _compare(self, connection: Connection) -> None:
+        if self._reckon is None:
+            return
+        server, topics = await identify(connection), set[str]()
+        async with _transaction(connection, self._begin(_WRITE), topics, self._announce):
+            found = await _drive(connection, iter(self._reckon(self._witness, server)), topics)
+        if self._server not in {"", server}:
+            await self._drop_connections()
+        self._server, self.epochs, self._loss = server, found.epochs, found.loss or self._loss
+        if found.epochs.newest:
+            self._witness.start_again(found.epochs.newest.check)
+        self._looks_at = 0.0
+        await self._look(connection)
+        if found.loss:
+            self.wake(COMMITS_MISSING)
+
+    async def _look(self, connection: Connection) -> None:
+        """Remember how far the database has got, and whether a standby confirms commits."""
+        now = asyncio.get_running_loop().time()
+        if self._reckon is not None and now >= self._looks_at:
+            self._looks_at = now + _PING_SECONDS
+            row = await connection.fetchrow(_LOOK, timeout=_ANSWER_SECONDS)
+            self._witness.mark = self._witness.mark.raised_to(HighWater(*row[:-1]))
+            self._witness.is_synchronous = row[-1]
+
+    async def _refuse_other_server(self, connection: Connection) -> None:
+        """Raise ConnectionResetError for a server with which what we have seen was not compared."""
+        if self._server and await identify(connection) not in {"", self._server}:
+            raise ConnectionResetError("another server has taken over, and what is stored there is compared first")
+
+    def saw(self, seen: Seen) -> None:
+        self._witness.saw(seen)
+
+    def take_loss(self) -> Loss | None:
+        loss, self._loss = self._loss, None
+        return loss
 
     async def serve(self, version: int) -> None:
         """Keep others from migrating the schema. Raise NewerSchema if it was already migrated."""
@@ -290,15 +344,21 @@ class PostgresDatabase(Notifier):
         if self._closed or self._held_version is None or self._held.is_set():
             return
         try:
-            async with asyncio.timeout(_RECONNECT_TIMEOUT_SECONDS):
+            async with asyncio.timeout(self._patience_seconds):
                 await self._held.wait()
         except TimeoutError as error:
             raise StoreUnavailable("PostgreSQL does not answer on the connection that holds the schema") from error
 
+    @property
+    def _patience_seconds(self) -> float:
+        """How long to try again: an outage is waited for once, however many steps somebody takes meanwhile."""
+        now = asyncio.get_running_loop().time()
+        return max(_LAST_TRY_SECONDS, (self._lost_at or now) + _PATIENCE_SECONDS - now)
+
     async def _run_with_retries(self, run: Callable[[], Awaitable[T]]) -> T:
         """Run it again if it certainly did not happen. Raise StoreUnavailable if that is not known."""
         pause = _FIRST_PAUSE_SECONDS
-        deadline = asyncio.get_running_loop().time() + _PATIENCE_SECONDS
+        deadline = asyncio.get_running_loop().time() + self._patience_seconds
         for attempt in range(_MAX_ATTEMPTS):
             try:
                 return await run()
@@ -324,7 +384,7 @@ class PostgresDatabase(Notifier):
     async def _on_connection(self, run: Callable[[Connection], Awaitable[T]]) -> T:
         if self._pool is None:
             raise StoreError("the store is not open")
-        return await self._pool.run(run)
+        return await self._pool.run(run, None if self._lost_at is None else self._patience_seconds)
 
     async def _attempt_batch(self, members: Members) -> None:
         async def run(connection: Connection) -> None:
@@ -367,6 +427,8 @@ class PostgresDatabase(Notifier):
             try:
                 await self._listen_until_lost()
             except TimeoutError:
+                if self._lost_at is not None:  # it was silent before we knew
+                    self._lost_at -= _ANSWER_SECONDS
                 await self._drop_connections()
             except (*LOST, asyncpg.PostgresError):
                 await asyncio.sleep(_FIRST_PAUSE_SECONDS * 4)
@@ -394,8 +456,7 @@ class PostgresDatabase(Notifier):
 
         connection.add_termination_listener(on_cut)
         try:
-            if self._held_version is not None:
-                await self._hold(connection, self._held_version)
+            await self._hold(connection, self._held_version)
             await connection.add_listener(CHANNEL, on_notify)
             # Nothing that matters is written here: a wake-up can be lost, so everybody also looks from time to time.
             await connection.execute("SET synchronous_commit = off")
@@ -409,20 +470,29 @@ class PostgresDatabase(Notifier):
                     async with asyncio.timeout(_PING_SECONDS):
                         await self._has_unsent.wait()
                 await self._send_unsent(connection)
+                await self._look(connection)
                 await asyncio.sleep(_COALESCE_SECONDS)
         finally:
             self._held.clear()
             self._lost_at = self._lost_at or asyncio.get_running_loop().time()
             connection.terminate()
 
-    async def _hold(self, connection: Connection, version: int) -> None:
-        """Hold the schema, and refuse all work if it was migrated while the connection was lost."""
+    async def _hold(self, connection: Connection, version: int | None) -> None:
+        """Hold the schema, and refuse all work if it was migrated while the connection was lost. Compare what is there.
+
+        Without a version it is not held.
+        """
+        if version is None:
+            await self._compare(connection)
+            return
         await connection.execute(HOLD_SCHEMA)
         self._newer = None
         try:
             check_schema(await connection.fetch(READ_SCHEMA), version, serves=True)
         except NewerSchema as newer:
             self._newer = newer
+        else:
+            await self._compare(connection)
         self._held.set()
 
 
@@ -447,7 +517,8 @@ async def _transaction(
         await _begin(connection, begin)
         yield
         try:
-            await _commit(connection, "COMMIT;" if begin.startswith(_READ) else _COMMIT)
+            # What only reads can be done again, also if its commit gets no answer.
+            await (connection.execute("COMMIT;") if begin.startswith(_READ) else _commit(connection))
         finally:  # it may have happened even if it failed
             announce(topics)
     except BaseException:
@@ -469,9 +540,9 @@ async def _do_nothing(_: Connection) -> None:
     """Only connect."""
 
 
-async def _commit(connection: Connection, commit: str) -> None:
+async def _commit(connection: Connection) -> None:
     """Commit. A commit without an answer may have happened, so it is never repeated."""
     try:
-        await connection.execute(commit)
+        await connection.execute(_COMMIT)
     except LOST as error:
         raise StoreUnavailable("PostgreSQL was lost during a commit, which may or may not have happened") from error

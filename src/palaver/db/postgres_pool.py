@@ -24,6 +24,11 @@ _HEAD_START_SECONDS = 0.5
 """After which the other hosts are tried beside the one that answered last."""
 _COMMAND_TIMEOUT_SECONDS = 60.0
 _CACHED_STATEMENTS = 512
+IDENTIFY = """
+SELECT CASE WHEN NOT pg_is_in_recovery() THEN (SELECT system_identifier FROM pg_control_system())::text
+ || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8) END
+"""
+"""Names the server and its timeline, which changes when a standby is promoted; NULL on a standby."""
 SILENCE = "idle_in_transaction_session_timeout"
 SESSION_TIMEOUTS = {SILENCE: "5s", "transaction_timeout": "60s"}
 """A connection that is silent for so long inside a transaction is frozen or gone, and others wait for its locks.
@@ -39,6 +44,16 @@ _SET_TIMEOUTS = """
 SELECT set_config(name, period, false) FROM unnest($1::text[], $2::text[]) AS timeouts (name, period)
 WHERE current_setting(name, true) IS NOT NULL
 """
+
+
+async def identify(connection: Connection) -> str:
+    """Name the server and its timeline; nothing if it is a standby, or does not tell."""
+    try:
+        return await connection.fetchval(IDENTIFY) or ""
+    except LOST:
+        raise
+    except asyncpg.PostgresError:  # some providers allow it to nobody
+        return ""
 
 
 class Connector:
@@ -85,8 +100,11 @@ def _drop_late(opening: "asyncio.Task[tuple[Connection, str]]") -> None:
 class Pool:
     """A pool of connections, all of which can be dropped at once if their server has gone silent."""
 
-    def __init__(self, url: str, *, is_pooled: bool = False) -> None:
+    def __init__(self, url: str, check: Callable[[Connection], Awaitable[None]], *, is_pooled: bool = False) -> None:
+        """`check` raises an error for a connection that must not be used."""
         self._connector = Connector(url)
+        self._check = check
+        self._is_pooled = is_pooled
         self._in_use: set[Connection] = set()
         self._pool = _asyncpg.create_pool(
             url,
@@ -96,7 +114,7 @@ class Pool:
             # The next transaction can get another connection of the server, without what was prepared.
             statement_cache_size=0 if is_pooled else _CACHED_STATEMENTS,
             connect=self._connector.connect,
-            init=None if is_pooled else _set_up,
+            init=self._set_up,
             reset=_reset_nothing,
             server_settings={"application_name": f"palaver, pid {os.getpid()} on {socket.gethostname()}"[:63]},
         )
@@ -104,8 +122,15 @@ class Pool:
     async def open(self) -> None:
         await self._pool
 
-    async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        connection: Connection = await self._pool.acquire()
+    async def _set_up(self, connection: Connection) -> None:
+        if not self._is_pooled:
+            await connection.execute(_SET_TIMEOUTS, list(SESSION_TIMEOUTS), list(SESSION_TIMEOUTS.values()))
+            await connection.execute(DURABLE.format(is_local="false"))
+        await self._check(connection)
+
+    async def run(self, work: Callable[[Connection], Awaitable[T]], within: float | None = None) -> T:
+        """Do it on a connection that is free or made `within` so many seconds."""
+        connection: Connection = await self._pool.acquire(timeout=within)
         self._in_use.add(connection)
         try:
             return await work(connection)
@@ -130,11 +155,6 @@ class Pool:
 
     def terminate(self) -> None:
         self._pool.terminate()
-
-
-async def _set_up(connection: Connection) -> None:
-    await connection.execute(_SET_TIMEOUTS, list(SESSION_TIMEOUTS), list(SESSION_TIMEOUTS.values()))
-    await connection.execute(DURABLE.format(is_local="false"))
 
 
 async def _reset_nothing(_: Connection) -> None:

@@ -157,7 +157,7 @@ _MENDS = {"column": _mend_column, "constraint": _mend_constraint, "index": _mend
 
 # Numbers
 
-_IDENTITIES = (
+IDENTITIES = (
     "SELECT c.relname::text, a.attname::text, pg_get_serial_sequence(quote_ident(c.relname), a.attname)"
     f" FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid {_OF_SCHEMA}"
     " WHERE a.attidentity <> '' AND NOT a.attisdropped ORDER BY c.relname"
@@ -168,7 +168,7 @@ _IDENTITIES = (
 def lagging_sequences() -> Statements[list[Difference]]:
     """Return sequences that would give the number of an existing row again."""
     found: list[Difference] = []
-    for table, column, sequence in (yield _IDENTITIES, ()):
+    for table, column, sequence in (yield IDENTITIES, ()):
         rows = yield (
             f"SELECT (SELECT max({column}) FROM {table}),"
             f" (SELECT last_value + CASE WHEN is_called THEN 1 ELSE 0 END FROM {sequence})",

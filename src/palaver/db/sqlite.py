@@ -17,7 +17,7 @@ from zlib import crc32
 
 from palaver.db.cipher import open_file
 from palaver.db.file_lock import FileLock, is_transient, is_writable
-from palaver.db.high_water import MEASURE, SLOT_BYTES, HighWater, mark_path, parse_slot, read_mark
+from palaver.db.high_water import MEASURE, SLOT_BYTES, mark_path, parse_slot, read_mark
 from palaver.db.in_step import Members, Text
 from palaver.db.private_files import open_private, touch_private
 from palaver.db.sqlite_batch import run_in_step
@@ -33,6 +33,7 @@ from palaver.db.transaction import (
     storable,
     violation,
 )
+from palaver.model.epochs import HighWater
 from palaver.model.errors import StoreDamaged, StoreError, StoreUnavailable
 
 T = TypeVar("T")

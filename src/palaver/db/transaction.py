@@ -24,9 +24,13 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, Self, TypeVar
 
+from palaver.model.epochs import NO_EPOCHS, Epochs
 from palaver.model.errors import StoreError, StoreUnavailable
 from palaver.model.key import SessionKey
 from palaver.model.value import value
+
+if TYPE_CHECKING:
+    from palaver.db.high_water import Loss, Seen
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -195,6 +199,8 @@ def _cleaned(text: str) -> str:
 
 # Topics to listen to.
 ACCOUNTS = "accounts"
+COMMITS_MISSING = "commits missing"
+"""This process has noticed it."""
 INBOX = "inbox"
 JOBS = "jobs"
 JOURNAL = "journal"
@@ -238,6 +244,19 @@ class Database(Protocol):
         """Return whether an outage is known: no transaction can succeed before it ends."""
         ...
 
+    @property
+    def epochs(self) -> Epochs:
+        """The epochs of the store, for the ids of messages and sends."""
+        ...
+
+    def saw(self, seen: "Seen") -> None:
+        """Remember what was committed, as long as the database can lose it."""
+        ...
+
+    def take_loss(self) -> "Loss | None":
+        """Return what is missing that this process has seen, once."""
+        ...
+
     def listen(self, topic: str) -> AbstractContextManager[asyncio.Event]:
         """Return an event that is set after a transaction that notifies `topic`. Listen, read, then wait."""
         ...
@@ -254,10 +273,17 @@ class Notifier:
 
     damage = ""
     """Why a gateway writes no more; nothing if its database is intact as far as it has read."""
+    epochs = NO_EPOCHS
 
     @property
     def is_away(self) -> bool:
         return False
+
+    def saw(self, seen: "Seen") -> None:
+        """Forget it: the file keeps what was committed."""
+
+    def take_loss(self) -> "Loss | None":
+        return None
 
     def __init__(self) -> None:
         self._listeners: dict[str, list[Callable[[], None]]] = {}
@@ -321,6 +347,16 @@ class DatabaseClient:
     @property
     def is_away(self) -> bool:
         return self.database.is_away
+
+    @property
+    def epochs(self) -> Epochs:
+        return self.database.epochs
+
+    def saw(self, seen: "Seen") -> None:
+        self.database.saw(seen)
+
+    def take_loss(self) -> "Loss | None":
+        return self.database.take_loss()
 
     @property
     def damage(self) -> str:

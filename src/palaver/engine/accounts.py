@@ -24,6 +24,7 @@ from palaver.engine.retry import (
     wait_any,
 )
 from palaver.model.backoff import backoff
+from palaver.model.epochs import Epochs
 from palaver.model.errors import MalformedSource, NotServed
 from palaver.model.problem import describe_account_problem
 from palaver.model.redact import redact
@@ -104,6 +105,13 @@ class AccountReceiver:
         except MalformedSource as error:
             self._skip(error)
 
+    async def person_moved(self, old: str, new: str, at: datetime) -> None:
+        try:
+            check_ids("person", old, new)
+            await self.intake.move_person(self.platform, self.account, old, new, at)
+        except MalformedSource as error:
+            self._skip(error)
+
     async def chat_moved(self, old: str, new: str, *, server: str | None = None) -> None:
         try:
             check_ids("chat", old, new, server)
@@ -123,11 +131,11 @@ class AccountReceiver:
         own = replace(source, platform=self.platform, account=self.account)
         own = replace(own, profile=(await self.intake.key_of(own)).profile)
         found = await self.ctx.store.read(_load_reply(own))
-        if found is not None and timeout and not _answer_status(found).is_settled:
+        if found is not None and timeout and not _is_settled(found):
             with self.ctx.reply_waiter.waiting(found.received.number) as pending:
                 await pending.until_settled(timeout)
             found = await self.ctx.store.read(_load_reply(own))
-        return found and _answer_status(found)
+        return found and _answer_status(found, self.ctx.store.epochs)
 
 
 @transaction
@@ -140,12 +148,16 @@ def _load_reply(source: Source) -> Statements[Reply | None]:
     return (yield from message_status.load_reply(received.number, principal)) if received else None
 
 
-def _answer_status(reply: Reply) -> AnswerStatus:
+def _is_settled(reply: Reply) -> bool:
+    return not reply.received.state.is_open or reply.is_parked
+
+
+def _answer_status(reply: Reply, epochs: Epochs) -> AnswerStatus:
     received = reply.received
     spoken = [texts.cut_answer(entry.text) if entry.cut else entry.text for entry in reply.entries if is_answer(entry)]
     return AnswerStatus(
-        id=f"in:{received.number}",
-        is_settled=not received.state.is_open or reply.is_parked,
+        id=epochs.message(received.number),
+        is_settled=_is_settled(reply),
         text=spoken[-1] if spoken and reply.ended else "\n".join(reply.notices),
         refused=received.reason if received.state is InboxState.REFUSED else None,
         has_failed=received.state is InboxState.FAILED,

@@ -155,6 +155,7 @@ class Engine:
                     group.create_task(run_forever(self._intake.catch_up), name="commands")
                     group.create_task(run_forever(self._deliveries.serve), name="deliveries")
                     group.create_task(run_forever(self._maintenance.serve_heartbeat), name="heartbeat")
+                    group.create_task(run_forever(self._maintenance.watch_epochs), name="epochs")
                     group.create_task(run_forever(self._maintenance.sweep), name="sweeper")
                     group.create_task(run_forever(self._maintenance.scrub), name="scrubber")
                     group.create_task(run_forever(self._maintenance.retain), name="retention")

@@ -7,8 +7,11 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from palaver.db.transaction import INBOX, TURNS, Statements, transaction
+from palaver.db.high_water import Loss
+from palaver.db.transaction import COMMITS_MISSING, INBOX, TURNS, Statements, Transaction, transaction
+from palaver.engine import texts
 from palaver.engine.context import EngineContext
+from palaver.engine.delivery.owner import Reporting, notify_owner
 from palaver.engine.delivery.worker import DeliveryWorker
 from palaver.engine.hooks import NoMeter
 from palaver.engine.retry import log_error, retry_outage, retry_until_stored, wait_any
@@ -18,13 +21,14 @@ from palaver.model.errors import NewerSchema, StoreError, StoreUnavailable
 from palaver.model.reset import ResetRule
 from palaver.model.retention import RetentionRules
 from palaver.model.session import EndReason, Session
-from palaver.model.turn import Turn
+from palaver.model.turn import Outbound, Turn
 from palaver.protocols.hooks import EventKind, EventSubscription, GatewayEvent
 from palaver.store.accounts import GATEWAY
 from palaver.store.clock import StoreClock
 from palaver.store.conversations.expiry import expire
 from palaver.store.jobs.jobs import KEEP_ENDED
 from palaver.store.privacy.erasure import ERASURES
+from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.queue.outbox import enqueue_events, with_events
 from palaver.store.retention.retention import Retention
 from palaver.store.scrub import SCRUBS, owed_scrubs
@@ -98,6 +102,27 @@ class Maintenance:
     async def _find_failing(self) -> None:
         """Learn which agents failed, here or at another gateway, so that the next answer ends the problem."""
         self.ctx.failing_profiles = await self.ctx.store.read(self.ctx.store.problems.failing_profiles())
+
+    async def watch_epochs(self) -> None:
+        """Give up what is in memory when commits are missing, and tell the owner, until cancelled."""
+        with self.ctx.store.listen(COMMITS_MISSING) as began:
+            while True:
+                began.clear()
+                if loss := self.ctx.store.take_loss():
+                    log.error("commits are missing in the database", extra={"action": "store.commits_missing"})
+                    self.deliveries.lose_track()
+                    await self.dispatcher.give_up()
+                    await retry_until_stored(self.ctx.store, self._report_loss(loss))
+                await began.wait()
+
+    def _report_loss(self, loss: Loss) -> Transaction[None]:
+        epochs, worker = self.ctx.store.epochs, self.ctx.worker
+        missing = [f"{epochs.name(each.kind, each.number)} ({each.place}, {each.at:%H:%M:%S})" for each in loss.missing]
+        text = texts.commits_missing(f"{loss.began:%Y-%m-%d %H:%M:%S %Z}", missing)
+        cause = SendCause(CauseKind.PROBLEM, f"epoch {loss.check}", worker)
+        reporting = Reporting(self.ctx.replies.routes, self.ctx.options.grants)
+        nowhere = Outbound(platform=GATEWAY, chat_id="", text="")
+        return notify_owner(nowhere, text, cause, reporting, self.ctx.clock.now())
 
     async def recover(self) -> None:
         """Recover turns and sends that have no living owner, at the start and whenever a worker dies."""

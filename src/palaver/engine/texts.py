@@ -1,6 +1,6 @@
 """Every sentence that the gateway says in a chat or to the agent."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from zoneinfo import ZoneInfo
 
 from palaver.model.access import BLOCKED, AccessRole
@@ -9,7 +9,7 @@ from palaver.model.command import as_said
 from palaver.model.errors import InvalidInput, NotFound, PalaverError
 from palaver.model.providers import spell_model
 from palaver.model.quotas import QuotaKind, QuotaReached
-from palaver.model.text import one_line, quoted
+from palaver.model.text import listed, one_line, quoted
 from palaver.model.tools import Question
 from palaver.model.turn import BusyMode, Choice
 
@@ -172,6 +172,19 @@ def refused_notice(message: str) -> str:
         f"The platform did not take my message {message}. On the gateway's machine, `palaver trace {message}` says"
         " why; `palaver doctor` lists others."
     )
+
+
+def commits_missing(began: str, missing: Sequence[str]) -> str:
+    lost = listed(missing, _MAX_MISSING, "; ")
+    known = f"What I had stored and no longer find: {lost}. More" if missing else "I find all that I remember, but more"
+    return (
+        f"The database was promoted or restored at {began}, and commits can be missing. {known} can be missing. What is"
+        " sent again is marked as a possible duplicate. `palaver doctor` shows this until you run `palaver doctor"
+        " --dismiss`."
+    )
+
+
+_MAX_MISSING = 10
 
 
 def agent_problem(problem: str, turn: int) -> str:
@@ -360,6 +373,13 @@ def handing_off(platform: str, readers: str) -> str:
     reading = f", where {readers} can read all of it" if readers else ""
     start = f"Moving this conversation to the home channel of {platform}{reading}."
     return f"{start} You start fresh here; /back brings it back."
+
+
+def id_changed(old: str, new: str) -> str:
+    return (
+        f"{old} is {new} now. The configuration still names {old} in its grants: change it there, "
+        "since somebody else can get the old one."
+    )
 
 
 def handoff_opening(name: str, platform: str) -> str:

@@ -42,7 +42,7 @@ class NotConnected(Exception):
 
 
 class Connector:
-    """What it finds it looks for once, and offers; it uses nothing that the owner has not named."""
+    """Looks once for what this machine has, and offers it; it uses nothing that the owner has not named."""
 
     def __init__(self, store: Store, settings: Settings | None, config: Callable[[], Config]) -> None:
         self.keys = PastedKeys(self.is_wanted)
@@ -94,9 +94,8 @@ class Connector:
         """Run `/connect`: a name that was found, a pasted key, `no`, or nothing to see what there is."""
         pasted = self.keys.take_out(context.received.inbound.source)
         if not self.is_wanted(context.received.key.profile) or self._settings is None:
-            return reply(
-                f"{self._who()} answers already. Change it in Settings of the web window, or with palaver setup."
-            )
+            unused = " This key was neither tried nor stored." if pasted else ""
+            return reply(f"{self._who()} answers already.{unused} {_CHANGE}")
         found = await self._found()
         if name.lower() == _NO:
             return self._decline(found)

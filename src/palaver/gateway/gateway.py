@@ -30,7 +30,7 @@ from palaver.engine.jobs.scripts import Scripts
 from palaver.engine.options import Agents
 from palaver.engine.reply_waiter import ReplyWaiter
 from palaver.engine.retry import close_all
-from palaver.gateway.agents import AgentPool
+from palaver.gateway.agents import AgentPool, cost_warnings
 from palaver.gateway.backups import find_backups, make_backup, serve_backups
 from palaver.gateway.connector import Connector
 from palaver.gateway.erasures import with_outside
@@ -56,7 +56,7 @@ from palaver.gateway.web import (
     web_address,
     web_limits,
 )
-from palaver.model.errors import NewerSchema, PalaverError, first_error
+from palaver.model.errors import BadArgument, NewerSchema, PalaverError, first_error
 from palaver.model.key import SessionKey
 from palaver.model.prompt import Pseudonyms
 from palaver.model.redact import forget_secrets, know_secrets
@@ -75,7 +75,7 @@ from palaver.protocols.voice import Voice
 from palaver.store.backup.backups import Backup
 from palaver.store.clock import StoreClock
 from palaver.store.conversations.blob_store import BlobStore
-from palaver.store.opening import open_store, sqlite_path
+from palaver.store.opening import check_url, open_store, sqlite_path
 from palaver.store.privacy.pseudonyms import load_pseudonyms
 from palaver.store.store import Store
 from palaver.tools.toolsets import Toolsets
@@ -223,6 +223,17 @@ class Gateway:
         self._used = config
         log.info("the configuration was reloaded", extra={"action": "reload"})
 
+    def read_configuration(self) -> None:
+        """Read the configuration again, and use it as far as a running gateway can. Raises InvalidInput."""
+        if self._file is None:
+            problem, allowed = "This gateway has no configuration file.", "a gateway of palaver up or palaver chat"
+            raise BadArgument(problem, found="", allowed=allowed, example="palaver up")
+        loaded = self._file.load()
+        check_url(loaded.config.store)
+        self.reload(loaded.config)
+        for caution in (*loaded.warnings, *cost_warnings(loaded.config)):
+            log.warning("%s", caution, extra={"action": "config.warning"})
+
     def find_deferred(self, config: Config) -> list[str]:
         """Return what another configuration changes that waits for a restart."""
         deferred = [name for name in FIXED_SETTINGS if attrgetter(name)(config) != attrgetter(name)(self._config)]
@@ -288,7 +299,9 @@ class Gateway:
     def _make_engine(self, loaded: _Loaded, parts: _Parts) -> Engine:
         config, store, hub, voice = self._config, parts.store, parts.hub, loaded.voice
         terminals = TerminalService(
-            store, parts.commands, self._key_of, self._model_of, self._suggestions_for, connector=parts.connector
+            *(store, parts.commands, self._key_of, self._model_of, self._suggestions_for),
+            connector=parts.connector,
+            reload=self.read_configuration,
         )
         terminal_tools = make_terminal_tools(config, parts.processes)
         return Engine(

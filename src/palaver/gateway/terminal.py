@@ -11,13 +11,13 @@ from palaver.commands.registry import Registry
 from palaver.config.model import Config
 from palaver.db.transaction import Statements, transaction
 from palaver.gateway.connector import Connector
-from palaver.model.errors import NotFound, StoreUnavailable
+from palaver.model.errors import InvalidInput, NotFound, StoreUnavailable
 from palaver.model.key import SessionKey
 from palaver.model.source import Source
-from palaver.model.text import listed
+from palaver.model.text import listed, strip_markdown
 from palaver.model.transcript import Entry, Role
 from palaver.platforms.terminal.socket import socket_path
-from palaver.platforms.terminal.wire import MenuEntry, Offer, RecapLine, Settled
+from palaver.platforms.terminal.wire import MenuEntry, Offer, RecapLine, Reloaded, Settled
 from palaver.protocols.hooks import GatewayEvent
 from palaver.store.opening import sqlite_path
 from palaver.store.status import message_status
@@ -47,8 +47,10 @@ class TerminalService:
         suggestions_for: Callable[[Source], Awaitable[Sequence[str]]],
         *,
         connector: Connector,
+        reload: Callable[[], None],
     ) -> None:
         self._store = store
+        self._reload = reload
         self._model_of = model_of
         self._suggestions_for = suggestions_for
         self._connector = connector
@@ -63,6 +65,13 @@ class TerminalService:
 
     def commands(self) -> Sequence[MenuEntry]:
         return [MenuEntry(name=name, help=command.help) for name, command in sorted(self._commands.table.items())]
+
+    def reload(self) -> Reloaded:
+        try:
+            self._reload()
+        except InvalidInput as error:
+            return Reloaded(refused=str(error))
+        return Reloaded()
 
     async def offer(self) -> Offer | None:
         """Return the first thing to connect a model with, and name the others."""
@@ -79,7 +88,11 @@ class TerminalService:
         with suppress(NotFound):
             entries = await self._store.read(_recent_entries(self._store, key, replace(source, profile=key.profile)))
             return [
-                RecapLine(by_person=entry.role is Role.USER, text=entry.text) for entry in entries if entry.text.strip()
+                RecapLine(by_person=True, text=entry.text)
+                if entry.role is Role.USER
+                else RecapLine(by_person=False, text=strip_markdown(entry.text) or entry.text)
+                for entry in entries
+                if entry.text.strip()
             ]
         return []
 

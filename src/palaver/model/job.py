@@ -15,6 +15,7 @@ from palaver.model.local_time import format_instant
 from palaver.model.schedule import Schedule, parse_schedule, parse_time_of_day
 from palaver.model.session import ModelOverride
 from palaver.model.source import Source
+from palaver.model.spoken_schedule import SCHEDULE_WORDS
 from palaver.model.text import one_line
 from palaver.model.value import value
 
@@ -29,20 +30,9 @@ _SILENT_FORMS = (SILENT, marker("SILENT"), "[NO_REPLY]", "[NO REPLY]")
 """Small models copy the brackets of the note that tells them."""
 _SILENT_ALONE = frozenset({*_SILENT_FORMS, "SILENT", "NO_REPLY", "NO REPLY"})
 _DECORATION = " \t*_`."
-_SCHEDULE_WORDS = 12
-"""The longest schedule that can stand before a prompt without quotes, in words."""
 _LIKE_SCHEDULE = re.compile(
     r"at\s+(?=\d|noon\b|midnight\b)(?P<time>\d+:\d+(?!\S))?\S*|in\s+(?:UTC\b|[A-Za-z_]+/\S+)", re.IGNORECASE
 )
-_MAX_SAID_WORDS = 40
-_SCHEDULE_START = re.compile(
-    r"in|at|on|every|daily|hourly|weekly|today|tomorrow|next|this|noon|midnight|@|mon|tue|wed|thu|fri|sat|sun"
-    r"|[0-9]+:[0-9]|[0-9]+ ?[ap]\.?m",
-    re.IGNORECASE,
-)
-_IN_NO_ZONE = re.compile(r"\S in (?!UTC$|[A-Z][A-Za-z_]+/[A-Z]\S*$)")
-_JOINS = re.compile(r"^(?:(?:for|to|that|about|of|and|please|me)\b|[\s,:;-])+", re.IGNORECASE)
-_LAST_JOINS = re.compile(r"(?:\b(?:for|to|please|and|at|on)\b|[\s,:;.!?-])+$", re.IGNORECASE)
 _LIKE_TIME = re.compile(r"\d+:\d+(?!\S)")
 _QUOTED = re.compile(r"\s*[\"“„](?P<schedule>[^\"“”]*)[\"“”]\s+(?P<prompt>\S.*)", re.DOTALL)
 
@@ -247,7 +237,7 @@ def split_schedule(text: str, zone: ZoneInfo, now: datetime) -> ScheduledText:
 
 
 def _longest_schedule(text: str, zone: ZoneInfo, now: datetime) -> ScheduledText:
-    for count in range(_SCHEDULE_WORDS, 1, -1):
+    for count in range(SCHEDULE_WORDS, 1, -1):
         words = text.split(maxsplit=count)
         with suppress(InvalidInput):
             schedule = " ".join(words[:count])
@@ -256,26 +246,6 @@ def _longest_schedule(text: str, zone: ZoneInfo, now: datetime) -> ScheduledText
     first, *rest = text.split(maxsplit=1) or [""]
     parse_schedule(first, zone, now)
     return ScheduledText(first, "".join(rest))
-
-
-def find_schedule(text: str, zone: ZoneInfo, now: datetime) -> ScheduledText | None:
-    """Find the longest schedule anywhere in what somebody said, for example after `remind me`; the rest is the prompt.
-
-    Return None if there is none. Words such as `to` that only join the two are left out.
-    """
-    words = text.split()[:_MAX_SAID_WORDS]
-    for length in range(min(len(words), _SCHEDULE_WORDS), 0, -1):
-        for start in range(len(words) - length + 1):
-            schedule = " ".join(words[start : start + length]).strip(",.!?;:")
-            if start and words[start - 1].lower() != "for" and not _SCHEDULE_START.match(schedule):
-                continue  # A length alone is none, as in `walk 5 m`.
-            if _IN_NO_ZONE.search(schedule):
-                continue
-            with suppress(InvalidInput):
-                parse_schedule(schedule, zone, now)
-                rest = " ".join([*words[:start], *words[start + length :]])
-                return ScheduledText(schedule, _JOINS.sub("", _LAST_JOINS.sub("", rest)))
-    return None
 
 
 def _certain(found: ScheduledText) -> ScheduledText:

@@ -1,7 +1,8 @@
 """Schedules: one parser for every way to say when a job fires."""
 
 import re
-from datetime import UTC, datetime, timedelta
+from contextlib import suppress
+from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from itertools import count
 from zoneinfo import ZoneInfo
@@ -36,7 +37,16 @@ _NUMBERS = {"a": 1, "an": 1, **{word: number for number, word in enumerate(_NUMB
 _FROM_NOW = re.compile(r"in (?P<number>[a-z]+ |)(?P<rest>.+)", re.IGNORECASE)
 _IN = r"(?: in (?P<zone>\S+))?"
 _EVERY = re.compile(rf"every (?P<length>.+?)(?: from (?P<anchor>.+?))?{_IN}", re.IGNORECASE)
-_DAY_NAME = "(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:days?)?"
+DAY_NAME = "(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?"
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_MONTH = (
+    "(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sep(?:t(?:ember)?)?|oct(?:ober)?"
+    "|nov(?:ember)?|dec(?:ember)?)"
+)
+CALENDAR_DAY = (
+    rf"(?:[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}|(?:[0-9]{{1,2}}(?:st|nd|rd|th|\.)? (?:of )?{_MONTH}"
+    rf"|{_MONTH} [0-9]{{1,2}}(?:st|nd|rd|th)?)(?:,? [0-9]{{4}}\b(?!:))?)"
+)
 _HALF = r"[ap]\.?m\b\.?"
 _TIME = re.compile(
     rf"(?P<hour>[0-9]{{1,2}})(?P<minutes>:(?P<minute>[0-9]{{2}}))?(?: ?(?P<half>{_HALF}))?(?(minutes)|(?(half)|(?!)))",
@@ -44,28 +54,37 @@ _TIME = re.compile(
 )
 _NAMED_TIMES = {"noon": (12, 0), "midnight": (0, 0)}
 _CLOCK = rf"(?:[0-9]+:[0-9]+(?: ?{_HALF})?|[0-9]+ ?{_HALF}|{'|'.join(_NAMED_TIMES)})"
-_DAYS_AT = re.compile(
-    rf"(?:daily|every (?:day|(?P<workdays>weekdays?)|(?P<days>{_DAY_NAME}(?:(?:, ?| and ){_DAY_NAME})*)))"
-    rf" at (?P<time>\S+(?: {_HALF})?){_IN}",
-    re.IGNORECASE,
-)
+_BARE_HOUR = "(?<=at )[0-9]{1,2}"
+"""Enough where a day is named: `tomorrow at 9`."""
+_DAYS = rf"(?:daily|every (?:day|(?P<workdays>weekdays?)|(?P<days>{DAY_NAME}s?(?:(?:, ?| and ){DAY_NAME}s?)*)))"
+_DAYS_AT = re.compile(rf"{_DAYS}(?: at (?P<time>\S+(?: {_HALF})?)|,? (?P<clock>{_CLOCK}))?{_IN}", re.IGNORECASE)
 _NEXT_TIME = re.compile(rf"(?:at )?(?P<time>{_CLOCK}){_IN}", re.IGNORECASE)
-_DATE = rf"(?:(?P<near>today|tomorrow)|(?P<on>next |on |this )?(?P<day>{_DAY_NAME}))"
-_ON_DAY = re.compile(rf"{_DATE}(?:,? (?:at )?(?P<time>{_CLOCK}))?{_IN}", re.IGNORECASE)
-_TIME_FIRST = re.compile(rf"(?:at )?(?P<time>{_CLOCK}),? (?P<date>{_DATE})(?P<rest>{_IN})", re.IGNORECASE)
+_UNCLEAR_HOUR = re.compile(r"at [0-9]{1,2}", re.IGNORECASE)
+_DATE = (
+    rf"(?:(?P<near>today|tomorrow|(?:the )?day after tomorrow)|(?:on )?(?:the )?(?P<calendar>{CALENDAR_DAY})"
+    rf"|(?P<on>next |on |this )?(?P<day>{DAY_NAME}))"
+)
+_ON_DAY = re.compile(rf"{_DATE}(?:,? (?:at )?(?P<time>{_CLOCK}|{_BARE_HOUR}))?{_IN}", re.IGNORECASE)
+_TIME_FIRST = re.compile(
+    rf"(?:at )?(?P<time>{_CLOCK}|{_BARE_HOUR}),? (?P<date>{_DATE}|{_DAYS})(?P<rest>{_IN})", re.IGNORECASE
+)
+_OCLOCK = re.compile(r"(?<=[0-9]) ?o['\u2019]?clock\b", re.IGNORECASE)
 _FIVE_FIELDS = re.compile(r"\S+(?: \S+){4}")
 _CRON = re.compile(rf"(?=[0-9*,/-]+ [0-9*,/-]+ )(?P<expression>{_FIVE_FIELDS.pattern}){_IN}", re.IGNORECASE)
 _DATED = re.compile(r"[0-9]{4}-.*")
 _MAX_TEXT_LENGTH = 500
 _FORMS = (
-    "30m, in 2 hours, 18:00, 9am, tomorrow at 9am or friday 18:00 (once), every 2h, every day at 18:00, @daily, "
-    "five cron fields, or an ISO date and time"
+    "30m, in 2 hours, 18:00, 9am, tomorrow at 9, friday 18:00 or 24 December at 9am (once), every 2h, every day at "
+    "18:00, @daily, five cron fields, or an ISO date and time"
 )
 _SECOND, _MINUTE, _DAY = timedelta(seconds=1), timedelta(minutes=1), timedelta(days=1)
 _TEN_YEARS, _WEEK_DAYS = timedelta(days=3650), 7
+_LEAP_YEARS = 9
+"""In so many years, every day of the calendar comes."""
 _HOURS_OF_A_DAY, _HOURS_OF_A_HALF, _MINUTES_OF_AN_HOUR = 24, 12, 60
 _WEEK = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _BOTH = " and on "  # how cronsim joins the day of the month and the day of the week
+_NO_TIME = "{found} has no time of day"
 _NEVER = "No day ever matches {found}"
 _END_OF_CALENDAR = "The calendar ends before {found}"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -273,7 +292,7 @@ def _parse(text: str, zone: ZoneInfo, now: datetime) -> Schedule:
         raise _malformed("{found} is too long for a schedule", text)
     words, start = " ".join(text.split()), local_time.to_utc(now).replace(microsecond=0)
     words = _with_plain_words(words)
-    if found := _DAYS_AT.fullmatch(words):
+    if (found := _DAYS_AT.fullmatch(words)) and any(found.group("time", "clock", "workdays", "days")):
         return _at_time_of_day(found, _zone(found, zone))
     if found := _EVERY.fullmatch(words):
         return _repeated(found, _zone(found, zone), start)
@@ -288,15 +307,25 @@ def _moment(words: str, zone: ZoneInfo, start: datetime) -> datetime | None:
     """Return the moment that words name; None if they name none, as `sunday` or `today` alone."""
     if found := _NEXT_TIME.fullmatch(words):
         return _next_time(found, _zone(found, zone), start)
-    if (found := _ON_DAY.fullmatch(words)) and (found["time"] or found["on"] or words.lower().startswith("tomorrow")):
+    if (found := _ON_DAY.fullmatch(words)) and (found["time"] or found["on"] or _is_ahead(found["near"])):
         return _on_day(found, _zone(found, zone), start)
     if _LENGTH.fullmatch(words):
         return _later(start, words)
+    if found and found["calendar"]:
+        raise _malformed(_NO_TIME, words)
+    if _UNCLEAR_HOUR.fullmatch(words):
+        raise _malformed("{found} can be before or after noon", words)
     return _instant(words, zone) if _DATED.fullmatch(words) else None
+
+
+def _is_ahead(near: str | None) -> bool:
+    """Tell whether a day near today needs no time of day."""
+    return near is not None and near.lower() != "today"
 
 
 def _with_plain_words(words: str) -> str:
     """Return a schedule in the words that the patterns know."""
+    words = _OCLOCK.sub("", words)
     if (first := words.partition(" ")[0].lower()) in _NICKNAMES:
         return _NICKNAMES[first] + words[len(first) :]
     if (found := _FROM_NOW.fullmatch(words)) and _LENGTH.fullmatch(length := _length_text(found)):
@@ -318,11 +347,19 @@ def _zone(found: re.Match[str], default: ZoneInfo) -> ZoneInfo:
 
 
 def _at_time_of_day(found: re.Match[str], zone: ZoneInfo) -> Cron:
-    names = re.findall(_DAY_NAME, found["days"] or "", re.IGNORECASE)
+    text = found["time"] or found["clock"]
+    if text is None:
+        raise _malformed(_NO_TIME, found[0])
+    names = re.findall(DAY_NAME, found["days"] or "", re.IGNORECASE)
     days = ",".join(dict.fromkeys(name[:3].upper() for name in names))
     days = "MON-FRI" if found["workdays"] else days or "*"
-    hour, minute = parse_time_of_day(found["time"])
+    hour, minute = _time_on_a_day(text)
     return Cron(expression=f"{minute} {hour} * * {days}", zone=zone)
+
+
+def _time_on_a_day(text: str) -> tuple[int, int]:
+    """Return the hour and the minute; where the day is named, `9` is enough."""
+    return parse_time_of_day(f"{text}:00" if text.isdecimal() else text)
 
 
 def parse_time_of_day(text: str) -> tuple[int, int]:
@@ -366,10 +403,12 @@ def _on_day(found: re.Match[str], zone: ZoneInfo, start: datetime) -> datetime:
     """Return the time on that day; without a time, the one that the clock shows now. `next` never means today."""
     try:
         local = local_time.to_local(start, zone).replace(second=0)
-        hour, minute = parse_time_of_day(found["time"]) if found["time"] else (local.hour, local.minute)
+        hour, minute = _time_on_a_day(found["time"]) if found["time"] else (local.hour, local.minute)
         today = local.replace(hour=hour, minute=minute)
-        if found["near"]:
-            return local_time.first_instant(today + (found["near"].lower() == "tomorrow") * _DAY, zone)
+        if found["calendar"]:
+            return _on_date(found["calendar"], today, zone, start)
+        if near := found["near"]:
+            return local_time.first_instant(today + {"today": 0, "tomorrow": 1}.get(near.lower(), 2) * _DAY, zone)
         ahead = (_WEEK.index(found["day"][:3].lower()) - local.weekday()) % _WEEK_DAYS
         is_over = found["time"] is None or local_time.first_instant(today, zone) <= start
         if ahead == 0 and (is_over or (found["on"] or "").lower() == "next "):
@@ -377,6 +416,26 @@ def _on_day(found: re.Match[str], zone: ZoneInfo, start: datetime) -> datetime:
         return local_time.first_instant(today + ahead * _DAY, zone)
     except (OverflowError, MalformedTime) as error:
         raise _malformed(_END_OF_CALENDAR, found[0]) from error
+
+
+def _on_date(text: str, today: datetime, zone: ZoneInfo, start: datetime) -> datetime:
+    """Return that time of day on the date: of its year, or of the first year in which it is ahead."""
+    month, day, *year = _month_and_day(text)
+    for each in year or range(today.year, today.year + _LEAP_YEARS):
+        with suppress(ValueError):
+            moment = local_time.first_instant(datetime.combine(date(each, month, day), today.time()), zone)
+            if year or moment > start:
+                return moment
+    raise _malformed("{found} does not exist", text)
+
+
+def _month_and_day(text: str) -> list[int]:
+    """Return month and day, and the year if it is named."""
+    numbers = [int(number) for number in re.findall("[0-9]+", text)]
+    if name := re.search("[a-z]{3,}", text, re.IGNORECASE):
+        return [_MONTHS.index(name[0][:3].lower()) + 1, *numbers]
+    year, month, day = numbers
+    return [month, day, year]
 
 
 def _next_time(found: re.Match[str], zone: ZoneInfo, start: datetime) -> datetime:

@@ -51,6 +51,7 @@ from palaver.protocols.capabilities import (
     announced,
     request_leaves,
     supports,
+    unannounced,
 )
 from palaver.protocols.checks import check_secret, check_url, file_to_send, fit_menu, is_loopback, split_names
 from palaver.protocols.client_errors import ClientErrors, answer_error, parse_retry_after
@@ -173,5 +174,6 @@ __all__ = [
     "split_names",
     "supports",
     "take_json",
+    "unannounced",
     "value",
 ]

@@ -16,6 +16,7 @@ message, are the Protocols of `palaver.protocols.capabilities`; an adapter has o
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
@@ -114,7 +115,7 @@ class AnswerStatus:
     """The answer to a message, as far as it is known."""
 
     id: str
-    """The gateway's id of the message: `in:42`."""
+    """The gateway's id of the message: `in:42-3fa94c`."""
     is_settled: bool
     """Nothing more will follow."""
     text: str = ""
@@ -159,6 +160,14 @@ class Receiver(Protocol):
         """Report that two user ids are one person: past and future messages of `alias` belong to `canonical`.
 
         Reporting it again costs nothing.
+        """
+        ...
+
+    async def person_moved(self, old: str, new: str, at: datetime) -> None:
+        """Report somebody's new user id and direct chat, and since when: what is stored of them follows, grants too.
+
+        From then on the old id is a new person's. Grants in the configuration stay with the old id, and the owner gets
+        a notice. Reporting it again costs nothing.
         """
         ...
 

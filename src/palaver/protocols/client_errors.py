@@ -74,7 +74,13 @@ class ClientErrors:
         return SendUnclear(f"The connection was lost while sending: {_cause(error)}")
 
     def _down(self, error: Exception) -> PlatformDown:
-        return PlatformDown(f"There is no connection to {self.title}: {_cause(error)}. {self.hint}".rstrip())
+        cause = _cause(error)
+        why = "" if cause in _NOT_CONNECTED else f": {cause}"
+        return PlatformDown(f"There is no connection to {self.title}{why}. {self.hint or 'Check the network.'}")
+
+
+_NOT_CONNECTED = {"ConnectError", "ConnectTimeout", "ClientConnectorError", "ConnectionTimeoutError"}
+"""Errors whose name says nothing more to people."""
 
 
 def _cause(error: Exception) -> str:

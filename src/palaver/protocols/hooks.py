@@ -35,6 +35,8 @@ class GatewayEvent:
     session: str | None = None
     turn: int | None = None
     delivery: int | None = None
+    delivery_id: str | None = None
+    """The id of this send for programs."""
     reason: str | None = None
     platform: str | None = None
     """Where a message was delivered."""
@@ -47,7 +49,7 @@ class GatewayEvent:
             "key": self.key,
             "session": self.session,
             "turn": self.turn and f"turn:{self.turn}",
-            "delivery": self.delivery and f"out:{self.delivery}",
+            "delivery": self.delivery_id,
             "reason": self.reason,
             "text": text or None,
         }

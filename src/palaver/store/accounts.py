@@ -55,6 +55,8 @@ class AccountHealth:
     """The platform refuses us; the last error says what to do."""
     down_since: datetime | None = None
     """When the connection was lost or first refused; None while it is up, or was not tried yet."""
+    held_until: datetime | None = None
+    """When it can be served again, while it is held by a worker that is gone."""
 
     @property
     def name(self) -> str:
@@ -171,7 +173,8 @@ def list_health(now: datetime) -> Statements[list[AccountHealth]]:
 
 def _health(row: Row, now: int) -> AccountHealth:
     platform, account, worker, lease_until, since, error, failed_at, refused, down_since = row
-    is_served = lease_until >= now and may_be_alive(worker)
+    is_held = lease_until >= now
+    is_served = is_held and may_be_alive(worker)
     return AccountHealth(
         platform=platform,
         account=decode_id(account) or None,
@@ -181,6 +184,7 @@ def _health(row: Row, now: int) -> AccountHealth:
         failed_at=instant_or_none(failed_at),
         is_refused=bool(refused),
         down_since=instant_or_none(down_since),
+        held_until=instant(lease_until) if is_held and not is_served else None,
     )
 
 

@@ -4,7 +4,8 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -18,7 +19,7 @@ from palaver.db.file_lock import (
     refuse_hard_links,
     refuse_network_disk,
 )
-from palaver.db.high_water import HighWater, measure
+from palaver.db.high_water import Witness, measure
 from palaver.db.private_files import make_private_folder
 from palaver.db.schema import (
     POSTGRES,
@@ -30,12 +31,14 @@ from palaver.db.schema import (
     refuse_running_gateways,
 )
 from palaver.db.sqlite import SqliteDatabase, connect, is_damage, undecodable_schema
-from palaver.db.transaction import Database, Transaction
+from palaver.db.transaction import Database, Statements, Transaction, transaction
+from palaver.model.epochs import Epochs, HighWater
 from palaver.model.errors import BadArgument, NewerSchema, StoreError, StoreInUse, StoreUnavailable
 from palaver.store.damage.corruption import is_corrupt, touch_tables
 from palaver.store.damage.leftovers import copy_database, refuse_leftovers
 from palaver.store.damage.lost_log import describe_lost, known_mark
 from palaver.store.damage.version import lacks_meta
+from palaver.store.epochs import load_epochs, reckon
 from palaver.store.transfer_marks import copied_from
 
 if TYPE_CHECKING:
@@ -71,12 +74,27 @@ async def open_database(
     check_url(url)
     path = sqlite_path(url)
     if path is None:
-        database = await _open_postgres(url, serves=exclusive and not repairs)
+        database = await _open_postgres(url, serves=exclusive and not repairs, copies=copies)
     else:
         database = await _open_sqlite(path.resolve(), key, exclusive=exclusive, repairs=repairs)
+        if not copies:
+            await _load_epochs(database)
     if not copies:
         await _refuse_incomplete(database)
     return database
+
+
+async def _load_epochs(database: SqliteDatabase) -> None:
+    """Begin the first epoch of a store that has none."""
+    with suppress(StoreError):  # it is damaged or read-only: its ids have no check until that is mended
+        database.epochs = await database.read(load_epochs())
+        if not database.epochs.known:
+            database.epochs = await database.transact(_begin_first(datetime.now(UTC)))
+
+
+@transaction
+def _begin_first(now: datetime) -> Statements[Epochs]:
+    return (yield from reckon(Witness(), "", now)).epochs
 
 
 async def _refuse_incomplete(database: Database) -> None:
@@ -230,7 +248,7 @@ def _refuse_read_only(path: Path) -> None:
             )
 
 
-async def _open_postgres(url: str, *, serves: bool) -> Database:
+async def _open_postgres(url: str, *, serves: bool, copies: bool) -> Database:
     try:
         from palaver.db.postgres import PostgresDatabase  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
@@ -240,12 +258,14 @@ async def _open_postgres(url: str, *, serves: bool) -> Database:
     database = PostgresDatabase(url)
     await database.open()
     await _ready(database, _POSTGRES_TABLE, POSTGRES, run_step=database.migrate, serves=serves)
-    if serves:
-        try:
+    try:
+        if not copies:
+            await database.reckon(lambda witness, server: reckon(witness, server, datetime.now(UTC)))
+        if serves:
             await database.serve(known_migrations()[-1].number)
-        except BaseException:
-            await database.close()
-            raise
+    except BaseException:
+        await database.close()
+        raise
     return database
 
 

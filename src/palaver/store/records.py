@@ -15,6 +15,7 @@ import msgspec
 from palaver.db.transaction import Row
 from palaver.model.access import AccessRole, Basis
 from palaver.model.attachment import Attachment
+from palaver.model.epochs import REPLIES
 from palaver.model.errors import InvalidInput, Unreadable
 from palaver.model.job import FiredJob
 from palaver.model.key import SessionKey
@@ -352,9 +353,6 @@ def session_of(row: Row) -> Session:
 
 
 # Inbox, turns, outbox
-
-REPLIES = 1024
-"""Reply ids are turn number * REPLIES + ordinal, so no turn has more."""
 
 INBOX_COLUMNS = "i.no, i.key, i.state, i.received, i.turn_no, i.reason, i.body, i.place, t.state, t.error"
 SELECT_RECEIVED = f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"

@@ -10,6 +10,7 @@ from palaver.db.tables import TableShape, copy_order
 from palaver.db.transaction import Database, Row, Statements, Value, transaction
 from palaver.model.errors import StoreError
 from palaver.model.value import value
+from palaver.store.epochs import SERVER
 from palaver.store.meta import SET_META
 from palaver.store.opening import open_store
 from palaver.store.status.invariants import violations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from palaver.db.postgres import PostgresDatabase  # an extra
 
 _ROWS_PER_STEP = 1000
-_OWN_META = frozenset({"schema", "starts", COPY_OF})
+_OWN_META = frozenset({"schema", "starts", SERVER, COPY_OF})
 """What each database has for itself."""
 Progress = Callable[[str, int], None]
 """Called with what is being done, and how many rows of it are."""

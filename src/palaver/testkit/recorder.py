@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 
 from palaver.protocols import (
     Adapter,
@@ -95,6 +96,8 @@ class Recorder:
     async def chat_returned(self, chat_id: str) -> None: ...
 
     async def link_alias(self, alias: str, canonical: str) -> None: ...
+
+    async def person_moved(self, old: str, new: str, at: datetime) -> None: ...
 
     async def chat_moved(self, old: str, new: str, *, server: str | None = None) -> None:  # noqa: ARG002
         self.moves.append((old, new))

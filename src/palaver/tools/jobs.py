@@ -26,8 +26,9 @@ _SCHEDULE = Tool(
         "when",
         "prompt",
         when=text_schema(
-            "30m, in 2 hours, 18:00, 9am, tomorrow at 9am or friday 18:00 (once), 2026-12-24T18:00 (once, in the time "
-            "zone of the chat), every 2h, every day at 18:00, every monday at 9:00, or five cron fields."
+            "30m, in 2 hours, 18:00, 9am, tomorrow at 9, friday 18:00 or 24 December at 9am (once), 2026-12-24T18:00 "
+            "(once, in the time zone of the chat), every 2h, every day at 18:00, every monday at 9:00, or five cron "
+            "fields."
         ),
         prompt=text_schema("What to do or say then, for example: Remind Ann to call Bob."),
         name=text_schema("A short name."),
@@ -100,7 +101,7 @@ class JobTools:
     async def _list(self, context: ToolContext) -> str:
         zone, now = context.services.zone, context.services.now
         found = await self.store.read(self._jobs(context))
-        return "\n".join(job_line(job, None, now, zone) for job in found) or "There are no jobs."
+        return "\n".join(job_line(job, None, now, zone, context.source) for job in found) or "There are no jobs."
 
     @transaction
     def _jobs(self, context: ToolContext) -> Statements[list[Job]]:

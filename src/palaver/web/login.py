@@ -2,7 +2,8 @@
 
 import asyncio
 import math
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
+from datetime import datetime
 from typing import TypeVar
 from urllib.parse import parse_qs, urlsplit
 
@@ -12,8 +13,9 @@ from starlette.routing import Route
 
 from palaver.model.errors import StoreError
 from palaver.model.source import account_text
-from palaver.model.text import one_line
+from palaver.model.text import counted, one_line
 from palaver.protocols.installation import install_line
+from palaver.store.accounts import AccountHealth
 from palaver.store.meta import write_nothing
 from palaver.store.people.api_tokens import Right
 from palaver.store.store import Store
@@ -70,8 +72,18 @@ async def _readiness_problem(services: Services) -> str:
         return "the store refuses writes"
     if services.engine.clock_problem:
         return services.engine.clock_problem
-    served = {account_text(account.platform, account.account) for account in accounts if account.worker is not None}
-    return "" if services.engine.health.keys() <= served else "an account is not served"
+    known = {account_text(account.platform, account.account): account for account in accounts}
+    missing = [known.get(name) for name in services.engine.health if name not in known or not known[name].worker]
+    return _not_served(missing, services.clock.now()) if missing else ""
+
+
+def _not_served(accounts: Sequence[AccountHealth | None], now: datetime) -> str:
+    """Say what becomes of accounts that nobody serves; without their names, since everybody can ask."""
+    held = [account.held_until for account in accounts if account and account.held_until]
+    if not held:
+        return "an account is not served"
+    seconds = max(1, math.ceil((max(held) - now).total_seconds()))
+    return f"an account is not served: a gateway that is gone holds it for {counted(seconds, 'more second')}"
 
 
 async def _answer_of(asked: Awaitable[T], store: Store) -> T | None:

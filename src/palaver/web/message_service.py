@@ -160,7 +160,13 @@ class MessageService:
             continues=continues,
         )
         await require_own_conversation(self.request, source)
-        await engine.receive(inbound, Trust(talk_only=talk_only))
+        try:
+            await engine.receive(inbound, Trust(talk_only=talk_only))
+        except StoreUnavailable:
+            if self.request.store.is_away or source.message_id is None:
+                raise
+            # It may be stored, of which we did not hear. Then it is known by its id, and not stored again.
+            await engine.receive(inbound, Trust(talk_only=talk_only))
         received = await (self.find_request(request) if request else self._find_sent(source))
         if received is None and request and (earlier := await self._find_sent(source)):
             # A message from before requests were stored with a digest has the key as its id.
@@ -217,7 +223,7 @@ class MessageService:
         load = self.request.store.message_status.load_reply
         reply = await self.request.read(lambda principal: load(number, principal))
         if not self.request.caller.has(Right.READ) and not self.is_sender(reply.received.inbound.source):
-            raise NotFound("message", f"in:{number}")
+            raise NotFound("message", self.request.store.epochs.message(number))
         return reply
 
     def is_sender(self, source: Source) -> bool:

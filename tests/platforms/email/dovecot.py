@@ -23,7 +23,7 @@ from tests.ports import free_port
 __all__ = ["PASSWORD", "Dovecot", "Inbox", "dovecot"]
 
 PASSWORD = "a-password-of-everybody"  # noqa: S105
-_PATIENCE = 60.0
+_PATIENCE = 180.0
 _CONFIGURATION = """\
 base_dir = {folder}/run
 state_dir = {folder}/state

@@ -21,7 +21,7 @@ from tests.ports import free_port
 __all__ = ["SERVER", "Exim", "exim"]
 
 SERVER = "mx.palaver.test"
-_PATIENCE = 60.0
+_PATIENCE = 180.0
 _LDA = "/usr/lib/dovecot/dovecot-lda"
 _CONFIGURATION = """\
 primary_hostname = {server}

@@ -498,7 +498,7 @@ async def test_the_check_says_what_to_do(server: Server) -> None:
         (
             {"url": "http://127.0.0.1:9"},
             PlatformDown,
-            "There is no connection to the BlueBubbles server: ConnectError. Is the Mac awake",
+            "There is no connection to the BlueBubbles server. Is the Mac awake",
         ),
     ):
         with pytest.raises(error, match=words) as raised:

@@ -15,7 +15,7 @@ from tests.ports import free_port
 __all__ = ["OPERATOR", "ngircd"]
 
 OPERATOR = "operator-password"
-_PATIENCE = 60.0
+_PATIENCE = 180.0
 _CONFIGURATION = """\
 [Global]
 Name = irc.palaver.test

@@ -28,7 +28,7 @@ __all__ = ["PASSWORD", "SERVER_NAME", "Account", "Homeserver", "Stage", "shared"
 SERVER_NAME = "palaver.test"
 PASSWORD = "a password of everybody"  # noqa: S105
 _SECRET = "only for tests"  # noqa: S105
-_PATIENCE = 60.0
+_PATIENCE = 180.0
 _API = "/_matrix/client/v3"
 _numbers = count(1)
 

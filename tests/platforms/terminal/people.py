@@ -8,9 +8,9 @@ from pathlib import Path
 from palaver.model.source import Source
 from palaver.platforms.terminal.client import Client
 from palaver.platforms.terminal.socket import Streams, connect
-from palaver.platforms.terminal.wire import File, MenuEntry, Offer, RecapLine, Settled, Welcome
+from palaver.platforms.terminal.wire import File, MenuEntry, Offer, RecapLine, Reloaded, Settled, Welcome
 
-PATIENCE = 60.0
+PATIENCE = 180.0
 
 
 class Paper:
@@ -117,6 +117,9 @@ class PlainDesk:
 
     def commands(self) -> list[MenuEntry]:
         return [MenuEntry(name="new", help="start a fresh conversation")]
+
+    def reload(self) -> Reloaded:
+        return Reloaded(refused="not here")
 
     async def suggestions(self, source: Source) -> Sequence[str]:
         assert source.chat_id

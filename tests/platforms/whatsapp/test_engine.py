@@ -18,8 +18,10 @@ from tests.engine.agents import Scripted
 from tests.engine.gateway import Bench, running, until
 from tests.platforms.whatsapp.fakes import ALICE, adapter_of, said
 from tests.platforms.whatsapp.server import APP_SECRET, NUMBER_ID, TOKEN, VERIFY_TOKEN, Server, serving, signed
+from tests.store.world import NOON
 from tests.web.conftest import opened
 
+NEW = "12195555358"
 HIDDEN = "US.13491208655302741918"
 
 
@@ -68,18 +70,49 @@ async def test_somebody_is_the_same_person_under_number_and_hidden_id(server: Se
         {"type": "customer_changed_number", "new_wa_id": 12195555358},
     ],
 )
-async def test_somebody_stays_the_same_person_with_a_new_number(
+async def test_somebody_stays_the_same_person_with_a_new_number_and_who_gets_the_old_one_is_new(
     server: Server, tmp_path: Path, system: dict[str, Any]
 ) -> None:
-    async with gateway(server, tmp_path) as here:
+    changed = said("system", {"body": f"User A changed from {ALICE} to {NEW}", **system})
+    async with gateway(server, tmp_path, grants=()) as here:
+        theirs = Grant(platform="whatsapp", role=AccessRole.MEMBER, user_id=ALICE)
+        await here.store.transact(here.store.grants.add(theirs, NOON, by="test"))
         server.push(said("text", {"body": "one"}, from_user_id=HIDDEN))
         await hears(server, "You said: one")
-        server.push(said("system", {"body": f"User A changed from {ALICE} to 12195555358", **system}))
-        server.push(said("text", {"body": "two"}, **{"from": "12195555358"}))
-        assert (await hears(server, "You said: two"))["to"] == "12195555358"
+        server.push(changed)
+        server.push(said("text", {"body": "two"}, **{"from": NEW}))
+        assert (await hears(server, "You said: two"))["to"] == NEW
+        server.push(said("text", {"body": "who is this?"}, timestamp="1750000000"))
+        server.push({**changed, "id": "wamid.again"})
+        server.push(said("text", {"body": "three"}, **{"from": NEW}))
+        await hears(server, "You said: three")
         await here.settled()
         assert len(await here.rows("SELECT 1 FROM sessions")) == 1
+        refused = await here.rows("SELECT state FROM inbox WHERE state = 'refused'")
+        assert len(refused) == 1, "whoever has the old number has none of her rights and reads nothing"
         assert await here.store.read(violations()) == []
+
+
+async def test_a_grant_of_the_configuration_stays_with_the_number_and_the_owner_hears_of_it(
+    server: Server, tmp_path: Path
+) -> None:
+    boss = "14155550000"
+    grants = tuple(
+        Grant(platform="whatsapp", role=role, user_id=user)
+        for role, user in ((AccessRole.MEMBER, ALICE), (AccessRole.OWNER, boss))
+    )
+    async with gateway(server, tmp_path, grants=grants) as here:
+        for user, text in ((boss, "zero"), (ALICE, "one")):
+            server.push(said("text", {"body": text}, **{"from": user}))
+            await hears(server, f"You said: {text}")
+        for _ in range(2):
+            server.push(said("system", {"body": "changed", "type": "user_changed_number", "wa_id": NEW}))
+        notice = await hears(server, f"whatsapp:{ALICE} is whatsapp:{NEW} now")
+        assert notice["to"] == boss
+        server.push(said("text", {"body": "two"}, **{"from": NEW}))
+        await until(lambda: _count(here, "SELECT 1 FROM inbox WHERE state = 'refused'"))
+        await here.settled()
+        assert sum("configuration still names" in words(each) for each in server.sent) == 1
 
 
 async def test_a_redelivery_is_no_second_turn_and_a_button_approves(server: Server, tmp_path: Path) -> None:

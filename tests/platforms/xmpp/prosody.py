@@ -16,7 +16,7 @@ __all__ = ["DOMAIN", "ROOMS", "Prosody", "prosody"]
 
 DOMAIN = "localhost"
 ROOMS = f"rooms.{DOMAIN}"
-_PATIENCE = 60.0
+_PATIENCE = 180.0
 # Accounts are authenticated without passwords being hashed, and everything is kept in files below the folder.
 _CONFIGURATION = """\
 data_path = "{folder}/data"

@@ -1,7 +1,7 @@
 """Provider errors: which failure each one is, and which blobs a provider rejected."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from hashlib import blake2b
 from http import HTTPStatus
@@ -109,7 +109,19 @@ def _said(error: AgentRunError) -> str:
     words = _message(body) or _message(_part(body, "error"))
     if isinstance(error, ModelHTTPError) and words:
         return f"status {error.status_code}: {words}"
+    if failed := _connect_error(error):
+        return _say_unreached(failed)
     return f"{type(error).__name__}: {error}"
+
+
+def _say_unreached(failed: httpx2.ConnectError | httpx2.ConnectTimeout) -> str:
+    """Name the server, without what else its URL contains."""
+    try:
+        server = failed.request.url.netloc.decode()
+    except RuntimeError:  # it does not know its request
+        server = "the server's address"
+    is_refused = any(isinstance(each, ConnectionRefusedError) for each in _causes(failed))
+    return f"nothing listens at {server}" if is_refused else f"{server} cannot be reached"
 
 
 def _message(body: object) -> str:
@@ -146,14 +158,18 @@ def _kind(error: AgentRunError) -> FailureKind:
 
 def _setup_kind(error: AgentRunError) -> FailureKind | None:
     """Return the kind of an error that a person has to set right, for any message."""
-    if isinstance(error, ModelConnectionError) and _never_connected(error):
+    if isinstance(error, ModelConnectionError) and _connect_error(error):
         return FailureKind.UNREACHABLE
     return next((kind for type_, kind in _SETUP_ERRORS.items() if isinstance(error, type_)), None)
 
 
-def _never_connected(error: BaseException) -> bool:
-    """Return whether a connection failed before anything was sent."""
-    cause = error.__cause__ or error.__context__
-    return isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout) or (
-        cause is not None and _never_connected(cause)
-    )
+def _connect_error(error: BaseException) -> httpx2.ConnectError | httpx2.ConnectTimeout | None:
+    """Return why a connection failed before anything was sent; None if it did not."""
+    found = (each for each in _causes(error) if isinstance(each, httpx2.ConnectError | httpx2.ConnectTimeout))
+    return next(found, None)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

@@ -7,6 +7,7 @@ from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
 from palaver.engine.delivery.owner import Reporting, notify_owner, pass_on
 from palaver.engine.jobs.notices import pause_dead_job
+from palaver.model.epochs import NO_EPOCHS
 from palaver.model.key import SessionKey
 from palaver.model.source import Source
 from palaver.model.split import ReplyRoutes
@@ -114,19 +115,22 @@ def _follow_up(
         yield from pass_on(delivery, reporting, now)
     elif state is OutboxState.DEAD and not is_gone:
         hour = f"{now:%Y-%m-%dT%H}"  # one notice is enough for all of it
-        notice, cause = texts.refused_notice(f"out:{delivery.number}"), SendCause(CauseKind.REFUSED, hour)
+        notice, cause = texts.refused_notice(NO_EPOCHS.send(delivery.number)), SendCause(CauseKind.REFUSED, hour)
         yield from notify_owner(delivery.outbound, notice, cause, reporting, now)
 
 
 def _report_unclear(delivery: Delivery, reporting: Reporting, now: datetime) -> Statements[None]:
-    """Report seldom: one outage makes many sends unclear, and lost reports make no further ones."""
+    """Report at most once in `unclear_every`: one outage makes many sends unclear."""
     slot = now - (now - _EPOCH) % reporting.unclear_every
-    notice, cause = texts.unclear_notice(f"out:{delivery.number}"), SendCause(CauseKind.UNCLEAR, f"{slot:%Y-%m-%dT%T}")
+    notice, cause = (
+        texts.unclear_notice(NO_EPOCHS.send(delivery.number)),
+        SendCause(CauseKind.UNCLEAR, f"{slot:%Y-%m-%dT%T}"),
+    )
     yield from notify_owner(delivery.outbound, notice, cause, reporting, now)
 
 
 @transaction
 def report_unclear(reporting: Reporting, now: datetime) -> Statements[None]:
-    """Report sends that have become unclear since the last report, with the first that can be told somewhere."""
+    """Report all sends that have become unclear since the last report, in one notice."""
     for delivery in (yield from outbox.list_unreported(now)):
         yield from _report_unclear(delivery, reporting, now)

@@ -10,6 +10,7 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import TypeVar
 
+from palaver.db.high_water import Seen
 from palaver.db.transaction import OUTBOX, Statements, Transaction, keyed, transaction
 from palaver.engine.accounts import AccountRunner
 from palaver.engine.context import EngineContext
@@ -19,6 +20,7 @@ from palaver.engine.delivery.owner import Reporting
 from palaver.engine.delivery.sender import Sender
 from palaver.engine.retry import log_error, log_task_error, retry, retry_outage, retry_until_stored, wait_any
 from palaver.model.backoff import backoff
+from palaver.model.epochs import Epochs
 from palaver.model.errors import StaleFence, StoreError, StoreUnavailable
 from palaver.model.key import SessionKey
 from palaver.model.source import Source, account_text
@@ -105,6 +107,11 @@ class DeliveryWorker:
         for task in self._sending:
             task.cancel()
 
+    def lose_track(self) -> None:
+        """Compare what is claimed with the store before the next claim."""
+        self._has_lost_track = True
+        self._send_ended.set()
+
     async def reclaim(self) -> list[Delivery]:
         """Release sends whose owner is gone. Return those of which it is unclear whether they arrived."""
         ctx = self.ctx
@@ -155,7 +162,13 @@ class DeliveryWorker:
         now = self.ctx.clock.now()
         busy = self.ctx.budget.busy()
         claim = self.ctx.store.outbox.claim(
-            self.ctx.worker, now, self._lease, accounts=accounts, limit=limit, besides=busy
+            self.ctx.worker,
+            now,
+            self._lease,
+            accounts=accounts,
+            limit=limit,
+            besides=busy,
+            doubt=self.ctx.store.epochs.doubt(now),
         )
         try:
             claimed = await self.ctx.store.transact(claim)
@@ -389,7 +402,8 @@ class DeliveryWorker:
         ctx, now, outbound = self.ctx, self.ctx.clock.now(), delivery.outbound
         arrival = await retry_outage(lambda: self._arrival(outbound, receipt, now)) if outbound.handoff else None
         settle = ctx.store.outbox.settle_send(delivery, ctx.worker, OutboxState.DELIVERED, receipt=receipt)
-        record = _record_delivered(delivery, settle, receipt, now, arrival=arrival, subscriptions=ctx.subscriptions)
+        event = _delivered_event(delivery, now, ctx.store.epochs)
+        record = _record_delivered(delivery, settle, receipt, event, arrival=arrival, subscriptions=ctx.subscriptions)
         if not (delivery.is_gone or outbound.mirror or arrival or ctx.subscriptions):  # it only touches its own row
             record = keyed(f"send {delivery.number}", record)
         try:
@@ -397,10 +411,13 @@ class DeliveryWorker:
         except StaleFence:
             if not await retry_outage(lambda: self._is_recorded(delivery, receipt)):
                 raise
+        ctx.store.saw(
+            Seen("out", delivery.number, f"{outbound.platform} chat {outbound.chat}", delivery.created, receipt)
+        )
         ctx.meter.lag(outbound.platform, (now - delivery.created).total_seconds())
         log.info("send delivered", extra={"action": "send.settled", "delivery": delivery.number})
         if ctx.hooks.are_registered and not outbound.is_news:
-            ctx.hooks.tell(_delivered_event(delivery, now))
+            ctx.hooks.tell(event)
 
     async def _arrival(self, announced: Outbound, receipt: str, now: datetime) -> Transaction[None] | None:
         """Return what to do in the transaction that records that the announcement of a handoff arrived."""
@@ -499,7 +516,7 @@ def _record_delivered(
     delivery: Delivery,
     settle: Transaction[OutboxState],
     receipt: str,
-    now: datetime,
+    event: GatewayEvent,
     *,
     arrival: Transaction[None] | None,
     subscriptions: Sequence[EventSubscription],
@@ -510,20 +527,21 @@ def _record_delivered(
     if delivery.is_gone:
         yield from accounts.mark_chat_reachable(outbound)
     if outbound.mirror is not None:
-        entry = Entry(seq=0, role=Role.ASSISTANT, at=now, text=outbound.text, message_id=receipt)
+        entry = Entry(seq=0, role=Role.ASSISTANT, at=event.at, text=outbound.text, message_id=receipt)
         yield from mirrors.note_delivered(SessionKey.parse(outbound.mirror), entry)
     if arrival is not None:
         yield from arrival
     if subscriptions and not outbound.is_news:
         text = outbound.text if delivery.turn else ""
-        yield from enqueue_events(subscriptions, [_delivered_event(delivery, now)], text)
+        yield from enqueue_events(subscriptions, [event], text)
 
 
-def _delivered_event(delivery: Delivery, now: datetime) -> GatewayEvent:
+def _delivered_event(delivery: Delivery, now: datetime, epochs: Epochs) -> GatewayEvent:
     return GatewayEvent(
         kind=EventKind.MESSAGE_DELIVERED,
         at=now,
         delivery=delivery.number,
+        delivery_id=epochs.send(delivery.number),
         turn=delivery.turn,
         platform=delivery.outbound.platform,
         chat=delivery.outbound.chat_id,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from palaver.db.high_water import Seen
 from palaver.db.transaction import Lock, Statements, Transaction, keyed, transaction
 from palaver.engine import texts
 from palaver.engine.context import EngineContext
@@ -361,6 +362,8 @@ class Admission:
             result = AcceptResult(found, access.reason if is_refused else None, is_ignored=step is None)
             if found is not None and access.verdict is Verdict.ALLOW and message.revision is None:
                 self._rights.remember(found, decision.rules)
+        if result.number is not None:
+            self._ctx.store.saw(Seen("in", result.number, key.text, self._ctx.clock.now()))
         self._report(result, key)
         return result
 

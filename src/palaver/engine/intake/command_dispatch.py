@@ -19,6 +19,7 @@ from palaver.engine.intake.revisions import Revisions
 from palaver.engine.intake.roles import role_in_session
 from palaver.engine.jobs.creation import job_rules
 from palaver.engine.retry import contain_cancellation, log_error
+from palaver.engine.turns.running import TypingIndicator
 from palaver.engine.turns.tools import TurnTools
 from palaver.model.access import AccessRole, Grant
 from palaver.model.command import Command, Invocation, is_command, parse_command, usable_answer, with_roles, with_slash
@@ -211,7 +212,11 @@ class CommandDispatcher:
             speaks=ctx.speaks,
             mentioned=mentioned,
         )
-        work = await self._commands.perform(parsed.invocation, command)
+        typing = TypingIndicator(ctx.replies, ctx.timeouts, source)
+        try:
+            work = await self._commands.perform(parsed.invocation, command)
+        finally:
+            typing.end()
         checked = commands.run_if_unchanged(find_actor, actor, work)
         return commands.mention(received, mentioned, checked)
 

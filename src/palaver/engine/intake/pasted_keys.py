@@ -1,4 +1,4 @@
-"""Keys of model providers in messages: none is stored, and the owner's can be tried while nothing else answers."""
+"""Keys of model providers in messages: never stored; the owner's is tried while no model is connected."""
 
 from collections.abc import Callable
 from dataclasses import replace

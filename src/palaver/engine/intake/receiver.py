@@ -5,12 +5,14 @@ import logging
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from typing import Self, TypeVar
 
-from palaver.db.transaction import PEOPLE, TURNS
+from palaver.db.transaction import PEOPLE, TURNS, Statements, transaction
 from palaver.engine import texts
 from palaver.engine.context import EngineContext
+from palaver.engine.delivery.owner import Reporting, notify_owner
 from palaver.engine.intake.admission import Admission, AdmissionDecision, Directory, Rules, load_directory
 from palaver.engine.intake.command_dispatch import NOT_A_COMMAND, CommandDispatcher, ParsedMessage, read_message
 from palaver.engine.options import follow_move
@@ -25,10 +27,11 @@ from palaver.model.platform import Platform
 from palaver.model.redact import PastedKey, find_pasted_key, without_keys
 from palaver.model.revision import RevisionPolicy
 from palaver.model.session import Principal
-from palaver.model.source import Source, Trust, account_text, identity_of
-from palaver.model.turn import Cause, Inbound, Reaction
+from palaver.model.source import Source, Trust, account_text, identity_of, identity_text, readable_identity
+from palaver.model.turn import Cause, Inbound, Reaction, outbound_to
 from palaver.model.value import value
 from palaver.store.queue.answered import find_quote
+from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.results import BusyNotices
 
 log = logging.getLogger(__name__)
@@ -309,6 +312,28 @@ class Intake:
             learn = self._ctx.store.aliases.learn(platform, alias, canonical, self._ctx.clock.now())
             await self._ctx.store.transact(learn)
             self._cached = None
+
+    async def move_person(self, platform: str, account: str | None, old: str, new: str, at: datetime) -> None:
+        """Follow somebody to their new id; tell the owner if the configuration names the old one."""
+        now, there = self._ctx.clock.now(), Source(platform=platform, account=account)
+        if await self._ctx.store.transact(self._move_person(there, old, new, at, now)):
+            log.info("somebody has a new id", extra={"action": "person.moved", "platform": platform})
+        self._cached = None
+
+    @transaction
+    def _move_person(self, there: Source, old: str, new: str, at: datetime, now: datetime) -> Statements[bool]:
+        grants = self._ctx.options.grants
+        moved = yield from self._ctx.store.aliases.move_person(there.platform, there.account, old, new, at, now)
+        if moved and any((grant.platform, grant.user_id) == (there.platform, old) for grant in grants):
+            names = (readable_identity(identity_text(there.platform, each)) for each in (old, new))
+            yield from notify_owner(
+                outbound_to(replace(there, chat_id=new), ""),
+                texts.id_changed(*names),
+                SendCause(CauseKind.PROBLEM, account_text(there.platform, there.account), f"moved {at.isoformat()}"),
+                Reporting(self._ctx.replies.routes, grants),
+                now,
+            )
+        return moved
 
     async def move_chat(self, platform: str, account: str | None, old: str, new: str, *, server: str | None) -> None:
         """Follow a chat to its new id."""

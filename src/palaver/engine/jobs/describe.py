@@ -4,7 +4,9 @@ from datetime import datetime, tzinfo
 
 from palaver.model.job import Firing, Job, JobAction, RunState
 from palaver.model.schedule import next_occurrences
-from palaver.model.text import counted
+from palaver.model.source import Source
+from palaver.model.target import Origin
+from palaver.model.text import counted, listed
 
 SHOWN_TIMES = 5
 
@@ -54,10 +56,16 @@ def next_text(job: Job, now: datetime, zone: tzinfo) -> str:
     return f"next {local_text(times[0], zone)}" if times else job.state
 
 
-def job_line(job: Job, last: Firing | None, now: datetime, zone: tzinfo) -> str:
+def targets_text(job: Job, here: Source) -> str:
+    """Say where the answers of a job go, to somebody in a chat."""
+    origin = "this chat" if job.is_from(here) else "the chat where it was made"
+    return listed([origin if each == Origin.text else each for each in job.targets.split(",")])
+
+
+def job_line(job: Job, last: Firing | None, now: datetime, zone: tzinfo, here: Source) -> str:
     result = f"; last {firing_text(last, zone)}" if last else ""
     head = f"{job.number} “{job.name}”: {schedule_text(job)}, {next_text(job, now, zone)}"
-    return f"{head}, to {job.targets}{result}"
+    return f"{head}, to {targets_text(job, here)}{result}"
 
 
 def firing_text(firing: Firing, zone: tzinfo) -> str:

@@ -74,6 +74,14 @@ class Dispatcher:
         for task in self._tasks.values():
             task.cancel()
 
+    async def give_up(self) -> None:
+        """Cancel everything, and look in the store for what there is to do."""
+        tasks = tuple(self._tasks.values())
+        self.abandon()
+        if tasks:
+            await asyncio.wait(tasks, timeout=self._ctx.options.lease.total_seconds())
+        self.has_lost_track.set()
+
     @property
     def keys(self) -> Collection[SessionKey]:
         return tuple(self._tasks)

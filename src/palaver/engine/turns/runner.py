@@ -149,7 +149,10 @@ class TurnRunner:
             try:
                 request = self.compaction.requested(messages)
                 if lost and not messages:
-                    await self.completion.end_without_access(turn, asked[-1], next(iter(lost.values())))
+                    # A notice of a process can have joined what a person asked.
+                    last = next((each for each in reversed(asked) if each.inbound.counts_as_activity), asked[-1])
+                    reason = lost.get(last.number) or next(iter(lost.values()))
+                    await self.completion.end_without_access(turn, last, reason)
                 elif request and is_worth_it:
                     await self._compact(turn, messages, signals, request)
                 elif request:

@@ -22,6 +22,7 @@ GUIDE = SetupGuide(
         ),
     ],
     after=(
+        "In Telegram, write to your bot.",
         (
             "Only for groups: there a bot sees commands, replies to its messages and messages that mention it. To let "
             "it see everything, send /setprivacy to @BotFather, choose the bot, then Disable, and add it again."

@@ -51,6 +51,10 @@ class TerminalServices(Protocol):
 
     def commands(self) -> Sequence[wire.MenuEntry]: ...
 
+    def reload(self) -> wire.Reloaded:
+        """Read the configuration again."""
+        ...
+
     async def offer(self) -> wire.Offer | None:
         """Return what to connect a model with, while there is none."""
         ...
@@ -219,6 +223,8 @@ class TerminalAdapter:
             hello = await wire.read_terminal(reader)
             if isinstance(hello, wire.Hello):
                 await self._handle(receiver, hello, reader, writer)
+            elif isinstance(hello, wire.Reload):
+                writer.write(wire.encode(self._services.reload()))
         except (OSError, ValueError) as error:
             log.info("a terminal was disconnected: %s", type(error).__name__, extra={"action": "terminal.detached"})
         except PalaverError as error:

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
 
 from palaver.model.backoff import backoff
 from palaver.model.errors import PalaverError
 from palaver.platforms.terminal import wire
-from palaver.platforms.terminal.socket import Streams
+from palaver.platforms.terminal.socket import Streams, connect
 from palaver.protocols import BadArgument
 from palaver.protocols.recent import remember
 
@@ -18,6 +19,8 @@ _MAX_FAILURES = 6
 _STABLE_SECONDS = 10.0
 """A connection that lasted longer did not fail."""
 _MAX_REMEMBERED = 500
+_RELOAD_SECONDS = 20.0
+"""How long a gateway has to read its configuration."""
 
 
 class Screen(Protocol):
@@ -193,6 +196,23 @@ class Client:
             return False
         self._writer.write(wire.encode(value))
         return True
+
+
+async def request_reload(path: Path) -> wire.Reloaded | None:
+    """Make the gateway at this socket read its configuration again; return what it says, None if none is there."""
+    try:
+        reader, writer = await connect(path)
+    except OSError:
+        return None
+    try:
+        writer.write(wire.encode(wire.Reload()))
+        async with asyncio.timeout(_RELOAD_SECONDS):
+            told = await _next(reader)
+    except (_Lost, TimeoutError):
+        told = None
+    finally:
+        writer.close()
+    return told if isinstance(told, wire.Reloaded) else wire.Reloaded(refused="It did not answer; restart it.")
 
 
 async def _next(reader: asyncio.StreamReader) -> wire.FromGateway:

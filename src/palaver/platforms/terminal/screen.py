@@ -30,6 +30,7 @@ from palaver.platforms.terminal.wire import MenuEntry, Welcome
 
 _PROMPT = "> "
 _GREETING = "/help lists commands, Alt-Enter starts a new line, Ctrl-C stops an answer, Ctrl-D quits."
+_WAITING = "Waiting for the gateway. What you send is kept until it is there …"
 _RECAP = "The conversation so far:"
 _NAME = "Palaver"
 _MAX_RECAP = 240
@@ -55,7 +56,7 @@ class LiveScreen:
         """The id and the text so far of the unfinished message."""
         self._drawn: tuple[tuple[str, int, int], str] | None = None
         """The unfinished message as it was drawn last, and what it was drawn from."""
-        self._note = ""
+        self._note = _WAITING
         self._model: str | None = None
         self._doing = ""
         self._since: float | None = None

@@ -9,6 +9,11 @@ what it has shown; it repeats each message until it is settled. With `alone` it 
     ← {"do": "show", "number": 1, "id": "palaver:7", "text": "You said: hi", "growing": false}
     → {"do": "shown", "number": 1}
     ← {"do": "settled", "id": "6f1c", "refused": null, "failed": false}
+
+Instead of a chat, the owner can ask the gateway to read its configuration again:
+
+    → {"do": "reload"}
+    ← {"do": "reloaded", "refused": null}
 """
 
 import asyncio
@@ -36,6 +41,17 @@ class Say(msgspec.Struct, frozen=True, tag_field="do", tag="say"):
 
 class Shown(msgspec.Struct, frozen=True, tag_field="do", tag="shown"):
     number: int
+
+
+class Reload(msgspec.Struct, frozen=True, tag_field="do", tag="reload"):
+    """Read the configuration again."""
+
+
+class Reloaded(msgspec.Struct, frozen=True, tag_field="do", tag="reloaded"):
+    """The gateway uses the configuration as it is now, as far as it can without a restart."""
+
+    refused: str | None = None
+    """Why it keeps the one that it has."""
 
 
 class MenuEntry(msgspec.Struct, frozen=True):
@@ -129,8 +145,8 @@ class Failed(msgspec.Struct, frozen=True, tag_field="do", tag="failed"):
     """Whether the gateway has retried for a while already."""
 
 
-FromTerminal = Hello | Say | Shown
-FromGateway = Welcome | Show | Typing | Recap | OtherSaid | Settled | Failed
+FromTerminal = Hello | Say | Shown | Reload
+FromGateway = Welcome | Reloaded | Show | Typing | Recap | OtherSaid | Settled | Failed
 
 
 def encode(value: FromTerminal | FromGateway) -> bytes:

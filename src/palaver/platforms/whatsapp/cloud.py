@@ -139,7 +139,7 @@ class CloudAdapter:
             )
             renumbered, message = found or (None, None)
             if renumbered is not None:
-                await receiver.link_alias(*renumbered)
+                await receiver.person_moved(*renumbered)
             elif message is not None:
                 await self._receive(message, receiver)
         for raw in change.statuses:

@@ -106,12 +106,12 @@ def parse_failure(status: Json) -> FailedSend | None:
     return FailedSend(message_id=str(status["id"]), code=codes[0] if codes else 0)
 
 
-def parse_new_number(message: Json) -> tuple[str, str] | None:
-    """Return somebody's old and new number if WhatsApp reports a change; old versions of the API name it otherwise."""
+def parse_new_number(message: Json) -> tuple[str, str, datetime] | None:
+    """Return somebody's old and new number if one is reported, and when; old versions of the API name it otherwise."""
     system: Json = message.get("system") or {}
     if message["type"] != "system" or system.get("type") not in _NEW_NUMBER:
         return None
-    return str(message["from"]), str(system.get("wa_id") or system["new_wa_id"])
+    return str(message["from"]), str(system.get("wa_id") or system["new_wa_id"]), _time(message)
 
 
 def parse_message(message: Json, change: Change, us: OwnNumber) -> NewMessage | None:

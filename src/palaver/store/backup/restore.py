@@ -5,12 +5,15 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from palaver.db.cipher import KEYS, open_file
+from palaver.db.high_water import measure
 from palaver.db.private_files import flush_folder, locked, make_private_folder, naming, open_private
+from palaver.db.sqlite import run_statements
+from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import StoreError
 from palaver.model.value import value
 from palaver.store.backup.archive import (
@@ -26,6 +29,7 @@ from palaver.store.backup.archive import (
     time_of,
 )
 from palaver.store.encryption.contents import PLAIN, PlainContents
+from palaver.store.epochs import begin_epoch
 from palaver.store.opening import open_store
 from palaver.store.status.invariants import violations
 
@@ -67,12 +71,28 @@ def _restore(archive: Path, place: Path, key: bytes | None, progress: Progress) 
         make_private_folder(stage)
         manifest = _extract(archive, stage, key, progress)
         _open_configuration(stage, key)
+        _begin_epoch(stage, key)
         _put_in_place(stage, place)
     except BaseException:
         with suppress(OSError):  # the first problem is the one to report; the next restore removes the rest
             _remove(place, _OURS)
         raise
     return manifest
+
+
+def _begin_epoch(stage: Path, key: bytes | None) -> None:
+    """The database that was backed up has gone on giving numbers: those that are given here get other ids."""
+    with closing(open_file(stage / DATABASE, database_key(stage, key))) as db:
+        run_statements(db, iter(_begin_if_any(datetime.now(UTC))), set())
+
+
+@transaction
+def _begin_if_any(now: datetime) -> Statements[None]:
+    """Begin an epoch, unless the database is of a time before epochs: it begins one when it is opened."""
+    rows = yield "SELECT 1 FROM meta WHERE name = 'epochs'", ()
+    if rows:
+        reached = yield from measure()
+        yield from begin_epoch(now, after=reached, had=reached)
 
 
 def _put_in_place(stage: Path, place: Path) -> None:

@@ -31,7 +31,8 @@ def find_chat(place: Source) -> Statements[SessionKey | None]:
 @transaction
 def note_delivered(chat: SessionKey, entry: Entry) -> Statements[None]:
     """Append what arrived in a chat to the conversations that are open there."""
-    for conversation in (yield from conversations_in(chat)):
+    # In one order, so that two that are noted in the same conversations do not wait for each other.
+    for conversation in sorted((yield from conversations_in(chat)), key=lambda each: each.text):
         yield from append_outside_turn(conversation, entry)
 
 

@@ -6,16 +6,18 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from palaver.db.high_water import HighWater, measure, read_mark
+from palaver.db.high_water import measure, read_mark
 from palaver.db.sqlite import SqliteDatabase, connect
 from palaver.db.transaction import Statements, transaction
+from palaver.model.epochs import HighWater
 from palaver.model.key import SessionKey
 from palaver.model.source import MAIN
 from palaver.model.text import counted
 from palaver.store.damage.health_check import HealthCheck, in_transaction, repair_step
 from palaver.store.damage.set_aside import record_loss
-from palaver.store.queue.outbox import NOBODY, nothing_to_nobody
-from palaver.store.records import body_values, micros
+from palaver.store.epochs import begin_epoch
+from palaver.store.queue.outbox import NOBODY, keep_notice_number
+from palaver.store.records import micros
 
 _WORDS = {
     "messages": ("message", "messages"),
@@ -88,11 +90,9 @@ def _skip_numbers(mark: HighWater, now: datetime) -> Statements[None]:
         sql = "INSERT INTO journal (pos, session_no, kind, first_seq, last_seq) VALUES (?, 0, 'settle', 1, 0)"
         yield sql, (mark.changes,)
     if "notices" in lost:
-        yield (
-            "INSERT INTO outbox (id, account, chat, state, due, created, body, checksum)"
-            " VALUES (?, ?, ?, 'delivered', ?, ?, ?, ?)",
-            (-mark.notices, NOBODY, NOBODY, micros(now), micros(now), *body_values(nothing_to_nobody())),
-        )
+        yield from keep_notice_number(-mark.notices, now)
     if "turns" in lost:
         yield "DELETE FROM sqlite_sequence WHERE name = 'turns'", ()
         yield "INSERT INTO sqlite_sequence (name, seq) VALUES ('turns', ?)", (mark.turns,)
+    if lost:
+        yield from begin_epoch(now, after=mark.raised_to(reached), had=reached)

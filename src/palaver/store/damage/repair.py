@@ -23,6 +23,7 @@ from palaver.store.damage.schema import check_schema
 from palaver.store.damage.set_aside import list_set_aside
 from palaver.store.damage.structure import TABLES
 from palaver.store.damage.text import check_text
+from palaver.store.epochs import FAILOVER
 from palaver.store.status.invariants import INVARIANTS
 from palaver.store.store import Store
 
@@ -55,11 +56,28 @@ async def _check_rest(store: Store, blobs: BlobStore | None) -> AsyncIterator[He
         yield await or_problem("attachments", check_contents(database, blobs))
     yield await or_problem("attachments of entries", check_references(database))
     yield await or_problem("set aside", _check_set_aside(database))
+    yield await or_problem("failover", _check_failover(database))
+
+
+_DISMISS = "once you have read this, run palaver doctor --dismiss: it ends the warning and deletes nothing"
+
+
+async def _check_failover(database: Database) -> HealthCheck:
+    """A database that was promoted or restored can lack what somebody has seen."""
+    rows = [row for row in await database.read(list_set_aside()) if row.table == FAILOVER]
+    return HealthCheck(
+        name=FAILOVER,
+        ok=True,
+        is_warning=bool(rows),
+        found=f"commits can be missing: {listed(f'{row.row} ({row.reason})' for row in rows)}" if rows else "nothing",
+        public=counted(len(rows), "row"),
+        fix=_DISMISS,
+    )
 
 
 async def _check_set_aside(database: Database) -> HealthCheck:
     """Nothing reads these rows, but somebody may miss them."""
-    rows = await database.read(list_set_aside())
+    rows = [row for row in await database.read(list_set_aside()) if row.table != FAILOVER]
     named = listed(f"{row.table} {row.row} ({row.reason})" for row in rows)
     found = f"{counted(len(rows), 'row was', 'rows were')} set aside, changed or missed by a repair: {named}"
     public = counted(len(rows), "row")
@@ -69,7 +87,7 @@ async def _check_set_aside(database: Database) -> HealthCheck:
         is_warning=bool(rows),
         found=found if rows else "nothing",
         public=public,
-        fix="once you have read this, run palaver doctor --dismiss: it ends the warning and deletes nothing",
+        fix=_DISMISS,
     )
 
 

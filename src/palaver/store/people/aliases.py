@@ -1,6 +1,7 @@
 """Aliases: several forms of one id, and moving what is stored under one form to another."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 
 from palaver.db.transaction import PEOPLE, Lock, Notify, Statements, transaction
@@ -8,6 +9,7 @@ from palaver.model.key import SessionKey
 from palaver.model.source import (
     DM,
     MessageAddress,
+    account_text,
     canonical_id,
     decode_id,
     encode_id,
@@ -15,11 +17,13 @@ from palaver.model.source import (
     parse_participant,
     participant_text,
 )
+from palaver.store.conversations import chat_migration
 from palaver.store.conversations.chat_migration import rekey
 from palaver.store.conversations.titles import free_title
 from palaver.store.people.grants import ChangeKind, record
 from palaver.store.people.links import merge
 from palaver.store.people.usage import reassign
+from palaver.store.records import inbound_of, instant, source_of, source_text
 
 
 @transaction
@@ -54,6 +58,61 @@ def learn(platform: str, alias: str, known_as: str, now: datetime) -> Statements
         yield from _rename_identity(platform, old, new, now)
     yield Notify(PEOPLE)
     return True
+
+
+@transaction
+def move_person(
+    platform: str, account: str | None, old: str, new: str, at: datetime, now: datetime
+) -> Statements[bool]:
+    """Move somebody and their direct chat to a new id; False if the old one has been somebody else's since `at`.
+
+    Unlike an alias, the old id then belongs to nobody: whoever gets it is a stranger.
+    """
+    yield Lock(f"aliases of {platform}")
+    was, is_now = participant_text(old) or "", participant_text(new) or ""
+    last = yield (
+        "SELECT body, received FROM inbox WHERE identity = ? ORDER BY no DESC LIMIT 1",
+        (identity_text(platform, was),),
+    )
+    is_elses = any((inbound_of(body)[0].at if body else instant(received)) > at for body, received in last)
+    if was == is_now or is_elses:
+        return False
+    stable = canonical_id(was, (yield from load_for(platform)))
+    if stable == was:
+        yield from learn(platform, old, new, now)
+    else:
+        yield from learn(platform, new, parse_participant(stable)[0] or "", now)
+    yield "DELETE FROM aliases WHERE platform = ? AND alias = ?", (platform, encode_id(was))
+    yield (
+        "UPDATE aliases SET canonical = ? WHERE platform = ? AND canonical = ?",
+        (encode_id(is_now), platform, encode_id(was)),
+    )
+    yield from chat_migration.move(platform, account, old, new, now)
+    yield (
+        "DELETE FROM chat_moves WHERE account = ? AND chat = ?",
+        (account_text(platform, account), encode_id(old)),
+    )
+    yield (
+        "UPDATE grants SET user_id = ? WHERE platform = ? AND user_id = ?",
+        (encode_id(new), platform, encode_id(old)),
+    )
+    yield from _move_jobs(platform, old, new)
+    yield Notify(PEOPLE)
+    return True
+
+
+def _move_jobs(platform: str, old: str, new: str) -> Statements[None]:
+    """Have jobs run for the new id, and send to it."""
+    for number, targets, origin in (yield "SELECT no, target, origin FROM schedules", ()):
+        source = source_of(origin)
+        ids = {name: new for name in ("user_id", "chat_id") if getattr(source, name) == old}
+        theirs = replace(source, **ids) if source.platform == platform else source
+        words = [f"{platform}:{new}" if word == f"{platform}:{old}" else word for word in targets.split(",")]
+        if (theirs, ",".join(words)) != (source, targets):
+            yield (
+                "UPDATE schedules SET target = ?, origin = ? WHERE no = ?",
+                (",".join(words), source_text(theirs), number),
+            )
 
 
 def _rename_identity(platform: str, old: str, new: str, now: datetime) -> Statements[None]:

@@ -12,7 +12,7 @@ from palaver.model.errors import BadArgument, StaleFence
 from palaver.model.source import account_text, encode_id
 from palaver.model.turn import Delivery, Outbound, OutboxState, advance, resolve_unclear
 from palaver.store.conversations.attachment_refs import add_refs
-from palaver.store.queue.cause import CAUSE_COLUMNS, CauseKind, SendCause, cause_of
+from palaver.store.queue.cause import CAUSE_COLUMNS, OF_MESSAGE, OF_TURN, CauseKind, SendCause, cause_of
 from palaver.store.records import (
     DELIVERY_COLUMNS,
     REPLIES,
@@ -169,6 +169,16 @@ def nothing_to_nobody() -> bytes:
     return outbound_body(Outbound(platform=NOBODY, chat_id=NOBODY, text=""))
 
 
+@transaction
+def keep_notice_number(number: int, now: datetime) -> Statements[None]:
+    """Store an empty send under a number below zero: the next ones get lower numbers."""
+    yield (
+        "INSERT INTO outbox (id, account, chat, state, due, created, body, checksum)"
+        " VALUES (?, ?, ?, 'delivered', ?, ?, ?, ?)",
+        (number, NOBODY, NOBODY, micros(now), micros(now), *body_values(nothing_to_nobody())),
+    )
+
+
 Chat = tuple[str, str, str]
 """Account, server and chat, as `chat_columns` returns them."""
 
@@ -182,8 +192,12 @@ def claim(
     accounts: Collection[str] | None = None,
     limit: int = 32,
     besides: Collection[Chat] = (),
+    doubt: datetime | None = None,
 ) -> Statements[list[Delivery]]:
-    """Claim due messages for this worker: in each chat only the oldest, and none in the chats in `besides`."""
+    """Claim due messages for this worker: in each chat only the oldest, and none in the chats in `besides`.
+
+    What belongs to the time before `doubt` can have been sent before commits were lost, so it is marked.
+    """
     if accounts is not None and not accounts:
         return []
     groups = _groups(accounts)
@@ -202,6 +216,8 @@ def claim(
         f" SELECT id FROM ({heads}) AS owed ORDER BY due, id LIMIT ?) RETURNING {_CLAIMED}",
         (worker, micros(now + lease), *values, limit),
     )
+    if doubt and rows:
+        rows = yield from _mark_repeatable(rows, doubt)
     gone = yield from find_gone([row[0] for row in rows])
     found = yield from _trusted(rows)
     claimed = [replace(each, is_gone=True) if each.number in gone else each for each in found]
@@ -209,6 +225,24 @@ def claim(
 
 
 _CLAIMED = f"{DELIVERY_COLUMNS}, account, server, checksum"
+
+
+def _mark_repeatable(rows: Sequence[Row], doubt: datetime) -> Statements[list[Row]]:
+    """Mark claimed messages that were written, or answer what was received, before commits were lost."""
+    fresh: dict[int, Row] = {}
+    for number in [row[0] for row in rows]:
+        cause = yield from get_cause(number)
+        of_turn = number // REPLIES if number > 0 else cause.number if cause and cause.kind in OF_TURN else None
+        of_message = cause.number if cause and cause.kind in OF_MESSAGE else None
+        marked = yield (
+            "UPDATE outbox SET times_unclear = 1 WHERE id = ? AND times_unclear = 0 AND (created < ? OR EXISTS"
+            f" (SELECT 1 FROM inbox i WHERE (i.turn_no = ? OR i.no = ?) AND i.received < ?)) RETURNING {_CLAIMED}",
+            (number, micros(doubt), of_turn or 0, of_message or 0, micros(doubt)),
+        )
+        fresh |= {row[0]: row for row in marked}
+    return [fresh.get(row[0], row) for row in rows]
+
+
 IN_DOUBT = "its row is damaged: palaver doctor --repair restores it if it can"
 
 
@@ -309,16 +343,24 @@ def _begin_send(delivery: Delivery, worker: str, until: datetime) -> Statements[
     begun = replace(delivery, state=advance(delivery.state, OutboxState.SENDING), attempts=delivery.attempts + 1)
     # Repeated after a commit without an answer, it finds what it did by its deadline.
     rows = yield (
-        "UPDATE outbox SET state = 'sending', attempts = ?, claim_until = ? WHERE id = ? AND worker = ?"
+        f"UPDATE outbox SET state = 'sending', attempts = ?, claim_until = ? WHERE {_HELD}"
         " AND ((attempts = ? AND state = 'claimed') OR (attempts = ? AND state = 'sending' AND claim_until = ?))"
         " RETURNING id",
         (
-            *(begun.attempts, micros(until), delivery.number, worker),
+            *(begun.attempts, micros(until), *_fence_of(delivery, worker)),
             *(delivery.attempts, begun.attempts, micros(until)),
         ),
     )
     _refuse_stale(delivery, rows)
     return begun
+
+
+_HELD = "id = ? AND worker = ? AND created = ?"
+"""A send that nobody has taken over, with the values of `_fence_of`: a number can be given again, as a turn's can."""
+
+
+def _fence_of(delivery: Delivery, worker: str) -> tuple[Value, ...]:
+    return delivery.number, worker, micros(delivery.created)
 
 
 def _refuse_stale(delivery: Delivery, written: Sequence[Row]) -> None:
@@ -441,15 +483,14 @@ def _settle(
     rows = yield (
         "UPDATE outbox SET state = ?, receipt = ?, error = ?, due = coalesce(?, due), times_unclear = ?,"
         " claim_until = NULL, worker = NULL, rate_limited = 0"
-        " WHERE id = ? AND worker = ? AND attempts = ? AND state = ? RETURNING id",
+        f" WHERE {_HELD} AND attempts = ? AND state = ? RETURNING id",
         (
             state.value,
             receipt,
             error,
             due and micros(due),
             times_unclear,
-            delivery.number,
-            worker,
+            *_fence_of(delivery, worker),
             delivery.attempts,
             delivery.state.value,
         ),

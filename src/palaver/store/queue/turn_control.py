@@ -278,7 +278,8 @@ def read_signals(turn: Turn) -> Statements[Signals]:
 def acknowledge_wait(turn: Turn, message: int, notice: Outbound, now: datetime) -> Statements[None]:
     """Send the notice if the turn still runs and the message still waits for it: once for each wait.
 
-    A notice since the message says it already: of an earlier turn, or that this one waits for an approval.
+    A notice since the message says it already: of an earlier turn, that this one waits for an approval, or that its
+    sender is approved.
     """
     yield from _lock_key(turn)
     waits = yield (
@@ -287,6 +288,8 @@ def acknowledge_wait(turn: Turn, message: int, notice: Outbound, now: datetime) 
         "  WHERE o.cause_kind = 'parked' AND o.cause_id = CAST(t.no AS TEXT)) AND NOT EXISTS (SELECT 1 FROM turns b"
         "  JOIN outbox o ON o.cause_kind = 'busy' AND o.cause_id = CAST(b.no AS TEXT)"
         "  WHERE b.session_no = t.session_no AND b.ended >= i.received AND o.created >= i.received)"
+        " AND NOT EXISTS (SELECT 1 FROM outbox o JOIN inbox f ON f.no = CAST(o.cause_id AS BIGINT)"
+        "  WHERE o.cause_kind = 'paired' AND f.identity = i.identity AND o.created >= i.received)"
         " /*pg FOR UPDATE OF t*/",
         (message, turn.number, turn.fence),
     )

@@ -15,6 +15,7 @@ from palaver.model.turn import Delivery, Inbound, InboxState, Turn, Usage
 from palaver.model.value import value
 from palaver.store.conversations.sessions import AUTOMATIC_ENDS
 from palaver.store.conversations.visibility import Filter, find, messages_visible_to, visible_to
+from palaver.store.epochs import load_epochs
 from palaver.store.jobs.firings import messages_of
 from palaver.store.jobs.jobs import find as find_job
 from palaver.store.processes import list_where
@@ -44,7 +45,7 @@ from palaver.store.records import (
 )
 from palaver.store.status.trace_names import OWED_BY_TURN, Anchor, find_anchors, root_of
 
-NAMES = "in:42, turn:7, out:7168, job:3, p3, a platform's message id, telegram:CHAT:MESSAGE, or a session"
+NAMES = "in:42, turn:7, out:7.0, job:3, p3, a platform's message id, telegram:CHAT:MESSAGE, or a session"
 """What `find_traces` accepts."""
 
 
@@ -123,16 +124,20 @@ _JOB = re.compile(r"job:([0-9]{1,18})", re.ASCII)
 
 
 @transaction
-def find_traces(name: str, principal: Principal, *, limit: int = 20) -> Statements[list[Trace]]:
-    """Return the one trace of a message, turn or send; of a session or job those of its newest turns, oldest first."""
+def find_traces(name: str, principal: Principal, *, limit: int = 20, bare: bool = True) -> Statements[list[Trace]]:
+    """Return the one trace of a message, turn or send; of a session or job those of its newest turns, oldest first.
+
+    Programs name messages and sends by their ids. What a person types can be `bare`: without the check.
+    """
     if job := _JOB.fullmatch(name.strip()):
         found = yield from find_job(job[1], principal)
         messages = yield from messages_of(found.number, limit)
         return list((yield from _load_traces([Anchor("in", each) for each in messages], principal)).values())
-    anchors = yield from find_anchors(name.strip())
+    epochs = yield from load_epochs()
+    anchors = yield from find_anchors(name.strip(), epochs, bare=bare)
     found = yield from _load_traces(anchors, principal)
     if len(found) > 1:
-        texts = [anchor.text for anchor in found]
+        texts = [epochs.name(*anchor) for anchor in found]
         raise BadArgument("Several messages are called", found=name, allowed=", ".join(texts[:5]), example=texts[0])
     if not found:
         session = yield from _find_session(name, principal)

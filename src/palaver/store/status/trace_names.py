@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from palaver.db.transaction import Statements, transaction
+from palaver.model.epochs import Epochs
 from palaver.model.process import parse_process_name
 from palaver.model.source import MessageAddress, decode_id, encode_id, shorten_id
 from palaver.store.queue.cause import OF_TURN, CauseKind
@@ -19,18 +20,17 @@ class Anchor(NamedTuple):
     kind: str
     number: int
 
-    @property
-    def text(self) -> str:
-        return f"{self.kind}:{self.number}"
 
-
-_NUMBERED = re.compile(r"(in|out|turn):(-?[0-9]{1,18})", re.ASCII)
+_TURN = re.compile(r"turn:([0-9]{1,18})", re.ASCII)
 
 
 @transaction
-def find_anchors(name: str) -> Statements[list[Anchor]]:
-    if found := _NUMBERED.fullmatch(name):
-        return [Anchor(found[1], int(found[2]))]
+def find_anchors(name: str, epochs: Epochs, *, bare: bool) -> Statements[list[Anchor]]:
+    """Return what a name means. The ids of messages and sends can be `bare` where a person types them."""
+    if found := _TURN.fullmatch(name):
+        return [Anchor("turn", int(found[1]))]
+    if named := epochs.find(name, bare=bare):
+        return [Anchor(*named)]
     if (process := parse_process_name(name)) is not None and name.startswith("p"):
         rows = yield "SELECT turn_no FROM processes WHERE no = ?", (process,)
         return [Anchor("turn", row[0]) for row in rows]

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from palaver.model.epochs import Epochs
 from palaver.model.job import REPEAT_LIMIT, Firing, JobAction, JobRequest, RunState
 from palaver.store.people.api_tokens import Right
 from palaver.web.api.endpoints import Schema, endpoint, fill
@@ -58,11 +59,11 @@ class JobsSchema(Schema, frozen=True, kw_only=True):
     """Where the next page begins; null on the last one."""
 
 
-def _run_schema(firing: Firing) -> RunSchema:
-    return fill(RunSchema, firing, message=firing.message and f"in:{firing.message}")
+def _run_schema(firing: Firing, epochs: Epochs) -> RunSchema:
+    return fill(RunSchema, firing, message=firing.message and epochs.message(firing.message))
 
 
-def _job_schema(found: JobDetails) -> JobSchema:
+def _job_schema(found: JobDetails, epochs: Epochs) -> JobSchema:
     job = found.job
     return fill(
         JobSchema,
@@ -72,7 +73,7 @@ def _job_schema(found: JobDetails) -> JobSchema:
         to=job.targets,
         next=list(found.next),
         model=job.model and job.model.model,
-        runs=[_run_schema(firing) for firing in found.runs],
+        runs=[_run_schema(firing, epochs) for firing in found.runs],
     )
 
 
@@ -87,12 +88,12 @@ class _JobsQuery(Schema, frozen=True, kw_only=True):
 async def list_jobs(request: WebRequest, query: _JobsQuery) -> JobsSchema:
     found = await JobService(request).list_jobs(ended=query.ended, after=query.after, limit=query.limit)
     after = found[-1].job.number if len(found) == query.limit else None
-    return JobsSchema(jobs=list(map(_job_schema, found)), after=after)
+    return JobsSchema(jobs=[_job_schema(each, request.store.epochs) for each in found], after=after)
 
 
 @endpoint("GET", "/jobs/{number:int}", summary="Get a scheduled job with its last runs")
 async def get_job(request: WebRequest) -> JobSchema:
-    return _job_schema(await JobService(request).get(_name(request)))
+    return _job_schema(await JobService(request).get(_name(request)), request.store.epochs)
 
 
 class NewJobSchema(Schema, frozen=True, kw_only=True):
@@ -128,7 +129,7 @@ class NewJobSchema(Schema, frozen=True, kw_only=True):
     status=201,
 )
 async def create_job(request: WebRequest, body: NewJobSchema) -> JobSchema:
-    return _job_schema(await JobService(request).create(body.asked, dry_run=body.dry_run))
+    return _job_schema(await JobService(request).create(body.asked, dry_run=body.dry_run), request.store.epochs)
 
 
 @endpoint("POST", "/jobs/{number:int}/pause", summary="Pause a job", needs=Right.MANAGE)
@@ -149,7 +150,7 @@ async def run_job(request: WebRequest) -> JobSchema:
 async def _change(request: WebRequest, action: JobAction) -> JobSchema:
     jobs = JobService(request)
     await jobs.change(_name(request), action)
-    return _job_schema(await jobs.get(_name(request)))
+    return _job_schema(await jobs.get(_name(request)), request.store.epochs)
 
 
 class RemovedJobSchema(Schema, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from msgspec import Meta
 from starlette.types import Receive
 
 from palaver.model.attachment import UNKNOWN_TYPE, NewFile
+from palaver.model.epochs import Epochs
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.source import Source
 from palaver.model.turn import InboxState, OutboxState, TurnState
@@ -27,7 +28,6 @@ from palaver.web.routes import WebRequest
 
 IDEMPOTENCY_HEADER = "Idempotency-Key"
 _IDEMPOTENCY_KEY = re.compile(r"[!-~]{1,100}")
-_MESSAGE_ID = re.compile(r"in:([0-9]{1,18})", re.ASCII)
 _WaitSeconds = Annotated[float, Meta(ge=0, le=600)]
 
 
@@ -81,7 +81,7 @@ async def send_message(request: WebRequest, body: SendSchema) -> Deferred:
 
 
 async def _wait_for_answer(service: MessageService, number: int, seconds: float, receive: Receive) -> object:
-    message = message_schema(await service.reply(number, seconds, receive))
+    message = message_schema(await service.reply(number, seconds, receive), service.request.store.epochs)
     is_open = message.state.is_open and message.waits_for is None
     return json_response(message, 202 if is_open else 200)
 
@@ -103,15 +103,15 @@ class _MessageQuery(Schema, frozen=True, kw_only=True):
 
 @endpoint("GET", "/messages/{id}", summary="Get a message you sent, with its answer so far", for_senders=True)
 async def get_message(request: WebRequest, query: _MessageQuery) -> MessageSchema:
-    service, number = MessageService(request), _message_number(request.path["id"])
-    return message_schema(await service.reply(number, query.wait, request.http.receive))
+    service, number = MessageService(request), _message_number(request, request.path["id"])
+    return message_schema(await service.reply(number, query.wait, request.http.receive), request.store.epochs)
 
 
-def _message_number(name: str) -> int:
-    found = _MESSAGE_ID.fullmatch(name)
-    if found is None:
-        raise NotFound("message", name)
-    return int(found[1])
+def _message_number(request: WebRequest, id_: str) -> int:
+    number = request.store.epochs.find_message(id_)
+    if number is None:
+        raise NotFound("message", id_)
+    return number
 
 
 class InboundSchema(Schema, frozen=True, kw_only=True):
@@ -150,7 +150,7 @@ class TracesSchema(Schema, frozen=True, kw_only=True):
 
 class _TraceQuery(Schema, frozen=True, kw_only=True):
     name: Annotated[str, Meta(min_length=1, max_length=500)]
-    """in:42, turn:7, out:7168, a platform's message id, or a session."""
+    """The id of a message or delivery, turn:7, a platform's message id, or a session."""
 
 
 @endpoint("GET", "/traces", summary="Trace a message, in or out; with chat alone, one you sent", for_senders=True)
@@ -158,26 +158,29 @@ async def get_traces(request: WebRequest, query: _TraceQuery) -> TracesSchema:
     find, service = request.store.trace.find_traces, MessageService(request)
     if not request.caller.has(Right.READ):
         # Raises unless they sent it.
-        await service.reply(_message_number(query.name))
-    found = await request.read(lambda principal: find(query.name, principal))
-    return TracesSchema(traces=[_trace_schema(service.limit_to_own(trace)) for trace in found])
+        await service.reply(_message_number(request, query.name))
+    found = await request.read(lambda principal: find(query.name, principal, bare=False))
+    epochs = request.store.epochs
+    return TracesSchema(traces=[_trace_schema(service.limit_to_own(trace), epochs) for trace in found])
 
 
-def _trace_schema(trace: Trace) -> TraceSchema:
+def _trace_schema(trace: Trace, epochs: Epochs) -> TraceSchema:
     run = trace.turn
     return TraceSchema(
         turn=run and f"turn:{run.turn.number}",
         turn_state=run and run.turn.state,
         session=run and run.turn.session,
         messages=[
-            fill(InboundSchema, message, id=f"in:{message.number}", text=message.inbound and message.inbound.text)
+            fill(
+                InboundSchema, message, id=epochs.message(message.number), text=message.inbound and message.inbound.text
+            )
             for message in trace.messages
         ],
         deliveries=[
             fill(
                 DeliverySchema,
                 item.delivery,
-                id=f"out:{item.delivery.number}",
+                id=epochs.send(item.delivery.number),
                 why=item.why,
                 to=f"{item.delivery.outbound.platform}:{item.delivery.outbound.chat_id}",
                 text=item.delivery.outbound.text,

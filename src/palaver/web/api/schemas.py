@@ -5,6 +5,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from palaver.model.epochs import Epochs
 from palaver.model.session import EndReason, Session, SessionState
 from palaver.model.transcript import Entry, Role, ToolCall, is_answer
 from palaver.model.turn import InboxState
@@ -140,7 +141,7 @@ def entry_schema(entry: Entry) -> EntrySchema:
     )
 
 
-def message_schema(reply: Reply) -> MessageSchema:
+def message_schema(reply: Reply, epochs: Epochs) -> MessageSchema:
     received, turn = reply.received, reply.turn
     answers = list(filter(is_answer, reply.entries))
     last = answers[-1] if answers and reply.ended else None
@@ -148,7 +149,7 @@ def message_schema(reply: Reply) -> MessageSchema:
     return fill(
         MessageSchema,
         received,
-        id=f"in:{received.number}",
+        id=epochs.message(received.number),
         session=turn and turn.session,
         turn=turn and f"turn:{turn.number}",
         answer=last and last.text,

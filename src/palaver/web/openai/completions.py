@@ -14,7 +14,8 @@ from palaver.web.openai.schema import MODEL
 class CompletionWriter:
     """Writes one answer."""
 
-    number: int
+    name: str
+    """That of the message, within ids."""
     created: int
     wants_usage: bool
 
@@ -45,7 +46,7 @@ class CompletionWriter:
         return _event({"error": problem})
 
     def _head(self, kind: str) -> dict[str, Any]:
-        return {"id": f"chatcmpl-in-{self.number}", "object": kind, "created": self.created, "model": MODEL}
+        return {"id": f"chatcmpl-in-{self.name}", "object": kind, "created": self.created, "model": MODEL}
 
 
 def _event(body: Mapping[str, Any]) -> bytes:

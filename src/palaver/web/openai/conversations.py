@@ -26,6 +26,7 @@ from palaver.model.turn import TurnState
 from palaver.model.value import value
 from palaver.store.records import SEQS
 from palaver.web.message_service import MessageService, ProgramRequest, conversation_for
+from palaver.web.openai.items import name_in_ids
 from palaver.web.openai.schema import ChatInput, ChatMessage, check_length, merge_turns
 from palaver.web.routes import WebRequest
 
@@ -291,7 +292,7 @@ class ConversationFinder:
     async def _previous_session(self, number: int) -> Session:
         reply = await self.service.reply(number)
         if reply.turn is None:
-            raise NotFound("response", f"resp_in_{number}")
+            raise NotFound("response", f"resp_in_{name_in_ids(number, self.request.store.epochs)}")
         return await self._bound_session(reply.turn.session)
 
     async def _sessions_at(self, place: SessionKey) -> list[Session]:

@@ -13,6 +13,7 @@ from palaver.db.transaction import PEOPLE, Statements, transaction
 from palaver.engine.reply_waiter import PendingReply, disconnect
 from palaver.engine.retry import wait_any
 from palaver.model.attachment import Attachment
+from palaver.model.epochs import Epochs
 from palaver.model.errors import BadArgument, NotFound, PalaverError
 from palaver.model.session import Principal, Session
 from palaver.model.turn import Received
@@ -26,7 +27,7 @@ from palaver.web.event_hub import HEARTBEAT_SECONDS
 from palaver.web.message_service import AlreadyContinued, MessageService, ProgramRequest, check_not_empty
 from palaver.web.openai.completions import CompletionWriter
 from palaver.web.openai.conversations import ConversationFinder, Destination
-from palaver.web.openai.items import parse_response_request, split_id
+from palaver.web.openai.items import name_in_ids, parse_response_request, split_id
 from palaver.web.openai.outcome import StreamedText, outcome_of
 from palaver.web.openai.responses import ResponseWriter, input_items
 from palaver.web.openai.schema import MODEL, CompletionRequest, parse_request, read_chat
@@ -60,23 +61,27 @@ async def respond(request: WebRequest) -> Response:
 
 @page("/v1/responses/{id}", needs=Right.CHAT)
 async def get_response(request: WebRequest) -> Response:
-    number, suffix = split_id(request.path["id"])
+    number, suffix = split_id(request.path["id"], request.store.epochs)
     reply = await _readable_reply(request)
     turn = reply.turn
-    writer = ResponseWriter(number=number, created=int(reply.received.received.timestamp()), suffix=suffix)
+    writer = ResponseWriter(
+        name=name_in_ids(number, request.store.epochs), created=int(reply.received.received.timestamp()), suffix=suffix
+    )
     if reply.received.state.is_open and not reply.is_parked:
-        return JSONResponse(writer.unfinished("in_progress" if turn else "queued"), headers=_headers(reply))
+        return JSONResponse(
+            writer.unfinished("in_progress" if turn else "queued"), headers=_headers(reply, request.store.epochs)
+        )
     try:
         body = writer.whole(outcome_of(reply, request.services), reply)
     except HTTPException as error:
         body = writer.unfinished("failed", {"code": error_code(error) or "server_error", "message": error_text(error)})
-    return JSONResponse(body, headers=_headers(reply))
+    return JSONResponse(body, headers=_headers(reply, request.store.epochs))
 
 
 @removal("/v1/responses/{id}")
 async def delete_response(request: WebRequest) -> Response:
     """Delete a response for good. It is part of a conversation, so it has to be the only one there."""
-    reply = await MessageService(request).reply(split_id(request.path["id"])[0])
+    reply = await MessageService(request).reply(split_id(request.path["id"], request.store.epochs)[0])
     if reply.turn is None:
         raise NotFound("response", request.path["id"])
     name = reply.turn.session
@@ -91,7 +96,8 @@ async def delete_response(request: WebRequest) -> Response:
 @page("/v1/responses/{id}/input_items", needs=Right.CHAT)
 async def list_input_items(request: WebRequest) -> Response:
     reply = await _readable_reply(request)
-    items = input_items(reply, split_id(request.path["id"])[1])
+    number, suffix = split_id(request.path["id"], request.store.epochs)
+    items = input_items(reply, name_in_ids(number, request.store.epochs), suffix)
     if request.http.query_params.get("order", "desc") == "desc":
         items.reverse()
     first, last = (items[0]["id"], items[-1]["id"]) if items else (None, None)
@@ -100,7 +106,7 @@ async def list_input_items(request: WebRequest) -> Response:
 
 async def _readable_reply(request: WebRequest) -> Reply:
     service = MessageService(request)
-    reply = await service.reply(split_id(request.path["id"])[0])
+    reply = await service.reply(split_id(request.path["id"], request.store.epochs)[0])
     turn = reply.turn
     if turn is not None:
         session = await request.read(lambda who: request.store.sessions.get_visible(turn.session, who))
@@ -130,9 +136,10 @@ _Writer = CompletionWriter | ResponseWriter
 
 
 async def _send(
-    request: WebRequest, body: CompletionRequest, writer_for: Callable[..., _Writer], previous: int | None = None
+    request: WebRequest, body: CompletionRequest, writer_for: Callable[..., _Writer], follows: str | None = None
 ) -> "_Answer":
     _check_model(body.model)
+    previous = split_id(follows, request.store.epochs)[0] if follows is not None else None
     chat, service, headers = read_chat(body), MessageService(request), request.http.headers
     session = headers.get(SESSION_HEADER) or (body.metadata or {}).get("session")
     key = check_idempotency_key(headers.get(IDEMPOTENCY_HEADER))
@@ -143,7 +150,8 @@ async def _send(
     )
     is_message = bool(chat.text.strip() or chat.files or not chat.results)
     received = await (_send_message(finder) if is_message else _submit_results(finder))
-    writer = writer_for(number=received.number, created=int(received.received.timestamp()))
+    name = name_in_ids(received.number, request.store.epochs)
+    writer = writer_for(name=name, created=int(received.received.timestamp()))
     return _Answer(service=service, received=received, streams=bool(body.stream), writer=writer)
 
 
@@ -256,11 +264,14 @@ class _Answer:
     def services(self) -> Services:
         return self.service.request.services
 
+    def _headers(self, reply: Reply) -> dict[str, str]:
+        return _headers(reply, self.services.store.epochs)
+
     async def give(self, receive: Receive) -> Response:
         if self.streams:
             return await self._stream(receive)
         reply = await self.service.reply(self.received.number, _MAX_WAIT_SECONDS, receive)
-        return JSONResponse(self.writer.whole(outcome_of(reply, self.services), reply), headers=_headers(reply))
+        return JSONResponse(self.writer.whole(outcome_of(reply, self.services), reply), headers=self._headers(reply))
 
     async def _stream(self, receive: Receive) -> Response:
         """Start the response with the first chunk, so that an earlier error gets its own status."""
@@ -276,7 +287,7 @@ class _Answer:
                 async for chunk in chunks:
                     yield chunk
 
-        return EventStream(all_chunks(), _headers(reply))
+        return EventStream(all_chunks(), self._headers(reply))
 
     async def _chunks(self) -> AsyncGenerator[bytes]:
         text = StreamedText(is_json=self.received.inbound.form.schema is not None)
@@ -331,9 +342,9 @@ async def _next_unless_disconnected(chunks: AsyncGenerator[bytes], receive: Rece
     return None
 
 
-def _headers(reply: Reply) -> dict[str, str]:
+def _headers(reply: Reply, epochs: Epochs) -> dict[str, str]:
     session = {SESSION_HEADER: reply.turn.session} if reply.turn else {}
-    return {"X-Palaver-Message": f"in:{reply.received.number}", **session}
+    return {"X-Palaver-Message": epochs.message(reply.received.number), **session}
 
 
 ROUTES = (complete, respond, get_response, delete_response, list_input_items, list_models, get_model)

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from palaver.model.epochs import Epochs
 from palaver.model.errors import NotFound
 from palaver.model.text import one_line
 from palaver.web.openai.schema import (
@@ -26,7 +27,7 @@ from palaver.web.openai.schema import (
     invalid,
 )
 
-_ID = re.compile(r"(?:resp|msg|fc)_in_([0-9]{1,18})((?:_[A-Za-z0-9_-]*)?)", re.ASCII)
+_ID = re.compile(r"(?:resp|msg|fc)_in_([0-9]{1,18}(?:-[0-9a-f]{6})?)((?:_[A-Za-z0-9_-]*)?)", re.ASCII)
 _MAX_QUOTED = 100
 
 
@@ -96,13 +97,13 @@ class ResponseRequest(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, str] | None = None
 
     @property
-    def previous(self) -> int | None:
-        """The message whose answer this request follows: named by a response, or by an item that we keep."""
+    def previous(self) -> str | None:
+        """The response that this request follows, or an item of it that we keep."""
         if self.previous_response_id is not None:
-            return message_number(self.previous_response_id)
+            return self.previous_response_id
         items = () if isinstance(self.input, str) else self.input
         references = [item.id or "" for item in items if item.type == "item_reference"]
-        return message_number(references[-1]) if references else None
+        return references[-1] if references else None
 
     @property
     def completion(self) -> CompletionRequest:
@@ -131,17 +132,18 @@ def parse_response_request(content: bytes | bytearray) -> ResponseRequest:
     return decode_request(content, ResponseRequest, _encoded_files)
 
 
-def message_number(name: str) -> int:
-    """Return the number of our message in the id of a response or an item. Raises NotFound."""
-    return split_id(name)[0]
-
-
-def split_id(name: str) -> tuple[int, str]:
-    """Return the number of our message in an id, and what follows it. Raises NotFound."""
+def split_id(name: str, epochs: Epochs) -> tuple[int, str]:
+    """Return the number of our message in the id of a response or an item, and what follows it. Raises NotFound."""
     found = _ID.fullmatch(name)
-    if found is None:
+    number = epochs.find_message(f"in:{found[1]}") if found else None
+    if found is None or number is None:
         raise NotFound("response", one_line(name, _MAX_QUOTED))
-    return int(found[1]), found[2]
+    return number, found[2]
+
+
+def name_in_ids(number: int, epochs: Epochs) -> str:
+    """Return how a message is named within the id of its response."""
+    return epochs.message(number).removeprefix("in:")
 
 
 def _encoded_files(request: ResponseRequest) -> Iterator[str]:

@@ -19,7 +19,8 @@ from palaver.web.openai.schema import MODEL
 class ResponseWriter:
     """Writes one response. A stream has the same ids, and events with rising numbers."""
 
-    number: int
+    name: str
+    """That of the message, within ids."""
     created: int
     request: ResponseRequest | None = None
     """None if a stored response is asked for again."""
@@ -91,7 +92,7 @@ class ResponseWriter:
         return {"item_id": self._id("msg"), "output_index": 0, "content_index": 0}
 
     def _id(self, kind: str) -> str:
-        return f"{kind}_in_{self.number}{self.suffix}"
+        return f"{kind}_in_{self.name}{self.suffix}"
 
     def _message(self, text: str, status: str = "completed") -> dict[str, Any]:
         content = [_text_part(text)]
@@ -102,7 +103,7 @@ class ResponseWriter:
 
     def _call(self, call: ToolCall) -> dict[str, Any]:
         return {
-            "id": f"fc_in_{self.number}_{call.id}",
+            "id": f"fc_in_{self.name}_{call.id}",
             "type": "function_call",
             "status": "completed",
             "call_id": call.id,
@@ -135,11 +136,11 @@ class ResponseWriter:
         }
 
 
-def input_items(reply: Reply, suffix: str) -> list[dict[str, Any]]:
+def input_items(reply: Reply, name: str, suffix: str) -> list[dict[str, Any]]:
     """Return what a client sent for a response, in order: its message, and the results of its tools."""
     received = reply.received
     message: dict[str, Any] = {
-        "id": f"msg_in_{received.number}{suffix}_input",
+        "id": f"msg_in_{name}{suffix}_input",
         "type": "message",
         "role": "user",
         "status": "completed",
@@ -149,7 +150,7 @@ def input_items(reply: Reply, suffix: str) -> list[dict[str, Any]]:
     calls = {call.id for entry in reply.entries for call in entry.calls if call.name in theirs}
     results: list[dict[str, Any]] = [
         {
-            "id": f"fc_in_{received.number}_{entry.answers}_output",
+            "id": f"fc_in_{name}_{entry.answers}_output",
             "type": "function_call_output",
             "call_id": entry.answers,
             "output": entry.text,

@@ -132,7 +132,15 @@ def show_page(request: WebRequest, template: str, /, **context: object) -> HTMLR
     view = Viewpoint(request.now, request.services.engine.options.zones.default)
     currency = currency_of(request.services.config())
     return render(
-        request.http, template, request.caller, status=200, headers=None, view=view, currency=currency, **context
+        request.http,
+        template,
+        request.caller,
+        status=200,
+        headers=None,
+        view=view,
+        currency=currency,
+        ids=request.store.epochs,
+        **context,
     )
 
 

@@ -11,6 +11,7 @@ from palaver.config.agents import AgentConfig, EchoAgentConfig, GuideAgentConfig
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.jobs.describe import schedule_text
 from palaver.model import problem
+from palaver.model.epochs import Epochs
 from palaver.model.job import Job
 from palaver.model.problem import ProblemArea
 from palaver.model.providers import spell_model
@@ -154,10 +155,10 @@ def list_problems(request: WebRequest, found: Overview) -> list[Problem]:
         )
         for each in found.problems
     ]
-    return [*problems, *map(_delivery_problem, found.failed)]
+    return [*problems, *(_delivery_problem(each, request.store.epochs) for each in found.failed)]
 
 
-def _delivery_problem(item: DeliveryTrace) -> Problem:
+def _delivery_problem(item: DeliveryTrace, epochs: Epochs) -> Problem:
     out, is_unclear = item.delivery, item.delivery.state is OutboxState.UNCLEAR
     place = f"{out.outbound.platform} {out.outbound.chat_id}"
     cause = f"A message to {place} may not have arrived" if is_unclear else f"A message to {place} was not delivered"
@@ -166,7 +167,7 @@ def _delivery_problem(item: DeliveryTrace) -> Problem:
         cause=f"{cause}: {out.error}" if out.error else f"{cause}.",
         fix=fix,
         since=out.created,
-        link=f"/trace?name=out:{out.number}",
+        link=f"/trace?name={epochs.send(out.number)}",
         label="Trace it",
     )
 

@@ -61,7 +61,8 @@ async def trace(request: WebRequest) -> Response:
         found = await request.browse(lambda who: request.store.trace.find_traces(name, who)) if name else []
     except (NotFound, InvalidInput) as error:
         problem = str(error)
-    traces = [(trace_title(trace), trace_steps(trace, request.now), _unclear(trace)) for trace in found]
+    epochs = request.store.epochs
+    traces = [(trace_title(trace), trace_steps(trace, request.now, epochs), _unclear(trace)) for trace in found]
     return show_page(request, "trace.html", name=name, traces=traces, problem=problem, names=NAMES)
 
 
@@ -76,8 +77,8 @@ async def settle(request: WebRequest) -> Response:
         raise BadArgument("A send cannot be settled as", found=outcome, allowed=allowed, example="delivered")
     resolve = request.store.outbox.settle_unclear(int(number), _SETTLE_STATES[outcome], request.now)
     if not await request.store.transact(resolve):
-        raise NotFound("unclear send", f"out:{number}")
-    return answer_action(request, "Settled.", f"/trace?name=out:{number}")
+        raise NotFound("unclear send", request.store.epochs.send(int(number)))
+    return answer_action(request, "Settled.", f"/trace?name={request.store.epochs.send(int(number))}")
 
 
 def _unclear(trace: Trace) -> list[int]:

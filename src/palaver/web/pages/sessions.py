@@ -11,6 +11,7 @@ from palaver.commands.formatting import session_name
 from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import NotFound
 from palaver.model.session import Principal, Session, SessionState
+from palaver.model.source import describe_source
 from palaver.model.text import legible, one_line
 from palaver.model.transcript import Entry
 from palaver.store.archive.exporter import ExportFormat
@@ -86,7 +87,10 @@ async def show(request: WebRequest) -> Response:
     def read(principal: Principal) -> Statements[tuple[Session, str, list[Entry], list[OpenTurn]]]:
         session = yield from store.sessions.get_visible(name, principal)
         titles = yield from store.session_list.name_sessions([session])
-        entries = yield from store.transcript.page(name, principal, **passage, limit=_PAGE_SIZE, hidden=audit)
+        before, after = passage.get("before"), passage.get("after")
+        entries = yield from store.transcript.page(
+            name, principal, before=before, after=after, limit=_PAGE_SIZE, hidden=audit
+        )
         turns = yield from store.overview.list_open_turns(principal, 1, session.id)
         return session, titles[session.id], entries, turns
 
@@ -100,6 +104,7 @@ async def show(request: WebRequest) -> Response:
         session=session,
         title=title,
         platform=platform_name(request, session),
+        where=describe_source(session.origin),
         entries=entries,
         turns=turns,
         audit=audit,
