@@ -27,7 +27,7 @@ from palaver.store.damage.repair import find_damage
 from palaver.store.opening import open_store
 from palaver.store.queue import inbox, outbox, turns
 from palaver.store.retention import observed, settled
-from palaver.store.retention.files import GONE
+from palaver.store.retention.files import GONE, remove_outputs
 from palaver.store.retention.retention import Retention
 from palaver.store.status import chat_list
 from palaver.store.status.invariants import violations
@@ -391,6 +391,22 @@ async def test_files_of_local_targets_go_by_age_and_number(world: World, tmp_pat
         kept = [path for path in folder.rglob("*") if path.is_file()]
         assert (len(kept), sum(promised)) == (left, before - left)
     assert list(folder.iterdir()) == [], "folders that are empty go, too"
+
+
+def test_a_file_that_cannot_be_deleted_keeps_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a.md", "b.md", "c.md"):
+        (tmp_path / name).write_text(WORD)
+    unlink = Path.unlink
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        if path.name == "b.md":
+            raise PermissionError(path)
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(PermissionError):
+        remove_outputs(tmp_path, datetime.max.replace(tzinfo=UTC))
+    assert [path.name for path in tmp_path.iterdir()] == ["b.md"]
 
 
 async def test_settled_contents_by_count_and_size(world: World) -> None:

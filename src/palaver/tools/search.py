@@ -211,7 +211,7 @@ def _describe(hit: Hit, use: ToolUse, audience: Principal) -> Iterator[str]:
 
 def _said(entry: Entry, session: Session, quoted: str, use: ToolUse, audience: Principal) -> str:
     """Return place, time, who said it, and the words. Others than the speaker are named, with their account."""
-    who, sender = entry.role.value, entry.sender
+    who, sender = f"overheard {entry.role}" if entry.observed else entry.role.value, entry.sender
     account = identity_text(session.key.platform, sender.id) if sender and sender.id else ""
     if account and account not in audience.identities:
         name = quote_label(sender.name) if sender and sender.name else ""

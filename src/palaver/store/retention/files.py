@@ -120,12 +120,21 @@ def list_outputs(folder: Path) -> list[StoredFile]:
 
 
 def remove_outputs(folder: Path, cutoff: datetime) -> int:
-    """Delete what was written before the cutoff, and folders that are empty then. Return how many files."""
+    """Delete what was written before the cutoff, and folders that are empty then. Return how many files.
+
+    Raises OSError for the first file that cannot be deleted, after all others are gone.
+    """
     old = [folder / file.name for file in list_outputs(folder) if file.at < cutoff]
+    problems: list[OSError] = []
     for path in old:
-        path.unlink(missing_ok=True)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            problems.append(error)
     above = {each for path in old for each in path.relative_to(folder).parents} - {Path()}
     for name in sorted(above, key=lambda each: len(each.parts), reverse=True):
         with suppress(OSError):  # something is in it
             (folder / name).rmdir()
+    for problem in problems:
+        raise problem
     return len(old)
