@@ -53,7 +53,7 @@ async def test_a_gateway_that_dies_at_one_step_after_the_other(square: Square, t
         for step, times in steps.items():
             dying = await town.start(step=step, length=times)
             await speak(town, 3)
-            assert await dying.dies(within=60)
+            assert await dying.dies(within=180)
         await town.start()
         verdict = await concluded(town, 3 * len(steps))
     assert bool(verdict.unclear) is (square.platform not in KNOWING)
@@ -68,7 +68,7 @@ async def test_an_account_whose_worker_has_died_is_taken_over(square: Square, po
         await town.until_logged("account.acquired", dying.order.worker)
         other = await town.start(1)
         await speak(town, 6)
-        assert await dying.dies(within=60)
+        assert await dying.dies(within=180)
         await town.until_logged("account.acquired", other.order.worker)
         await speak(town, 3)
         await concluded(town, 9)
