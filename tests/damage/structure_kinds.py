@@ -262,6 +262,18 @@ SESSIONS = (
         store=5,
     ),
     Kind(
+        "a note was replaced by none",
+        [
+            (
+                "INSERT INTO memory_notes (no, profile, identity, text, created, replaced_by)"
+                " VALUES (9, 'main', 'telegram:7', 'tea', 1, 99)"
+            )
+        ],
+        "every replaced note belongs to a note that exists",
+        aside("memory_notes", "9"),
+        store=5,
+    ),
+    Kind(
         "a request with results is of no message",
         ["INSERT INTO result_requests (identity, request_key, digest, inbox_no) VALUES ('api:owner', '/k', 'd', 999)"],
         "every request with results belongs to a message that exists",
