@@ -80,12 +80,17 @@ async def test_a_note_follows_its_person_and_shows_in_no_group(store_url: str) -
         assert "Mondays" in await ask_all(two, group, alice, "/new", "hello")
         assert "Mondays" not in await two.ask(one, alice, "hello")
         assert "no note" in await two.ask(group, alice, "forget 1")
+        assert await two.ask(other, bob, "remember #1 likes coffee") == "Kept as note 3 about this person."
+        assert await two.ask(one, alice, "forget 1") == "There is no note '1' that you can see."
         assert "different people" in await two.ask(other, bob, "/unlink")
-        assert await two.ask(other, bob, "hello") == "I remember nothing."
+        for chat, person, liked, unknown in ((one, alice, "tea", "coffee"), (other, bob, "coffee", "tea")):
+            for text in ("/memory", "hello"):
+                shown = await two.ask(chat, person, text)
+                assert (liked in shown, unknown in shown) == (True, False)
         rows = await two.here.rows(
             "SELECT e.role FROM memory_notes n JOIN entries e ON e.id = n.session_no * ? + n.seq ORDER BY n.no", SEQS
         )
-        assert rows == [("assistant",), ("assistant",)]
+        assert rows == [("assistant",)] * 3
         assert not await two.here.store.read(violations())
 
 

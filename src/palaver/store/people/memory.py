@@ -302,6 +302,19 @@ def delete_all(scope: MemoryScope) -> Statements[int]:
     return count
 
 
+@transaction
+def return_separated(people: Sequence[str]) -> Statements[None]:
+    """Return notes that were replaced by those of accounts which are now other people."""
+    theirs = Filter.among("i.person", people)
+    yield (
+        "UPDATE memory_notes SET replaced_by = NULL, forgotten_session_no = NULL, forgotten_seq = NULL WHERE no IN"
+        " (SELECT n.no FROM identities i JOIN memory_notes n ON n.identity = i.identity AND n.place IS NULL"
+        " JOIN memory_notes r ON r.no = n.replaced_by JOIN identities o ON o.identity = r.identity"
+        f" WHERE {theirs.sql} AND o.person <> i.person)",
+        theirs.values,
+    )
+
+
 def _readable(reader: MemoryScope | Principal) -> Filter:
     return _visible_to(reader) if isinstance(reader, Principal) else _within(reader)
 
