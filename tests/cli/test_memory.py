@@ -18,6 +18,8 @@ def _plant() -> Statements[None]:
             "INSERT INTO memory_notes (profile, identity, place, text, created) VALUES ('main', ?, ?, ?, 1)",
             (identity, place, f"likes tea {number}"),
         )
+    of_second = "SELECT profile, identity, place, 'likes milk', 1, no FROM memory_notes WHERE no = 2"
+    yield f"INSERT INTO memory_notes (profile, identity, place, text, created, replaced_by) {of_second}", ()
 
 
 async def _make(url: str) -> None:
@@ -42,7 +44,8 @@ def test_notes_are_listed_edited_and_deleted(
     assert [(note["number"], note["identity"], note["chat"]) for note in listed] == [(1, "telegram:7", None)]
     assert json.loads(palaver("list", "--person", "telegram:8", "--json"))["notes"] == []
     assert json.loads(palaver("list", "--limit", "1", "--json"))["after"] == 1
+    assert "replaced by 2" in palaver("list")
     assert palaver("edit", "2", "meets  on\nMondays") == "Note 2 is now: meets on Mondays\n"
     assert "1 to 500 characters" in palaver("edit", "2", " ", code=2)
-    assert palaver("forget", "2") == "Deleted note 2.\n"
+    assert palaver("forget", "2") == "Deleted note 2, and 1 note that it replaced.\n"
     assert "There is no note '2' that you can see. List them with palaver memory list" in palaver("forget", "2", code=1)

@@ -262,6 +262,19 @@ SESSIONS = (
         store=5,
     ),
     Kind(
+        "a note was replaced by none",
+        [
+            (
+                "INSERT INTO memory_notes (no, profile, identity, text, created, replaced_by)"
+                " VALUES (9, 'main', 'telegram:7', 'tea', 1, 99)"
+            )
+        ],
+        "every replaced note belongs to a note that exists",
+        "SELECT count(*) FROM memory_notes WHERE replaced_by = 99",
+        0,
+        store=5,
+    ),
+    Kind(
         "a request with results is of no message",
         ["INSERT INTO result_requests (identity, request_key, digest, inbox_no) VALUES ('api:owner', '/k', 'd', 999)"],
         "every request with results belongs to a message that exists",

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
 from palaver.db.transaction import Lock
 from palaver.model.key import GroupScope, Scope, ScopedSetting, derive_key, job_key
 from palaver.model.memory import MemoryLimits, MemoryScope, clean_note, find_scope
@@ -78,12 +80,17 @@ async def test_a_note_follows_its_person_and_shows_in_no_group(store_url: str) -
         assert "Mondays" in await ask_all(two, group, alice, "/new", "hello")
         assert "Mondays" not in await two.ask(one, alice, "hello")
         assert "no note" in await two.ask(group, alice, "forget 1")
+        assert await two.ask(other, bob, "remember #1 likes coffee") == "Kept as note 3 about this person."
+        assert await two.ask(one, alice, "forget 1") == "There is no note '1' that you can see."
         assert "different people" in await two.ask(other, bob, "/unlink")
-        assert await two.ask(other, bob, "hello") == "I remember nothing."
+        for chat, person, liked, unknown in ((one, alice, "tea", "coffee"), (other, bob, "coffee", "tea")):
+            for text in ("/memory", "hello"):
+                shown = await two.ask(chat, person, text)
+                assert (liked in shown, unknown in shown) == (True, False)
         rows = await two.here.rows(
             "SELECT e.role FROM memory_notes n JOIN entries e ON e.id = n.session_no * ? + n.seq ORDER BY n.no", SEQS
         )
-        assert rows == [("assistant",), ("assistant",)]
+        assert rows == [("assistant",)] * 3
         assert not await two.here.store.read(violations())
 
 
@@ -113,7 +120,7 @@ async def test_an_undo_takes_back_what_the_turn_noted_and_forgot(store_url: str)
         assert await two.ask(one, alice, "/memory") == "The agent has no notes about you."
         await two.ask(one, alice, "/redo")
         assert await two.ask(one, alice, "remember #1 likes coffee") == "Kept as note 2 about this person."
-        assert "tea" not in await two.ask(one, alice, "/memory")
+        assert "replaced 1: likes tea" in await two.ask(one, alice, "/memory")
         await two.ask(one, alice, "/undo")
         assert "coffee" not in await two.ask(one, alice, "/memory")
         assert await two.ask(one, alice, "forget 1") == "Forgot note 1."
@@ -128,6 +135,40 @@ async def test_an_undo_takes_back_what_the_turn_noted_and_forgot(store_url: str)
         assert "likes water" in await two.ask(one, alice, "hello")
         assert await two.ask(one, alice, "/memory forget 1") == "Deleted note 1."
         assert await two.ask(one, alice, "hello") == "I remember nothing."
+
+
+async def test_what_a_note_replaced_stays_for_people_and_not_for_the_agent(store_url: str) -> None:
+    async with between(store_url, agent=Diary(), memory_notes=2, memory_characters=22, toolsets=tools) as two:
+        one, alice, *_ = people(two)
+        await ask_all(two, one, alice, "remember likes tea", "/title Drinks", "remember likes cake")
+        for text in ("remember #1 likes coffee", "remember #3 likes water", "remember #4 likes cake"):
+            await two.ask(one, alice, text)
+        assert "is now" in await two.ask(one, alice, "/memory edit 2 likes pie")
+        replaced = [
+            f"replaced {old} (just now, from “Drinks”)" for old in ("4: likes water", "3: likes coffee", "1: likes tea")
+        ]
+        listed = (await two.ask(one, alice, "/memory")).splitlines()
+        assert listed[1:5] == ["2: likes pie (edited just now)", *replaced]
+        assert "no note '3'" in await two.ask(one, alice, "remember #3 likes milk")
+        assert "Edit note 4." in await two.ask(one, alice, "/memory edit 3 likes milk")
+        assert await two.ask(one, alice, "forget 2") == "Forgot note 2."
+        assert await two.ask(one, alice, "/memory") == "The agent has no notes about you."
+        await two.ask(one, alice, "/undo")
+        assert (await two.ask(one, alice, "/memory")).splitlines()[1:5] == listed[1:5]
+        shown = await ask_all(two, one, alice, "/new", "hello")
+        assert "pie" in shown
+        assert not any(word in shown for word in ("tea", "coffee", "water"))
+        await ask_all(two, one, alice, "remember #2 likes soda", "/undo", "/new")
+        for text in ("remember likes tea", "hello"):
+            session = await two.session_of(text)
+            await two.here.store.transact(deletion.delete(session, OPERATOR, MovableClock().now()))
+        assert [line.partition(" (")[0] for line in (await two.ask(one, alice, "/memory")).splitlines()[1:5]] == [
+            line.partition(" (")[0] for line in listed[1:5]
+        ]
+        assert await two.ask(one, alice, "/memory forget 1") == "Deleted note 1."
+        assert await two.ask(one, alice, "/memory forget 2") == "Deleted note 2, and 2 notes that it replaced."
+        assert await two.here.rows("SELECT no FROM memory_notes") == []
+        assert not await two.here.store.read(violations())
 
 
 async def test_notes_of_two_people_who_became_one_exceed_the_limits_and_can_be_put_into_fewer(store_url: str) -> None:
@@ -147,7 +188,7 @@ async def test_notes_of_two_people_who_became_one_exceed_the_limits_and_can_be_p
         assert all(each in listed for each in ("likes tea and cake", "no nuts"))
 
 
-async def test_a_full_memory_refuses_and_says_what_to_do(store_url: str) -> None:
+async def test_a_full_memory_refuses_and_says_what_to_do(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with between(store_url, agent=Diary(), memory_notes=2, memory_characters=30, toolsets=tools) as two:
         one, alice, *_ = people(two)
         await two.ask(one, alice, "remember likes tea")
@@ -160,14 +201,17 @@ async def test_a_full_memory_refuses_and_says_what_to_do(store_url: str) -> None
         assert "is now" in await two.ask(one, alice, "/memory edit 2 likes pie")
         assert "The memory is full" in await two.ask(one, alice, "/memory edit 2 likes everything sweet")
         assert "500 characters" in await two.ask(one, alice, f"remember {'a' * 501}")
-        for _ in range(3):
-            await two.ask(one, alice, "remember #1 likes milk")
-            await two.ask(one, alice, "remember #1 likes tea")
-        assert (await two.here.rows("SELECT count(*) FROM memory_notes"))[0][0] <= 4
+        assert await two.ask(one, alice, "forget 2") == "Forgot note 2."
+        for number in range(3, 6):
+            await ask_all(two, one, alice, f"remember {number}", f"forget {number}")
+        assert (await two.here.rows("SELECT count(*) FROM memory_notes"))[0][0] == 3
+        monkeypatch.setattr(memory, "REPLACED_LIMIT", 2)
+        await ask_all(two, one, alice, "remember #1 milk", "remember #6 water", "remember #7 juice")
+        assert await two.here.rows("SELECT no FROM memory_notes ORDER BY no") == [(4,), (5,), (6,), (7,), (8,)]
         assert await two.ask(one, alice, "/memory forget all") == (
-            "This permanently deletes 2 notes. To confirm, send: /memory forget all --yes"
+            "This permanently deletes 1 note. To confirm, send: /memory forget all --yes"
         )
-        assert await two.ask(one, alice, "/memory forget all --yes") == "Deleted 2 notes."
+        assert await two.ask(one, alice, "/memory forget all --yes") == "Deleted 1 note."
         assert await two.here.rows("SELECT no FROM memory_notes") == []
 
 

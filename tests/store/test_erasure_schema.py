@@ -209,6 +209,12 @@ def _plant() -> Statements[None]:
     for identity, place in ((ANN, None), (ANN, f"agent:main:telegram:group:-100:user:{ID}")):
         yield note, (identity, place, SECRET)
     yield note, (None, f"agent:main:telegram:dm:{ID}", SECRET)
+    replaced = (
+        "UPDATE memory_notes SET replaced_by = (SELECT min(no) FROM memory_notes WHERE identity = ?) WHERE no = ?"
+    )
+    for identity in (ANN, "telegram:8"):
+        rows = yield f"{note} RETURNING no", (identity, "agent:main:telegram:group:-100", SECRET)
+        yield replaced, (ANN, rows[0][0])
     for (table, column), (condition, person) in PLANTED.items():
         yield f"UPDATE {table} SET {column} = ? WHERE {condition}", (f"{SECRET} of {ID}", person)  # noqa: S608 - ours
 

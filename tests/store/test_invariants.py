@@ -99,6 +99,8 @@ BREAKS = {
     "every process belongs to a session that exists": "INSERT INTO processes (id, session_no, place, origin, backend,"
     " command, folder, terminal, home, host, worker, lease_until, started, exit_notice) SELECT 'p', 99, '', body, '',"
     " '', '', 0, '', '', '', 0, 0, 'off' FROM inbox WHERE no = 1",
+    "every replaced note belongs to a note that exists": "INSERT INTO memory_notes"
+    " (profile, identity, text, created, replaced_by) VALUES ('main', 'telegram:7', 'likes tea', 0, 99)",
     "every digest of an erasure belongs to an erasure that exists": "INSERT INTO erased_digests"
     " (erasure, kind, digest) VALUES (99, 'entry', 'x')",
     "every file belongs to an entry or a message": "INSERT INTO attachments"

@@ -21,6 +21,8 @@ def _plant() -> Statements[None]:
             "INSERT INTO memory_notes (profile, identity, place, text, created) VALUES ('main', ?, ?, ?, 1)",
             (identity, place, HOSTILE),
         )
+    replaced = "INSERT INTO memory_notes (profile, identity, text, created, replaced_by) VALUES ('main', ?, ?, 1, 2)"
+    yield replaced, ("telegram:7", f"{HOSTILE} once")
 
 
 async def test_the_api_lists_changes_and_deletes_notes(window: Opened) -> None:
@@ -32,7 +34,9 @@ async def test_the_api_lists_changes_and_deletes_notes(window: Opened) -> None:
         owner, theirs = ({"authorization": f"Bearer {each}"} for each in (token, other))
         listed = (await client.get("/memory", headers=owner)).json()["notes"]
         assert [(note["number"], note["chat"] is None) for note in listed] == [(1, True), (2, True), (3, False)]
-        assert [note["number"] for note in (await client.get("/memory", headers=theirs)).json()["notes"]] == [2]
+        (mine,) = (await client.get("/memory", headers=theirs)).json()["notes"]
+        (old,) = mine["replaced"]
+        assert [(each["number"], each["replaced_by"]) for each in (mine, old)] == [(2, None), (4, 2)]
         for number in (1, 3):
             assert (await client.delete(f"/memory/{number}", headers=theirs)).status_code == 404
             assert (await client.patch(f"/memory/{number}", json={"text": "x"}, headers=theirs)).status_code == 404
@@ -41,6 +45,8 @@ async def test_the_api_lists_changes_and_deletes_notes(window: Opened) -> None:
         assert (await client.patch("/memory/2", json={"text": "x" * 501}, headers=theirs)).status_code == 400
         assert (await client.delete("/memory/2", headers=theirs)).status_code == 200
         assert (await client.get("/memory", headers=theirs)).json() == {"notes": [], "after": None}
+        left = (await client.get("/memory", headers=owner)).json()["notes"]
+        assert [(note["number"], note["replaced"]) for note in left] == [(1, []), (3, [])]
 
 
 async def test_the_page_shows_and_changes_notes(window: Opened, client: httpx.AsyncClient) -> None:
@@ -49,11 +55,12 @@ async def test_the_page_shows_and_changes_notes(window: Opened, client: httpx.As
     shown = (await client.get("/memory")).text
     assert "<script>alert(1)" not in shown
     assert shown.count(html.escape(HOSTILE)) >= 3
+    assert f"<s>{html.escape(HOSTILE)} once</s>" in shown
     assert "telegram:7" in shown
     assert (await client.post("/memory/1", data={"text": "likes coffee"})).status_code in {200, 303}
     assert "likes coffee" in (await client.get("/memory")).text
     assert (await client.post("/memory/1/forget", data={})).status_code in {200, 303}
     assert "likes coffee" not in (await client.get("/memory")).text
     async with window.visit("telegram:7") as person:
-        assert (await person.get("/memory")).text.count('id="note') == 2  # the list and their only note
+        assert (await person.get("/memory")).text.count('id="note') == 3  # the list, their only note, what it replaced
         assert (await person.post("/memory/3/forget", data={})).status_code in {403, 404}

@@ -7,7 +7,7 @@ import typer
 from palaver.cli import shared_options
 from palaver.cli.output import pick, print_found, print_note, print_result
 from palaver.cli.shared_options import LARGEST_NUMBER, OPERATOR, Json, Limit, Person, StoreOption, ask
-from palaver.commands.formatting import ago
+from palaver.commands.formatting import ago, deleted_note
 from palaver.config.loader import load
 from palaver.db.transaction import Statements, transaction
 from palaver.model.memory import Note
@@ -42,9 +42,12 @@ def list_notes(
     found = ask(store, lambda opened: opened.read(read(opened)), [], nothing="There are no notes.")
     follows = found[-1].number if len(found) == limit else None
     now = shared_options.now()
-    rows = [(str(note.number), _about(note), note.text, ago(note.edited or note.created, now)) for note in found]
+    rows = [
+        (str(note.number), _about(note), note.text, ago(note.edited or note.created, now), note.session or "")
+        for note in (each for newest in found for each in (newest, *newest.replaced))
+    ]
     fields = {"notes": [_fields(note) for note in found], "after": follows}
-    print_found(fields, ("note", "about", "text", "since"), rows, as_json=json)
+    print_found(fields, ("note", "about", "text", "since", "from"), rows, as_json=json)
     if follows and not json:
         print_note(f"For more, use --after {follows}")
 
@@ -62,13 +65,15 @@ def edit_note(
     print_result(_fields(changed), f"Note {changed.number} is now: {changed.text}", as_json=json)
 
 
-@app.command("forget", help=f"Delete a note for good.\n\n{EXAMPLES['forget']}")
+@app.command("forget", help=f"Delete a note and what it replaced for good.\n\n{EXAMPLES['forget']}")
 def forget_note(note: _Which, *, store: StoreOption = None, json: Json = False) -> None:
     deleted = ask(store, lambda opened: opened.transact(opened.memory.delete(note, OPERATOR)))
-    print_result(_fields(deleted), f"Deleted note {deleted.number}.", as_json=json)
+    print_result(_fields(deleted), deleted_note(deleted), as_json=json)
 
 
 def _about(note: Note) -> str:
+    if note.replaced_by is not None:
+        return f"replaced by {note.replaced_by}"
     if note.place:
         return note.place.text
     return readable_identity(note.identity) if note.identity else ""
@@ -76,4 +81,5 @@ def _about(note: Note) -> str:
 
 def _fields(note: Note) -> dict[str, object]:
     place = note.place.text if note.place else None
-    return pick(note, "number profile identity text created edited session seq") | {"chat": place}
+    known = pick(note, "number profile identity text created edited session seq replaced_by")
+    return known | {"chat": place, "replaced": [_fields(old) for old in note.replaced]}

@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta, tzinfo
 
 from palaver.model.command import as_said
+from palaver.model.memory import Note
 from palaver.model.session import Session
 from palaver.model.text import counted, one_line
 
@@ -25,6 +26,11 @@ def session_name(session: Session) -> str:
 def session_phrase(session: Session) -> str:
     """Return the session's name for use in a sentence."""
     return in_quotes(session.title) if session.title else f"the untitled conversation {session.id}"
+
+
+def deleted_note(note: Note) -> str:
+    older = f", and {counted(len(note.replaced), 'note')} that it replaced" if note.replaced else ""
+    return f"Deleted note {note.number}{older}."
 
 
 _STEPS = (

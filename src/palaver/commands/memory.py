@@ -1,17 +1,19 @@
 """`/memory`: list, edit and delete the notes that the agent keeps about a person or a chat."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
 
-from palaver.commands.formatting import ago
+from palaver.commands.formatting import ago, deleted_note, in_quotes
 from palaver.commands.registry import CommandGroup
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.commands import CommandContext
 from palaver.model.command import YES, Arg, ArgKind, Invocation, as_said
-from palaver.model.errors import BadArgument
+from palaver.model.errors import BadArgument, NotFound
 from palaver.model.memory import MemoryScope, Note
 from palaver.model.source import identity_of
 from palaver.model.text import counted
-from palaver.store.conversations.visibility import get
+from palaver.store.conversations.visibility import get, get_visible
 from palaver.store.people.memory import sessions_of
 from palaver.store.store import Store
 
@@ -45,8 +47,9 @@ def memory(store: Store, invocation: Invocation, context: CommandContext) -> Sta
     if action == "edit":
         changed = yield from store.memory.edit(number, text, scope, context.memory_limits, context.now)
         return f"Note {changed.number} is now: {as_said(changed.text)}"
-    yield from _mention([(yield from store.memory.delete(number, scope))], context)
-    return f"Deleted note {number}."
+    deleted = yield from store.memory.delete(number, scope)
+    yield from _mention([deleted], context)
+    return deleted_note(deleted)
 
 
 def _scope(context: CommandContext) -> MemoryScope:
@@ -60,15 +63,35 @@ def _scope(context: CommandContext) -> MemoryScope:
 
 
 def _list(store: Store, scope: MemoryScope, context: CommandContext) -> Statements[str]:
-    notes = yield from store.memory.list_notes(scope)
+    notes = yield from store.memory.list_with_replaced(scope)
     yield from _mention(notes, context)
     whom = "this chat" if scope.place else "you"
     if not notes:
         return f"The agent has no notes about {whom}."
-    lines = [f"{note.number}: {as_said(note.text)} ({ago(note.edited or note.created, context.now)})" for note in notes]
+    sources = yield from _sources(notes, context)
+    lines: list[str] = []
+    for note in notes:
+        lines.append(_line(note, sources, context.now))
+        lines.extend(f"replaced {_line(old, sources, context.now)}" for old in note.replaced)
     number = notes[0].number
     hint = f"/memory edit {number} … changes one, /memory forget {number} deletes it."
     return "\n".join([f"Notes about {whom}:", *lines, hint])
+
+
+def _sources(notes: Sequence[Note], context: CommandContext) -> Statements[dict[str | None, str]]:
+    """Return the conversations that notes came from: by title, if all who read the answer can see that."""
+    found: dict[str | None, str] = {None: ""}
+    for session in {each.session for note in notes for each in (note, *note.replaced) if each.session}:
+        found[session] = f", from {session}"
+        with suppress(NotFound):
+            title = (yield from get_visible(session, context.audience)).title
+            found[session] = f", from {in_quotes(title)}" if title else found[session]
+    return found
+
+
+def _line(note: Note, sources: Mapping[str | None, str], now: datetime) -> str:
+    when = f"edited {ago(note.edited, now)}" if note.edited else ago(note.created, now)
+    return f"{note.number}: {as_said(note.text)} ({when}{sources[note.session]})"
 
 
 def _mention(notes: Sequence[Note], context: CommandContext) -> Statements[None]:

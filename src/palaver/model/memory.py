@@ -17,6 +17,8 @@ FORGET = "forget"
 MEMORY_TOOLS = frozenset({REMEMBER, FORGET})
 NOTE_LIMIT = 500
 """The most characters of one note."""
+REPLACED_LIMIT = 200
+"""How many replaced notes stay for a person or a chat, beside those that count against its limits."""
 
 
 @value
@@ -48,6 +50,10 @@ class Note(MemoryScope):
     """The conversation that it came from, if that still exists and nobody has edited the note."""
     seq: int | None = None
     """The entry there."""
+    replaced_by: int | None = None
+    """The note that replaced it. The agent no longer sees it."""
+    replaced: "tuple[Note, ...]" = ()
+    """What it replaced, directly or through others, newest first, where people read their notes."""
 
 
 @value

@@ -261,6 +261,7 @@ NOBODY_SEES_ANOTHERS = keeping(
             ("process", "a session", "processes", "no", "session_no", "sessions", "no"),
             ("digest of an erasure", "an erasure", "erased_digests", "erasure", "erasure", "erasures", "no"),
             ("firing", "a job", "firings", "schedule_no", "schedule_no", "schedules", "no"),
+            ("replaced note", "a note", "memory_notes", "no", "replaced_by", "memory_notes", "no"),
         )
     ),
     one_by_one(

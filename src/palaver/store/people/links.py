@@ -16,6 +16,7 @@ from palaver.store.conversations.sessions import DELIBERATE_ENDS, switch
 from palaver.store.conversations.titles import renumber_titles
 from palaver.store.people.grants import ChangeKind, record
 from palaver.store.people.linked_conversations import People, list_at_home, separate, stop_turns
+from palaver.store.people.memory import return_separated
 from palaver.store.people.people import Offer, Party, find_person, identities_of, person_of
 from palaver.store.records import (
     SESSION_COLUMNS,
@@ -252,6 +253,7 @@ def _end_links(
 def _separate(person: str, people: People, now: datetime) -> Statements[Unlinked]:
     for identities, name in people.items():
         yield from _assign(identities, name)
+    yield from return_separated(list(people.values()))
     common = yield from separate(person, people, now)
     at_home = yield from list_at_home(people)
     return Unlinked(people=tuple(people), common=tuple(common), at_home=at_home)

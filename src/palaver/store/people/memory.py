@@ -1,12 +1,21 @@
 """Memory: the notes of a person or a chat, written by agents, and listed, edited and deleted by people."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from palaver.db.transaction import Lock, Row, Statements, transaction
-from palaver.model.errors import NotFound
+from palaver.model.errors import BadArgument, NotFound
 from palaver.model.key import SessionKey
-from palaver.model.memory import MemoryLimits, MemoryScope, Note, check_room, clean_note, find_scope
+from palaver.model.memory import (
+    REPLACED_LIMIT,
+    MemoryLimits,
+    MemoryScope,
+    Note,
+    check_room,
+    clean_note,
+    find_scope,
+)
 from palaver.model.session import Principal, Session
 from palaver.model.turn import Received, Turn
 from palaver.store.conversations import attach
@@ -15,17 +24,27 @@ from palaver.store.queue.turns import append_to_turn
 from palaver.store.records import SEQS, instant, instant_or_none, micros, placeholders, readable
 
 _LARGEST_NUMBER = 2**63 - 1
-_COLUMNS = "n.no, n.profile, n.identity, n.place, n.text, n.created, n.edited, n.session_no, s.id, n.seq"
 _UNDONE = (
     f"EXISTS (SELECT 1 FROM entries e JOIN operations o ON o.no = e.hidden_by AND o.kind <> 'compaction'"
     f" WHERE e.id = n.{{0}}session_no * {SEQS} + n.{{0}}seq)"
 )
-_SHOWN = f"NOT {_UNDONE.format('')} AND (n.forgotten_seq IS NULL OR {_UNDONE.format('forgotten_')})"
+_SHOWN = (
+    f"(NOT {_UNDONE.format('')} AND (n.forgotten_seq IS NULL AND n.replaced_by IS NULL"
+    f" OR {_UNDONE.format('forgotten_')}))"
+)
 """A note goes and returns with the entry that it came from, and returns with the one in which it was forgotten."""
+_REPLACED = f"(n.replaced_by IS NOT NULL AND NOT {_UNDONE.format('')} AND NOT {_UNDONE.format('forgotten_')})"
+"""The agent sees it no longer. People see it as long as they see the note that replaced it."""
+_COLUMNS = (
+    "n.no, n.profile, n.identity, n.place, n.text, n.created, n.edited, n.session_no, s.id, n.seq,"
+    f" CASE WHEN {_REPLACED} THEN n.replaced_by END"
+)
+_LISTED = f"({_SHOWN} OR {_REPLACED})"
+_HIDDEN = f"NOT {_SHOWN} AND NOT {_REPLACED}"
 
 
 def _note_of(row: Row) -> Note:
-    number, profile, identity, place, text, created, edited, session_number, session, seq = row
+    number, profile, identity, place, text, created, edited, session_number, session, seq, replaced_by = row
     return Note(
         number=number,
         profile=profile,
@@ -37,16 +56,39 @@ def _note_of(row: Row) -> Note:
         session_number=session_number,
         session=session,
         seq=seq,
+        replaced_by=replaced_by,
     )
 
 
-def _select(where: Filter) -> Statements[list[Note]]:
+def _replaced_of(row: Row) -> tuple[int, Note]:
+    return row[-1], _note_of(row[:-1])
+
+
+def _select(where: Filter, state: str = _SHOWN) -> Statements[list[Note]]:
     rows = yield (
         f"SELECT {_COLUMNS} FROM memory_notes n LEFT JOIN sessions s ON s.no = n.session_no"
-        f" WHERE {where.sql} AND {_SHOWN} ORDER BY n.no",
+        f" WHERE {where.sql} AND {state} ORDER BY n.no",
         where.values,
     )
     return list(readable(_note_of, rows))
+
+
+def _add_replaced(notes: Sequence[Note], where: Filter) -> Statements[list[Note]]:
+    """Return the notes with those that they replaced, as far as they meet the condition, too."""
+    numbers = [note.number for note in notes]
+    if not numbers:
+        return []
+    rows = yield (
+        "WITH RECURSIVE older (no, top) AS (SELECT n.no, n.replaced_by FROM memory_notes n"
+        f" WHERE n.replaced_by IN ({placeholders(numbers)}) AND {where.sql} AND {_REPLACED}"
+        " UNION SELECT n.no, r.top FROM older r JOIN memory_notes n ON n.replaced_by = r.no"
+        f" WHERE {where.sql} AND {_REPLACED})"
+        f" SELECT {_COLUMNS}, r.top FROM older r JOIN memory_notes n ON n.no = r.no"
+        " LEFT JOIN sessions s ON s.no = n.session_no ORDER BY n.no DESC",
+        (*numbers, *where.values, *where.values),
+    )
+    older = list(readable(_replaced_of, rows))
+    return [replace(note, replaced=tuple(each for top, each in older if top == note.number)) for note in notes]
 
 
 def _within(scope: MemoryScope) -> Filter:
@@ -78,7 +120,14 @@ def scope_of(key: SessionKey, session: Session, last: Received, *, shared: bool)
 
 @transaction
 def list_notes(scope: MemoryScope) -> Statements[list[Note]]:
+    """List what the agent sees."""
     return (yield from _select(_within(scope)))
+
+
+@transaction
+def list_with_replaced(scope: MemoryScope) -> Statements[list[Note]]:
+    """List what people see: also what the notes replaced."""
+    return (yield from _add_replaced((yield from list_notes(scope)), _within(scope)))
 
 
 @transaction
@@ -90,14 +139,19 @@ def list_visible(principal: Principal, *, after: int = 0, limit: int = 100) -> S
         (*where.values, limit),
     )
     numbers = [row[0] for row in rows]
-    return (yield from _select(Filter(f"n.no IN ({placeholders(numbers)})", tuple(numbers)))) if numbers else []
+    if not numbers:
+        return []
+    notes = yield from _select(Filter(f"n.no IN ({placeholders(numbers)})", tuple(numbers)))
+    return (yield from _add_replaced(notes, _visible_to(principal)))
 
 
 @transaction
 def remember(
     turn: Turn, scope: MemoryScope, text: str, limits: MemoryLimits, now: datetime, *, replaces: int | None = None
 ) -> Statements[Note]:
-    """Store a note under the turn's fence, in place of another if `replaces` names one. The same text is kept once.
+    """Store a note under the turn's fence. The same text is kept once.
+
+    If `replaces` names a note, that one stays for its person, but not for the agent.
 
     Raises BadArgument if it is too long or the memory is full, and NotFound if there is no note to replace.
     """
@@ -107,22 +161,23 @@ def remember(
     if replaces is not None and len(others) == len(notes):
         raise NotFound("note", str(replaces))
     same = [note for note in others if note.text == text]
-    if not same:
-        check_room(notes, text, limits, replaces=replaces)
-    if replaces is not None:
-        yield from _hide(replaces, turn, seq)
     if same:
-        return same[0]
-    rows = yield (
-        "INSERT INTO memory_notes (profile, identity, place, text, created, session_no, seq)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING no",
-        (
-            *(scope.profile, scope.identity, scope.place and scope.place.text),
-            *(text, micros(now), turn.session_number, seq),
-        ),
-    )
+        number = same[0].number
+    else:
+        check_room(notes, text, limits, replaces=replaces)
+        rows = yield (
+            "INSERT INTO memory_notes (profile, identity, place, text, created, session_no, seq)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING no",
+            (
+                *(scope.profile, scope.identity, scope.place and scope.place.text),
+                *(text, micros(now), turn.session_number, seq),
+            ),
+        )
+        number = rows[0][0]
+    if replaces is not None:
+        yield from _hide(replaces, turn, seq, replaced_by=number)
     yield from _drop_oldest_hidden(scope, limits)
-    return (yield from _get(rows[0][0], _within(scope)))
+    return (yield from _get(number, _within(scope)))
 
 
 @transaction
@@ -144,26 +199,48 @@ def _last_entry(turn: Turn) -> Statements[int]:
     return rows[0][0] % SEQS
 
 
-def _hide(number: int, turn: Turn, seq: int) -> Statements[None]:
+def _hide(number: int, turn: Turn, seq: int, *, replaced_by: int | None = None) -> Statements[None]:
     yield (
-        "UPDATE memory_notes SET forgotten_session_no = ?, forgotten_seq = ? WHERE no = ?",
-        (turn.session_number, seq, number),
+        "UPDATE memory_notes SET forgotten_session_no = ?, forgotten_seq = ?, replaced_by = ? WHERE no = ?",
+        (turn.session_number, seq, replaced_by, number),
     )
 
 
 def _drop_oldest_hidden(scope: MemoryScope, limits: MemoryLimits) -> Statements[None]:
-    """Keep as many hidden notes as shown ones: enough for an undo, and never more."""
+    """Keep as many hidden notes as shown ones: enough for an undo, and never more. Those that were replaced stay."""
     where = _within(scope)
+    for state, kept in ((_HIDDEN, limits.notes), (_REPLACED, REPLACED_LIMIT)):
+        dropped = yield (
+            f"DELETE FROM memory_notes WHERE no IN (SELECT n.no FROM memory_notes n WHERE {where.sql} AND {state}"
+            " ORDER BY n.no DESC LIMIT 10000 OFFSET ?) RETURNING 1",
+            (*where.values, kept),
+        )
+        if dropped:
+            yield from drop_orphans()
+
+
+@transaction
+def drop_orphans() -> Statements[None]:
+    """Delete what notes had replaced that were deleted: it goes with them, unless an undo brought it back."""
+    lost = "n.replaced_by IS NOT NULL AND NOT EXISTS (SELECT 1 FROM memory_notes r WHERE r.no = n.replaced_by)"
+    back = _UNDONE.format("forgotten_")
     yield (
-        f"DELETE FROM memory_notes WHERE no IN (SELECT n.no FROM memory_notes n WHERE {where.sql} AND NOT ({_SHOWN})"
-        " ORDER BY n.no DESC LIMIT 10000 OFFSET ?)",
-        (*where.values, limits.notes),
+        "UPDATE memory_notes SET replaced_by = NULL WHERE no IN"
+        f" (SELECT n.no FROM memory_notes n WHERE {lost} AND {back})",
+        (),
+    )
+    yield (
+        "DELETE FROM memory_notes WHERE no IN ("
+        f"WITH RECURSIVE older (no) AS (SELECT n.no FROM memory_notes n WHERE {lost}"
+        f" UNION SELECT n.no FROM older r JOIN memory_notes n ON n.replaced_by = r.no WHERE NOT {back})"
+        " SELECT no FROM older)",
+        (),
     )
 
 
-def _get(number: int, where: Filter) -> Statements[Note]:
+def _get(number: int, where: Filter, state: str = _SHOWN) -> Statements[Note]:
     asked = Filter("n.no = ?", (min(max(number, 0), _LARGEST_NUMBER),))
-    found = yield from _select(Filter.all([where, asked]))
+    found = yield from _select(Filter.all([where, asked]), state)
     if not found:
         raise NotFound("note", str(number))
     return found[0]
@@ -184,12 +261,20 @@ def edit(
 ) -> Statements[Note]:
     """Change a note. It is then the person's own: no undo hides it."""
     yield Lock("memory")
-    note, text = (yield from get(number, reader)), clean_note(text)
+    note, text = (yield from _get(number, _readable(reader), _LISTED)), clean_note(text)
+    if note.replaced_by is not None:
+        raise BadArgument(
+            f"Note {number} was replaced by another, so the agent no longer sees it.",
+            found=str(number),
+            allowed="",
+            example="",
+            fix=f"Edit note {note.replaced_by}.",
+        )
     scope = MemoryScope(profile=note.profile, identity=note.identity, place=note.place)
     check_room((yield from list_notes(scope)), text, limits, replaces=number)
     yield (
         "UPDATE memory_notes SET text = ?, edited = ?, session_no = NULL, seq = NULL, forgotten_session_no = NULL,"
-        " forgotten_seq = NULL WHERE no = ?",
+        " forgotten_seq = NULL, replaced_by = NULL WHERE no = ?",
         (text, micros(now), number),
     )
     return (yield from get(number, reader))
@@ -197,18 +282,37 @@ def edit(
 
 @transaction
 def delete(number: int, reader: MemoryScope | Principal) -> Statements[Note]:
-    """Delete a note for good."""
-    note = yield from get(number, reader)
+    """Delete a note and what it replaced for good, or what was replaced alone."""
+    yield Lock("memory")
+    where = _readable(reader)
+    note = yield from _get(number, where, _LISTED)
+    (note,) = yield from _add_replaced([note], where)
     yield "DELETE FROM memory_notes WHERE no = ?", (number,)
+    yield from drop_orphans()
     return note
 
 
 @transaction
 def delete_all(scope: MemoryScope) -> Statements[int]:
     """Delete every note of a person or a chat for good, also those that an undo could bring back."""
+    yield Lock("memory")
     count, where = len((yield from list_notes(scope))), _within(scope)
     yield f"DELETE FROM memory_notes WHERE no IN (SELECT n.no FROM memory_notes n WHERE {where.sql})", where.values
+    yield from drop_orphans()
     return count
+
+
+@transaction
+def return_separated(people: Sequence[str]) -> Statements[None]:
+    """Return notes that were replaced by those of accounts which are now other people."""
+    theirs = Filter.among("i.person", people)
+    yield (
+        "UPDATE memory_notes SET replaced_by = NULL, forgotten_session_no = NULL, forgotten_seq = NULL WHERE no IN"
+        " (SELECT n.no FROM identities i JOIN memory_notes n ON n.identity = i.identity AND n.place IS NULL"
+        " JOIN memory_notes r ON r.no = n.replaced_by JOIN identities o ON o.identity = r.identity"
+        f" WHERE {theirs.sql} AND o.person <> i.person)",
+        theirs.values,
+    )
 
 
 def _readable(reader: MemoryScope | Principal) -> Filter:
@@ -221,18 +325,27 @@ def _readable(reader: MemoryScope | Principal) -> Filter:
 @transaction
 def release_session(number: int) -> Statements[None]:
     """Keep the notes of a session that is deleted, but none that were undone or forgotten in it."""
-    ours = "n.session_no = ? OR n.forgotten_session_no = ?"
-    yield (
-        f"DELETE FROM memory_notes WHERE no IN (SELECT n.no FROM memory_notes n WHERE ({ours}) AND NOT ({_SHOWN}))",
+    dropped = yield (
+        "DELETE FROM memory_notes WHERE no IN (SELECT n.no FROM memory_notes n"
+        f" WHERE (n.session_no = ? OR n.forgotten_session_no = ?) AND {_HIDDEN}) RETURNING 1",
         (number, number),
+    )
+    # An undo brought these back, and there will be no redo.
+    yield (
+        "UPDATE memory_notes SET replaced_by = NULL WHERE no IN"
+        f" (SELECT n.no FROM memory_notes n WHERE n.forgotten_session_no = ? AND {_SHOWN})",
+        (number,),
     )
     yield "UPDATE memory_notes SET session_no = NULL, seq = NULL WHERE session_no = ?", (number,)
     yield (
         "UPDATE memory_notes SET forgotten_session_no = NULL, forgotten_seq = NULL WHERE forgotten_session_no = ?",
         (number,),
     )
+    if dropped:
+        yield from drop_orphans()
 
 
 def sessions_of(notes: Sequence[Note]) -> list[int]:
-    """Return the numbers of the sessions that notes came from."""
-    return sorted({note.session_number for note in notes if note.session_number is not None})
+    """Return the numbers of the sessions that notes, and those that they replaced, came from."""
+    each_one = [each for note in notes for each in (note, *note.replaced)]
+    return sorted({note.session_number for note in each_one if note.session_number is not None})

@@ -18,6 +18,7 @@ from palaver.store.conversations.attachment_refs import drop_refs
 from palaver.store.conversations.sessions import check_not_busy
 from palaver.store.conversations.transcript import load_all, show, write_journal
 from palaver.store.conversations.visibility import Filter, get_visible, hold, lock_session
+from palaver.store.people import memory
 from palaver.store.privacy.digests import Digests
 from palaver.store.privacy.footprint import Footprint, sole_participant_filter
 from palaver.store.queue import outbox
@@ -192,6 +193,7 @@ def erase_share(
     files = yield from deletion.remove_entries(number, [entry.seq for entry in entries])
     yield from record_digests(erasure, "file", map(digests.file, files))
     yield "DELETE FROM memory_notes WHERE session_no = ? AND seq = ?", [(number, entry.seq) for entry in entries]
+    yield from memory.drop_orphans()
     # They may quote them.
     yield (
         "UPDATE sessions SET title = NULL, hidden_title = NULL, title_hidden_by = NULL, instructions = NULL"

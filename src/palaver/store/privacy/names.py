@@ -10,7 +10,7 @@ from palaver.model.access import Effect
 from palaver.model.source import DM, Source, encode_id, source_of_identity
 from palaver.store.conversations.visibility import Filter
 from palaver.store.damage.text import text_columns
-from palaver.store.people import grants
+from palaver.store.people import grants, memory
 from palaver.store.people.grants import ChangeKind
 from palaver.store.people.usage import reassign
 from palaver.store.privacy.digests import Digests
@@ -107,6 +107,7 @@ def erase_names(
                 (FORGOTTEN, *names),
             )
             dropped += len(rows)
+    yield from memory.drop_orphans()
     yield f"UPDATE sessions SET owner = key WHERE owner IN ({placeholders(names)})", names
     yield from reassign(footprint.identities, "")
     if keeps_access:

@@ -28,6 +28,10 @@ class NoteSchema(Schema, frozen=True, kw_only=True):
     """The session that it came from, if that still exists and nobody has edited the note."""
     seq: int | None
     """The entry there."""
+    replaced_by: int | None
+    """The note that replaced it. The agent no longer sees it."""
+    replaced: "list[NoteSchema]"
+    """What it replaced, newest first."""
 
 
 class NotesSchema(Schema, frozen=True, kw_only=True):
@@ -37,7 +41,9 @@ class NotesSchema(Schema, frozen=True, kw_only=True):
 
 
 def _note_schema(note: Note) -> NoteSchema:
-    return fill(NoteSchema, note, chat=note.place.text if note.place else None)
+    return fill(
+        NoteSchema, note, chat=note.place.text if note.place else None, replaced=list(map(_note_schema, note.replaced))
+    )
 
 
 class _NotesQuery(Schema, frozen=True, kw_only=True):
@@ -62,7 +68,7 @@ async def edit_note(request: WebRequest, body: ChangedNoteSchema) -> NoteSchema:
     return _note_schema(await change_note(request, body.text))
 
 
-@endpoint("DELETE", "/memory/{number:int}", summary="Delete a note for good", needs=Right.MANAGE)
+@endpoint("DELETE", "/memory/{number:int}", summary="Delete a note and what it replaced for good", needs=Right.MANAGE)
 async def delete_note(request: WebRequest) -> NoteSchema:
     return _note_schema(await remove_note(request))
 

@@ -2,6 +2,7 @@
 
 from starlette.responses import Response
 
+from palaver.commands.formatting import deleted_note
 from palaver.model.memory import NOTE_LIMIT, Note
 from palaver.model.source import readable_identity
 from palaver.web.api.memory import change_note, remove_note
@@ -46,7 +47,7 @@ async def edit(request: WebRequest) -> Response:
 @action("/memory/{number:int}/forget")
 async def forget(request: WebRequest) -> Response:
     note = await remove_note(request)
-    return answer_action(request, f"Deleted note {note.number}.", "/memory")
+    return answer_action(request, deleted_note(note), "/memory")
 
 
 ROUTES = (show, edit, forget)
