@@ -20,7 +20,7 @@ def test_no_promise_is_broken_while_conversations_move_and_a_store_is_lost(seed:
 
 
 def use_an_old_directory(store: Store, home: int, version: int) -> Rows:
-    """A store that believes whoever comes with an old version."""
+    """A store that accepts any version."""
     return store.homes.setdefault(home, Rows(version))
 
 
