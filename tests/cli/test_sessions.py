@@ -655,7 +655,6 @@ def test_an_empty_filter_is_refused_instead_of_deleting_more(
         (["prune", "--keep", "9" * 30], "--keep cannot be", "a whole number from 0 to 1000", "palaver sessions prune"),
         (["show", HOLIDAY, "--after", "-1"], "--after cannot be '-1'", "a whole number from 0 up,", "sessions show"),
         (["list", "--limit"], "--limit", "needs a value", "palaver sessions list"),
-        (["shwo"], "shwo", "list", "palaver sessions --help"),
         ([], "Missing command", "list", "palaver sessions --help"),
         (["show", "01km"], "'01km'", "longer prefix", HOLIDAY),
         (["show", "01k"], "3 sessions begin with '01k'", "at least 4 characters of an id", "01kjmma2g0"),

@@ -237,6 +237,7 @@ async def test_a_notice_that_waits_when_the_terminal_is_lost_comes_without_outpu
         admin = Grant(role=AccessRole.ADMIN, platform="fake", user_id=alice.id)
         number = await store.transact(store.grants.add(admin, NOON, by="test"))
         process = await shop.starts("read line; echo found $line; read more", watch="found", notify=True)
+        await shop.here.settled()
         await shop.chat.say(alice, "!slow 600 wait")
         await until(lambda: _has_turns(shop))
         await shop.manager.watchers[process.number].order(b"w", b"secret of the house\n")

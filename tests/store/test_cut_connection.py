@@ -112,7 +112,8 @@ async def test_a_cut_at_any_statement(server: Server) -> None:
 async def test_a_cut_at_every_commit(server: Server) -> None:
     pictures = await undisturbed(server)
     for cut in PLACES:
-        told = await play(server, pictures, partial(Proxy.fail_at, words=b"COMMIT;", cut=cut))
+        # What only reads is read again instead.
+        told = await play(server, pictures, partial(Proxy.fail_at, words=b"timeout = 0; COMMIT;", cut=cut))
         writes = [words for step, words in zip(SCENARIO, told, strict=True) if step.name not in {"search", "erase"}]
         assert all(UNKNOWN in words for words in writes)
 

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -30,8 +31,11 @@ SERVER = "server"
 
 @transaction
 def load_epochs() -> Statements[Epochs]:
+    """Load the epochs. If they are damaged there are none, and every id that was given out is unknown."""
     stored = yield from read_meta(_NAME)
-    return Epochs(msgspec.json.decode(stored, type=tuple[Epoch, ...]) if stored else ())
+    with suppress(msgspec.DecodeError):
+        return Epochs(msgspec.json.decode(stored or "[]", type=tuple[Epoch, ...]))
+    return Epochs(())
 
 
 def _save(epochs: Epochs) -> Statements[Epochs]:

@@ -317,7 +317,7 @@ class Intake:
         """Follow somebody to their new id; tell the owner if the configuration names the old one."""
         now, there = self._ctx.clock.now(), Source(platform=platform, account=account)
         if await self._ctx.store.transact(self._move_person(there, old, new, at, now)):
-            log.info("somebody has a new id", extra={"action": "person.moved", "platform": platform})
+            log.info("somebody has a new id", extra={"action": "person.moved"})
         self._cached = None
 
     @transaction
