@@ -278,7 +278,7 @@ class Stores:
             home.is_claimed = False
 
     async def _bring(self, home: Home, goal: Callable[[], Store]) -> None:
-        """Move a home; it arrives sealed. Whatever fails or is lost meanwhile, the directory and the stores know."""
+        """Move a home; it arrives sealed. If something fails meanwhile, it tries again from there."""
         left: list[tuple[Store, int]] = []
         while home.store is not goal():
             try:
