@@ -562,6 +562,10 @@ async def test_the_agent_sets_lists_and_changes_jobs(tmp_path: Path) -> None:
         said = await talk.ask(f"!use schedule_job {call}")
         assert said == f"schedule_job: Job 1 runs once, next {at:%a %Y-%m-%d %H:%M} UTC."
         assert f"1 “Ann”: once, next {at:%a %Y-%m-%d %H:%M} UTC, to this chat" in await talk.ask("!use list_jobs {}")
+        # In a group, the others would read it.
+        group = talk.here.world.group("Dev", talk.alice, talk.here.world.person("bob"))
+        await group.say(talk.alice, "!use list_jobs {}")
+        assert "Ann" not in (await group.hears("list_jobs: ")).text
         assert "Job 1 “Ann” is paused." in await talk.ask('!use change_job {"job": "1", "action": "pause"}')
         assert "Job 1 “Ann” runs again." in await talk.ask('!use change_job {"job": "1", "action": "resume"}')
         assert "There is no job 7 here" in await talk.ask('!use change_job {"job": "7", "action": "run"}')
