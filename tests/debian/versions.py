@@ -18,20 +18,22 @@ def _git(*words: str) -> str:
 
 
 def previous_version() -> str:
-    """Return the newest tag; without one, the newest commit that can be a service and has an older schema."""
+    """Return the newest tag; without one, the newest commit that can be a service and has a schema to migrate."""
     tags = _git("tag", "--merged", "HEAD", "--sort=-creatordate").split()
     if tags:
         return tags[0]
-    ours = _schema("HEAD")
-    for commit in _git("log", "--format=%h^", "--", _MIGRATIONS).split():
-        if 0 < _schema(commit) < ours and _git("ls-tree", "--name-only", commit, _SERVICE):
+    ours = _schemas("HEAD")
+    older = _git("log", "--format=%h^", "--", _MIGRATIONS).split()
+    for commit in (*older, "HEAD^"):
+        found = _schemas(commit)
+        if found and ours[0] <= found[-1] <= ours[-1] and _git("ls-tree", "--name-only", commit, _SERVICE):
             return commit
     raise SystemExit("There is no older version in this clone: name one with --from, or fetch the whole history.")
 
 
-def _schema(revision: str) -> int:
+def _schemas(revision: str) -> list[int]:
     names = _git("ls-tree", "--name-only", revision, f"{_MIGRATIONS}/")
-    return max((int(number) for number in re.findall(r"/(\d{4})_", names)), default=0)
+    return sorted(int(number) for number in re.findall(r"/(\d{4})_", names))
 
 
 def build_wheel(revision: str | None, folder: Path) -> Path:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from palaver.db.schema import known_migrations
+from palaver.db.schema import Migration, known_migrations
 from palaver.db.sqlite import run_statements
 from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.errors import StoreUnavailable
@@ -122,18 +122,19 @@ async def test_a_new_store_on_a_full_disk_is_refused_at_the_first_write(tmp_path
 # Upgrades
 
 
-VERSION = known_migrations()[-4].number
+VERSION = known_migrations()[-1].number
 """Of the store that is upgraded."""
+STEPS = [
+    Migration(VERSION + number, f"step {number}", f"CREATE TABLE step_{number} (no @counter) @strict;")
+    for number in (1, 2, 3)
+]
 EVERY = {"write": 11, "flush": 1}
 """Most of the writes are those of the backup, and alike."""
 
 
-async def old_store(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store as it was, with a conversation in it."""
-    with monkeypatch.context() as then:
-        then.setattr(opening, "known_migrations", lambda: known_migrations()[:-3])
-        store = await open_store(str(path))
-    async with store:
+async def old_store(path: Path) -> None:
+    """A store as it was, with messages in it."""
+    async with await open_store(str(path)) as store:
         for name in ("m1", "m2"):
             await store.transact(raw_message(name))
 
@@ -155,7 +156,8 @@ def messages() -> Statements[list[Row]]:
 async def test_an_upgrade_on_a_failing_disk_can_be_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: DiskError
 ) -> None:
-    await old_store(tmp_path / "old.db", monkeypatch)
+    await old_store(tmp_path / "old.db")
+    monkeypatch.setattr(opening, "known_migrations", lambda: [*known_migrations(), *STEPS])
     for after in count(step=EVERY[error.call]):
         path = tmp_path / str(after) / "palaver.db"
         path.parent.mkdir()

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from palaver.db.schema import SQLITE, known_migrations, translate
-from palaver.db.transaction import Statements, Transaction, transaction
+from palaver.db.transaction import Transaction
 from palaver.model.compaction import plan_compaction
 from palaver.model.revision import RevisionPolicy
 from palaver.model.turn import Inbound, Revision
@@ -101,22 +100,3 @@ async def test_what_is_said_after_everything_was_undone_is_read(world: World) ->
     assert await world.store.transact(history.redo(KEY, world.now, principal=OPERATOR))
     assert await world.texts(begun.turn.session) == ["one", "yes", "two", "yes", "three", "yes"]
     assert await world.store.read(violations()) == []
-
-
-@transaction
-def starts(*before: str) -> Statements[list[int]]:
-    """Where each session is read from, once these statements have run."""
-    for statement in before:
-        yield statement, ()
-    return [row[0] for row in (yield "SELECT shown_from FROM sessions ORDER BY no", ())]
-
-
-async def test_what_was_hidden_before_there_was_such_a_place_is_not_read_either(world: World) -> None:
-    await talk(world, 3)
-    await world.exchange("one", source=dm("8"))
-    await world.store.transact(transcript.undo(key_of(dm("8")), 1, world.now, principal=OPERATOR))
-    await world.exchange("one", source=dm("9"))
-    known = await world.store.read(starts())
-    migration = next(each for each in known_migrations() if each.number == 14)
-    find = next(each for each in translate(migration.sql, SQLITE) if each.startswith("UPDATE sessions"))
-    assert await world.store.transact(starts("UPDATE sessions SET shown_from = 0", find)) == known == [9, 3, 0]

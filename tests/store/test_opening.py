@@ -235,6 +235,7 @@ async def test_a_folder_that_cannot_be_made_is_said(folder: Path, exclusive: boo
 # Schemas
 
 NEWEST = known_migrations()[-1].number
+NEWER = f"UPDATE meta SET value = '{NEWEST + 99}' WHERE name = 'schema'"  # noqa: S608
 CURRENT = f"UPDATE meta SET value = '{NEWEST}' WHERE name = 'schema'"  # noqa: S608
 
 
@@ -259,11 +260,12 @@ async def change(url: str, *statements: str) -> None:
 async def test_a_newer_schema_is_refused_and_untouched(store_url: str) -> None:
     async with await open_store(store_url) as store:
         await store.transact(accept("kept"))
-    await change(store_url, "UPDATE meta SET value = '99' WHERE name = 'schema'")
+    await change(store_url, NEWER)
     path = None if store_url.startswith("postgresql:") else Path(store_url.removeprefix("sqlite:///"))
     before = path and digest(path)
     for exclusive in (False, True):
-        with no_thread_left(), pytest.raises(NewerSchema, match=f"Install a newer Palaver.*schema 99.* up to {NEWEST}"):
+        said = f"Install a newer Palaver.*schema {NEWEST + 99}.* up to {NEWEST}"
+        with no_thread_left(), pytest.raises(NewerSchema, match=said):
             await open_store(store_url, exclusive=exclusive)
     assert (path and digest(path)) == before
     await change(store_url, CURRENT)
@@ -428,7 +430,7 @@ async def test_one_gateway_per_file_commands_beside_it(tmp_path: Path, victims: 
 async def test_a_gateway_that_closed_or_failed_frees_the_file(tmp_path: Path) -> None:
     url = str(tmp_path / "palaver.db")
     await (await open_store(url, exclusive=True)).close()
-    await change(url, "UPDATE meta SET value = '99' WHERE name = 'schema'")
+    await change(url, NEWER)
     with pytest.raises(NewerSchema):
         await open_store(url, exclusive=True)
     await change(url, CURRENT)

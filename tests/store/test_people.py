@@ -2,13 +2,10 @@
 
 import asyncio
 import random
-import sqlite3
-from contextlib import closing
 from dataclasses import replace
 
 import pytest
 
-from palaver.db.schema import SQLITE, known_migrations, translate
 from palaver.model.access import Basis, ChatKind, Effect, Grant, possible_trust
 from palaver.model.errors import NotFound
 from palaver.model.label import Label
@@ -135,21 +132,3 @@ async def test_somebody_never_seen_is_only_themselves(store: Store) -> None:
     alone = await store.read(people.principal_for(dm("9", platform="web")))
     assert alone == Principal.speaking(dm("9", platform="web"))
     assert (await store.read(people.principal_of("web:9"))).identities == {"web:9"}
-
-
-def test_someone_who_took_part_before_there_were_people_is_one_after_the_migration() -> None:
-    first, second, *_ = known_migrations()
-    with closing(sqlite3.connect(":memory:")) as db:
-        for statement in translate(first.sql, SQLITE):
-            db.execute(statement)
-        db.execute(
-            "INSERT INTO sessions (id, key, profile, platform, owner, origin, started, last_human, last_active)"
-            " VALUES ('s', 'k', 'main', 'telegram', 'o', '{}', 5, 5, 5)"
-        )
-        db.execute("INSERT INTO people VALUES ('known', NULL, 1)")
-        db.execute("INSERT INTO identities VALUES ('web:9', 'known', NULL, 1)")
-        db.executemany("INSERT INTO participants VALUES (?, 1)", [(TELEGRAM,), ("web:9",)])
-        for statement in translate(second.sql, SQLITE):
-            db.execute(statement)
-        found = db.execute("SELECT identity, person, born, created FROM identities ORDER BY identity").fetchall()
-    assert found == [(TELEGRAM, f"0-{TELEGRAM}", f"0-{TELEGRAM}", 5), ("web:9", "known", "known", 1)]

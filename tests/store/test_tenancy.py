@@ -69,10 +69,10 @@ async def test_a_command_holds_nothing_up(url: str, upgrade: Callable[[], None])
 async def test_what_was_changed_while_a_gateway_was_cut_off_ends_its_work(url: str) -> None:
     async with await open_store(url, exclusive=True) as store:
         connection = await DRIVER.connect(url)
-        await connection.execute("UPDATE meta SET value = '99' WHERE name = 'schema'")
+        await connection.execute("UPDATE meta SET value = '999' WHERE name = 'schema'")
         await connection.execute(_CUT)
         await connection.close()
-        with pytest.raises(NewerSchema, match="schema 99"):
+        with pytest.raises(NewerSchema, match="schema 999"):
             await asyncio.wait_for(_reads_on(store), 60)
 
 
@@ -96,9 +96,9 @@ async def test_a_gateway_that_was_cut_off_and_finds_a_newer_schema_ends_and_says
     serving = asyncio.create_task(Gateway(Config(data_dir=tmp_path, store=url)).serve())
     try:
         await until(lambda: "the gateway is up" in caplog.text)
-        await connection.execute("UPDATE meta SET value = '99' WHERE name = 'schema'")
+        await connection.execute("UPDATE meta SET value = '999' WHERE name = 'schema'")
         await connection.execute(_CUT)
-        with pytest.raises(NewerSchema, match="schema 99"):
+        with pytest.raises(NewerSchema, match="schema 999"):
             await asyncio.wait_for(serving, 60)
     finally:
         serving.cancel()
@@ -200,12 +200,12 @@ async def test_who_is_cut_off_does_nothing_while_somebody_changes_the_schema(
 
 async def test_a_gateway_that_starts_while_the_schema_is_changed_finds_it_changed(url: str) -> None:
     connection = await DRIVER.connect(url)
-    await connection.execute("UPDATE meta SET value = '99' WHERE name = 'schema'")
+    await connection.execute("UPDATE meta SET value = '999' WHERE name = 'schema'")
     await connection.close()
     database = PostgresDatabase(url)
     await database.open()
     try:
-        with pytest.raises(NewerSchema, match="schema 99"):
+        with pytest.raises(NewerSchema, match="schema 999"):
             await database.serve(NEWEST)
     finally:
         await database.close()

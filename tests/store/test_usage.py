@@ -7,8 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from palaver.db.schema import known_migrations
-from palaver.db.transaction import Row, Statement, Statements, transaction
+from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.errors import StaleFence
 from palaver.model.session import Principal, UsageTotal
 from palaver.model.transcript import Role, ToolCall
@@ -102,27 +101,6 @@ async def test_tables_by_person_model_and_day(store: Store) -> None:
     until = NOON + timedelta(hours=1)
     early = await store.read(usage.totals_by(GroupBy.PERSON, OPERATOR, since=NOON - DAY, until=until, zone=BERLIN))
     assert early == {"telegram:7": UsageTotal(turns=2, input_tokens=2, cost_micros=2)}
-
-
-async def test_what_was_used_before_the_sums_were_kept_is_in_them(store: Store) -> None:
-    world = World(store)
-    await world.exchange("a")
-    before = await store.read(usage.totals_by(GroupBy.DAY, OPERATOR, since=NOON - DAY, zone=BERLIN))
-    await store.transact(usage.sum_ended_turns())
-    await store.transact(_sum_up_again())
-    assert await store.read(usage.totals_by(GroupBy.DAY, OPERATOR, since=NOON - DAY, zone=BERLIN)) == before != {}
-
-
-@transaction
-def _sum_up_again() -> Statements[None]:
-    yield "DELETE FROM usage", ()
-    yield _summing_up(6)
-
-
-def _summing_up(migration: int) -> Statement:
-    sql = next(each.sql for each in known_migrations() if each.number == migration)
-    insert = sql.partition("INSERT INTO used")[2].partition(";")[0]
-    return f"INSERT INTO usage{insert.replace('used.', 'usage.')}", ()
 
 
 @transaction
@@ -232,22 +210,6 @@ async def test_what_is_used_for_somebody_who_is_forgotten_still_counts(store: St
     assert begun
     await store.transact(turns.halt(begun.turn, TurnState.PARKED, NOON, usage=Usage(input_tokens=7)))
     await store.transact(fail_halted_turns(Footprint(identities=frozenset({"telegram:7"})), NOON))
-    assert await store.read(usage.total(NOON - DAY)) == UsageTotal(input_tokens=7)
-
-
-async def test_what_waiting_turns_had_in_the_sums_of_before_is_not_told_twice(store: Store) -> None:
-    world = World(store)
-    await world.say("a")
-    begun = await world.begin()
-    assert begun
-    await store.transact(turns.halt(begun.turn, TurnState.PARKED, NOON, usage=Usage(input_tokens=7)))
-    await store.transact(usage.add("telegram:7", Usage(input_tokens=7), NOON))
-
-    @transaction
-    def migrate() -> Statements[None]:
-        yield _summing_up(8)
-
-    await store.transact(migrate())
     assert await store.read(usage.total(NOON - DAY)) == UsageTotal(input_tokens=7)
 
 

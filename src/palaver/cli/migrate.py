@@ -1,4 +1,4 @@
-"""`palaver migrate`: move a store between SQLite and PostgreSQL."""
+"""`palaver migrate`: move a store between SQLite and PostgreSQL, or from an older schema into a new store."""
 
 import asyncio
 from typing import Annotated
@@ -10,7 +10,7 @@ from palaver.cli.shared_options import Json, database_key, store_url
 from palaver.config.secrets import mask_secrets
 from palaver.model.errors import BadArgument, StoreError
 from palaver.model.text import counted
-from palaver.store.opening import check_url, sqlite_path
+from palaver.store.opening import check_url, is_older, sqlite_path
 from palaver.store.transfer import transfer
 
 EXAMPLES = {"migrate": "palaver migrate postgresql://palaver@db.example/palaver"}
@@ -41,11 +41,19 @@ def migrate(to: Target, *, source: Source = "", restart: Restart = False, json: 
             )
         )
     print_result(
-        {"from": shown_old, "to": shown_new, "tables": copied.tables, "rows": copied.rows},
+        {
+            "from": shown_old,
+            "to": shown_new,
+            "tables": copied.tables,
+            "rows": copied.rows,
+            "left_out": list(copied.left),
+        },
         f"Copied {counted(copied.rows, 'row')} of {counted(copied.tables, 'table')} and compared each.",
         as_json=json,
     )
     if not json:
+        for left in copied.left:
+            print_line(f"Left out: {left}")
         print_line(
             f"Now set store: {shown_new} in your configuration, and start the gateway. Files stay where they are."
         )
@@ -61,7 +69,8 @@ def _refuse(old: str, new: str) -> None:
     file = sqlite_path(old)
     if file and not file.exists():
         raise StoreError(f"there is no store yet: {file} does not exist")
-    if (file is None) == (sqlite_path(new) is None):
+    is_same_kind = (file is None) == (sqlite_path(new) is None)
+    if is_same_kind and not asyncio.run(is_older(old, key=_key(old, new))):
         raise BadArgument(
             "Both stores are on the same kind of database.",
             found="",

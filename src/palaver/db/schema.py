@@ -1,4 +1,7 @@
-"""Schema: numbered migrations, each in a transaction of its own; a new store is created in a single one."""
+"""Schema: one file with every table, and numbered migrations after it, each in a transaction of its own.
+
+A new store is created in a single transaction. What this Palaver cannot migrate, `palaver migrate` copies.
+"""
 
 import os
 import socket
@@ -7,17 +10,14 @@ from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple
 
-from palaver.db.conversions import CONVERSIONS
 from palaver.db.transaction import Lock, Statements, Transaction, transaction
-from palaver.model.errors import NewerSchema, StoreInUse
+from palaver.model.errors import NewerSchema, OlderSchema, StoreInUse
 from palaver.model.text import listed
 
 _NAME = "hashtextextended('gateways of palaver in ' || current_schema(), 0)"
 HOLD_SCHEMA = f"SELECT pg_advisory_lock_shared({_NAME})"
 """Hold until the connection ends. It waits while another process migrates the schema."""
 _MAX_NAMED_GATEWAYS = 5
-_CONVERT = "@convert "
-"""In a migration, what is done in Python."""
 _ADDITIVE = "-- additive"
 """How a migration begins if gateways of the schema before can go on beside it.
 
@@ -120,20 +120,22 @@ def check_schema(found: Iterable[Sequence[Any]], known: int, *, serves: bool) ->
 def pending_migrations(
     migrations: Iterable[Migration], version_table: str, *, serves: bool = False
 ) -> Statements[list[Migration]]:
-    """Return the migrations still to run. Raise NewerSchema for a database of a newer Palaver."""
+    """Return the migrations still to run.
+
+    Raise NewerSchema for a database of a newer Palaver, and OlderSchema for one that no migration leads on from.
+    """
     rows = yield version_table, ()
     known = list(migrations)
     version = check_schema((yield READ_SCHEMA, ()) if rows else (), known[-1].number, serves=serves)
+    if 0 < version < known[0].number:
+        raise OlderSchema(version, known[0].number)
     return [migration for migration in known if migration.number > version]
 
 
 @transaction
 def run_migration(migration: Migration, words: Mapping[str, str]) -> Statements[None]:
     for statement in translate(migration.sql, words):
-        if statement.startswith(_CONVERT):
-            yield from CONVERSIONS[statement.removeprefix(_CONVERT)]()
-        else:
-            yield statement, ()
+        yield statement, ()
 
 
 @transaction

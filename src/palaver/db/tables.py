@@ -1,4 +1,4 @@
-"""The tables that the migrations make: their columns and keys, in an order in which rows can be copied."""
+"""The tables that the migrations make: their columns, keys and relations, in an order in which rows can be copied."""
 
 import sqlite3
 from contextlib import closing
@@ -11,6 +11,23 @@ from palaver.model.value import value
 
 _LAST = ("journal", "meta")
 """Readers of the journal look for the rows that it names."""
+_FORWARD = frozenset({("sessions", "title_hidden_by"), ("turns", "withdrawn_by")})
+"""Columns that refer to a table that itself refers to theirs."""
+
+
+@value
+class Relation:
+    """A foreign key."""
+
+    column: str
+    table: str
+    """The table it refers to."""
+    key: str
+    """The column there."""
+    on_delete: str
+    """`CASCADE`, `SET NULL` or `NO ACTION`."""
+    is_forward: bool
+    """What it refers to is copied later: the row is written without it first."""
 
 
 @value
@@ -19,6 +36,7 @@ class TableShape:
     columns: tuple[str, ...]
     key: tuple[str, ...]
     """The columns of the primary key."""
+    relations: tuple[Relation, ...]
 
 
 def copy_order() -> tuple[TableShape, ...]:
@@ -34,14 +52,23 @@ def _tables(migrations: tuple[Migration, ...]) -> tuple[TableShape, ...]:
         rows = db.execute(
             "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite!_%' ESCAPE '!' ORDER BY name"
         )
-        names: list[str] = [row[0] for row in rows]
-        refers = {name: {row[2] for row in db.execute(f"PRAGMA foreign_key_list({name})")} for name in names}
-        order = list(TopologicalSorter(refers).static_order())
-        shapes = {name: _shape(db, name) for name in names}
+        shapes = {row[0]: _shape(db, row[0]) for row in rows.fetchall()}
+    refers = {name: {each.table for each in shape.relations if not each.is_forward} for name, shape in shapes.items()}
+    order = TopologicalSorter(refers).static_order()
     return tuple(shapes[name] for name in (*(each for each in order if each not in _LAST), *_LAST))
 
 
 def _shape(db: sqlite3.Connection, name: str) -> TableShape:
     rows = db.execute(f"PRAGMA table_info({name})").fetchall()
     key = tuple(row[1] for row in sorted(rows, key=lambda row: row[5]) if row[5])
-    return TableShape(name=name, columns=tuple(row[1] for row in rows), key=key)
+    relations = [
+        Relation(
+            column=column,
+            table=table,
+            key=to,
+            on_delete=on_delete,
+            is_forward=table == name or (name, column) in _FORWARD,
+        )
+        for _, _, table, column, to, _, on_delete, _ in db.execute(f"PRAGMA foreign_key_list({name})")
+    ]
+    return TableShape(name=name, columns=tuple(row[1] for row in rows), key=key, relations=tuple(relations))

@@ -154,6 +154,15 @@ class NewerSchema(StoreError):
         )
 
 
+class OlderSchema(StoreError):
+    def __init__(self, found: int, first: int) -> None:
+        super().__init__(
+            "Copy the store into a new one with palaver migrate, for example: palaver migrate sqlite:///new.db. It has "
+            f"schema {found} of an older Palaver, and this one begins with schema {first}. It stays as it is."
+        )
+        self.found = found
+
+
 class Unreadable(StoreError):
     def __init__(self, what: str, name: str) -> None:
         super().__init__(

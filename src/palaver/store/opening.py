@@ -31,9 +31,9 @@ from palaver.db.schema import (
     refuse_running_gateways,
 )
 from palaver.db.sqlite import SqliteDatabase, connect, is_damage, undecodable_schema
-from palaver.db.transaction import Database, Statements, Transaction, transaction
+from palaver.db.transaction import Database, DatabaseClient, Statements, Transaction, transaction
 from palaver.model.epochs import Epochs, HighWater
-from palaver.model.errors import BadArgument, NewerSchema, StoreError, StoreInUse, StoreUnavailable
+from palaver.model.errors import BadArgument, NewerSchema, OlderSchema, StoreError, StoreInUse, StoreUnavailable
 from palaver.store.damage.corruption import is_corrupt, touch_tables
 from palaver.store.damage.leftovers import copy_database, refuse_leftovers
 from palaver.store.damage.lost_log import describe_lost, known_mark
@@ -44,6 +44,8 @@ from palaver.store.transfer_marks import copied_from
 if TYPE_CHECKING:
     from palaver.store.store import Store
 
+_COPIED_SCHEMA = 70
+"""The last schema before the one that migrations begin with. It had the same columns."""
 _SQLITE_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'meta'"
 _POSTGRES_TABLE = "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'meta'"
 
@@ -60,6 +62,37 @@ async def open_store(
     except BaseException:
         await database.close()
         raise
+
+
+async def open_source(url: str, *, key: bytes | None = None) -> tuple[DatabaseClient, bool]:
+    """Open a database to copy from. Return with it whether its schema is older than any that this Palaver migrates."""
+    try:
+        return DatabaseClient(await open_database(url, key=key)), False
+    except OlderSchema as older:
+        if older.found < _COPIED_SCHEMA:
+            raise StoreError(
+                f"the store has schema {older.found}, and this Palaver copies schema {_COPIED_SCHEMA}: open it once with"
+                " the last Palaver that had that schema, then copy it"
+            ) from older
+        return DatabaseClient(await _open_unmigrated(url, key)), True
+
+
+async def is_older(url: str, *, key: bytes | None = None) -> bool:
+    """Return whether a store has to be copied into a new one, because no migration leads on from its schema."""
+    database, older = await open_source(url, key=key)
+    await database.close()
+    return older
+
+
+async def _open_unmigrated(url: str, key: bytes | None) -> Database:
+    path = sqlite_path(url)
+    if path:
+        return SqliteDatabase(path.resolve(), FileLock(path.resolve()), key)
+    from palaver.db.postgres import PostgresDatabase  # noqa: PLC0415 - an extra
+
+    database = PostgresDatabase(url)
+    await database.open()
+    return database
 
 
 async def open_database(
@@ -321,7 +354,8 @@ _GATEWAY_START_SECONDS = 5.0
 
 async def _run(missing: Sequence[Migration], run_step: Callable[[Sequence[Migration]], Awaitable[None]]) -> None:
     """Run the missing migrations. A new store is created in one transaction."""
-    for step in [missing] if missing[0].number == 1 else [[migration] for migration in missing]:
+    is_new = missing[0] == known_migrations()[0]
+    for step in [missing] if is_new else [[migration] for migration in missing]:
         try:
             await run_step(step)
         except (NewerSchema, StoreInUse, StoreUnavailable):

@@ -1,4 +1,8 @@
-"""Copy a whole store to an empty one on the other database, compare them row by row, and continue after a crash."""
+"""Copy a whole store to an empty one, compare them row by row, and continue after a crash.
+
+The new one is on the other database, or the old one has a schema that this Palaver does not migrate. Then rows that
+break a rule of the new schema are left out, and named.
+"""
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -6,13 +10,13 @@ from typing import TYPE_CHECKING, cast
 
 from palaver.db.file_lock import FileLock
 from palaver.db.sqlite import SqliteDatabase
-from palaver.db.tables import TableShape, copy_order
-from palaver.db.transaction import Database, Row, Statements, Value, transaction
+from palaver.db.tables import Relation, TableShape, copy_order
+from palaver.db.transaction import ConstraintViolated, Database, DatabaseClient, Row, Statements, Value, transaction
 from palaver.model.errors import StoreError
 from palaver.model.value import value
 from palaver.store.epochs import SERVER
 from palaver.store.meta import SET_META
-from palaver.store.opening import open_store
+from palaver.store.opening import open_source, open_store
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
 from palaver.store.transfer_marks import (
@@ -23,7 +27,9 @@ from palaver.store.transfer_marks import (
     copied_from,
     end_copy,
     is_mark,
+    left_in,
     position_in,
+    record_left,
     record_position,
 )
 
@@ -41,6 +47,8 @@ Progress = Callable[[str, int], None]
 class Copied:
     tables: int
     rows: int
+    left: tuple[str, ...] = ()
+    """What was left out, with the reason."""
 
 
 class Differs(StoreError):
@@ -74,27 +82,32 @@ async def transfer(
 
     The source stays as it is. No gateway can run on either meanwhile. `name` says what the source is.
     """
+    old, is_older = await open_source(source, key=key)
     async with (
-        await open_store(source, key=key) as old,
+        old,
         await open_store(target, key=key, copies=True) as new,
         without_gateways(old.database),
         without_gateways(new.database),
     ):
-        copy = _Copy(old.database, new.database, progress)
+        copy = _Copy(old.database, new.database, progress, leaves=is_older)
         if restart or not await _is_complete(new, name):
             await _prepare(new, name, restart=restart)
             for table in copy.tables:
                 await copy.copy(table)
+            for table in copy.tables:
+                await copy.relate(table)
             await copy.copy_counters()
             await copy.compare_all()
             await _compare_invariants(old, new)
             progress("index entries", await new.search.rebuild())
+            left = await copy.left_out()
             await copy.finish(name)
-        else:  # the command before was killed after its end, before it could say so
-            try:
-                await copy.compare_all()
-            except Differs as differs:
-                raise CopyInUse(name) from differs
+            return Copied(tables=len(copy.tables), rows=await copy.count(), left=left)
+        # The command before was killed after its end, before it could say so.
+        try:
+            await copy.compare_all()
+        except Differs as differs:
+            raise CopyInUse(name) from differs
         return Copied(tables=len(copy.tables), rows=await copy.count())
 
 
@@ -144,7 +157,7 @@ def _clear() -> Statements[None]:
     yield from clear_copy()
 
 
-async def _compare_invariants(old: Store, new: Store) -> None:
+async def _compare_invariants(old: DatabaseClient, new: Store) -> None:
     before, after = await old.read(violations()), await new.read(violations())
     known = {(each.invariant.sentence, each.times) for each in before}
     broken = [each for each in after if (each.invariant.sentence, each.times) not in known]
@@ -153,8 +166,10 @@ async def _compare_invariants(old: Store, new: Store) -> None:
 
 
 class _Copy:
-    def __init__(self, old: Database, new: Database, progress: Progress) -> None:
+    def __init__(self, old: Database, new: Database, progress: Progress, *, leaves: bool) -> None:
         self._old, self._new, self._progress = old, new, progress
+        self._leaves = leaves
+        """Whether rows that the new schema refuses are left out; else they end the copy."""
         self.tables = [table for table in copy_order() if table.name != "meta"]
 
     async def copy(self, table: TableShape) -> None:
@@ -162,9 +177,31 @@ class _Copy:
         after, copied = await self._new.read(position_in(table.name)), 0
         while rows := await self._old.read(_page(table, after)):
             after = _key_of(table, rows[-1])
-            await self._new.transact(_write(table, rows, after))
+            try:
+                await self._new.transact(_write(table, rows, after))
+            except ConstraintViolated:
+                if not self._leaves:
+                    raise
+                for row in rows:
+                    await self._write_or_leave(table, row)
             copied += len(rows)
             self._progress(f"copy {table.name}", copied)
+
+    async def _write_or_leave(self, table: TableShape, row: Row) -> None:
+        """Write a row as if the schema had held since its beginning: what is deleted took along what belongs to it."""
+        key = _key_of(table, row)
+        try:
+            await self._new.transact(_write(table, [row], key, mends=True))
+        except ConstraintViolated as refused:
+            await self._new.transact(_leave(table, key, str(refused.__cause__)))
+
+    async def relate(self, table: TableShape) -> None:
+        """Write the columns that refer to rows which are copied later. To do so twice does no harm."""
+        for relation in [each for each in table.relations if each.is_forward]:
+            after = None
+            while rows := await self._old.read(_page(table, after, f"{relation.column} IS NOT NULL")):
+                after = _key_of(table, rows[-1])
+                await self._new.transact(_relate(table, relation, rows))
 
     async def compare_all(self) -> None:
         for table in self.tables:
@@ -173,16 +210,26 @@ class _Copy:
     async def compare(self, table: TableShape) -> None:
         """Compare every row, and their number."""
         after, seen = None, 0
+        left = await self._new.read(left_in(table.name))
         while rows := await self._old.read(_page(table, after)):
             after = _key_of(table, rows[-1])
             found = await self._new.read(_find(table, [_key_of(table, row) for row in rows]))
             for row in rows:
-                if found.get(_key_of(table, row)) != row:
-                    raise Differs(f"{table.name} {_key_of(table, row)}")
-            seen += len(rows)
+                key = _key_of(table, row)
+                if found.get(key) != row and key not in left:
+                    raise Differs(f"{table.name} {key}")
+            seen += len(found)
             self._progress(f"compare {table.name}", seen)
         if seen != await self._new.read(_count(table)):
             raise Differs(f"{table.name} has rows that the source has not")
+
+    async def left_out(self) -> tuple[str, ...]:
+        """Return what was left out, as `turns 7: …`."""
+        found: list[str] = []
+        for table in self.tables:
+            left = await self._new.read(left_in(table.name))
+            found += [f"{table.name} {', '.join(map(str, key))}: {reason}" for key, reason in left.items()]
+        return tuple(found)
 
     async def count(self) -> int:
         return sum([await self._new.read(_count(table)) for table in self.tables])
@@ -199,11 +246,11 @@ class _Copy:
 
 
 @transaction
-def _page(table: TableShape, after: tuple[Value, ...] | None) -> Statements[list[Row]]:
+def _page(table: TableShape, after: tuple[Value, ...] | None, condition: str = "1 = 1") -> Statements[list[Row]]:
     key = ", ".join(table.key)
-    where = f"WHERE ({key}) > ({', '.join('?' * len(table.key))})" if after else ""
+    where = f"{condition} AND ({key}) > ({', '.join('?' * len(table.key))})" if after else condition
     rows = yield (
-        f"SELECT {', '.join(table.columns)} FROM {table.name} {where} ORDER BY {key} LIMIT {_ROWS_PER_STEP}",
+        f"SELECT {', '.join(table.columns)} FROM {table.name} WHERE {where} ORDER BY {key} LIMIT {_ROWS_PER_STEP}",
         after or (),
     )
     return [tuple(row) for row in rows]
@@ -214,10 +261,53 @@ def _key_of(table: TableShape, row: Row) -> tuple[Value, ...]:
 
 
 @transaction
-def _write(table: TableShape, rows: Sequence[Row], last: tuple[Value, ...]) -> Statements[None]:
+def _write(table: TableShape, rows: Sequence[Row], last: tuple[Value, ...], *, mends: bool = False) -> Statements[None]:
+    """Write rows without what refers to rows that are copied later. `mends` drops what refers to nothing."""
+    left_empty = {each.column for each in table.relations if each.is_forward}
+    if mends:
+        lost = yield from _dangling(table, rows[0])
+        left_empty |= lost
+        for column in lost:
+            value_ = rows[0][table.columns.index(column)]
+            yield from record_left(table.name, last, f"written without {column} {value_}, which does not exist")
+    written = [
+        tuple(None if name in left_empty else each for name, each in zip(table.columns, row, strict=True))
+        for row in rows
+    ]
     places = ", ".join("?" * len(table.columns))
-    yield f"INSERT INTO {table.name} ({', '.join(table.columns)}) VALUES ({places})", list(rows)
+    yield f"INSERT INTO {table.name} ({', '.join(table.columns)}) VALUES ({places})", written
     yield from record_position(table.name, last)
+
+
+def _dangling(table: TableShape, row: Row) -> Statements[set[str]]:
+    """Return the columns that a deletion of what they refer to had emptied."""
+    found: set[str] = set()
+    for relation in table.relations:
+        number = row[table.columns.index(relation.column)]
+        if relation.is_forward or relation.on_delete != "SET NULL" or number is None:
+            continue
+        if not (yield f"SELECT 1 FROM {relation.table} WHERE {relation.key} = ?", (number,)):
+            found.add(relation.column)
+    return found
+
+
+@transaction
+def _leave(table: TableShape, key: tuple[Value, ...], reason: str) -> Statements[None]:
+    yield from record_left(table.name, key, reason)
+    yield from record_position(table.name, key)
+
+
+@transaction
+def _relate(table: TableShape, relation: Relation, rows: Sequence[Row]) -> Statements[None]:
+    """Write a column of rows that are there, if what it refers to is."""
+    column = table.columns.index(relation.column)
+    where = " AND ".join(f"{name} = ?" for name in table.key)
+    for row in rows:
+        key, number = _key_of(table, row), row[column]
+        if (yield f"SELECT 1 FROM {relation.table} WHERE {relation.key} = ?", (number,)):
+            yield f"UPDATE {table.name} SET {relation.column} = ? WHERE {where}", (number, *key)
+        elif (yield f"SELECT 1 FROM {table.name} WHERE {where}", key):
+            yield from record_left(table.name, key, f"written without {relation.column} {number}, which does not exist")
 
 
 @transaction

@@ -1,4 +1,4 @@
-"""Marks in a store that is being copied from another one: where from, and how far each table is."""
+"""Marks in a store that is being copied from another one: where from, how far each table is, and what was left out."""
 
 from palaver.db.transaction import Statements, Value, transaction
 from palaver.store.meta import SET_META, read_meta
@@ -6,6 +6,7 @@ from palaver.store.records import from_json, json_text
 
 _SOURCE = "copied from"
 _TABLE = "copied "
+_LEFT = "copied without "
 COPY_OF = "copy of"
 """What a complete copy was made from."""
 
@@ -31,6 +32,19 @@ def position_in(table: str) -> Statements[tuple[Value, ...] | None]:
 @transaction
 def record_position(table: str, key: tuple[Value, ...]) -> Statements[None]:
     yield SET_META, (f"{_TABLE}{table}", json_text(key))
+
+
+@transaction
+def record_left(table: str, key: tuple[Value, ...], reason: str) -> Statements[None]:
+    yield SET_META, (f"{_LEFT}{table} {json_text(key)}", reason)
+
+
+@transaction
+def left_in(table: str) -> Statements[dict[tuple[Value, ...], str]]:
+    """Return the keys of rows that were left out or changed, with the reasons."""
+    name = f"{_LEFT}{table} "
+    rows = yield "SELECT name, value FROM meta WHERE substr(name, 1, ?) = ? ORDER BY name", (len(name), name)
+    return {tuple(from_json(row[0].removeprefix(name))): row[1] for row in rows}
 
 
 @transaction

@@ -18,6 +18,8 @@ def check_version(path: Path, key: bytes | None = None) -> HealthCheck | None:
     """
     with suppress(sqlite3.Error, UnicodeDecodeError, OSError), closing(connect(path, key, read_only=True)) as db:
         version = _version_of(db)
+        if version.isdecimal() and int(version) < known_migrations()[0].number:
+            return None  # it is copied, not opened, and nothing here knows its tables
         fits = _fitting_version(run_statements(db, iter(read_sqlite()), set()))
         said = f"schema {version}" if version else "no schema version"
         is_newer = version.isdecimal() and int(version) > known_migrations()[-1].number
