@@ -11,8 +11,6 @@ from palaver.model.value import value
 
 _LAST = ("journal", "meta")
 """Readers of the journal look for the rows that it names."""
-_FORWARD = frozenset({("sessions", "title_hidden_by"), ("turns", "withdrawn_by")})
-"""Columns that refer to a table that itself refers to theirs."""
 
 
 @value
@@ -26,8 +24,8 @@ class Relation:
     """The column there."""
     on_delete: str
     """`CASCADE`, `SET NULL` or `NO ACTION`."""
-    is_forward: bool
-    """What it refers to is copied later: the row is written without it first."""
+    is_own: bool
+    """It refers to a row of its own table, which can be copied later: the row is written without it first."""
 
 
 @value
@@ -53,7 +51,7 @@ def _tables(migrations: tuple[Migration, ...]) -> tuple[TableShape, ...]:
             "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite!_%' ESCAPE '!' ORDER BY name"
         )
         shapes = {row[0]: _shape(db, row[0]) for row in rows.fetchall()}
-    refers = {name: {each.table for each in shape.relations if not each.is_forward} for name, shape in shapes.items()}
+    refers = {name: {each.table for each in shape.relations if not each.is_own} for name, shape in shapes.items()}
     order = TopologicalSorter(refers).static_order()
     return tuple(shapes[name] for name in (*(each for each in order if each not in _LAST), *_LAST))
 
@@ -67,7 +65,7 @@ def _shape(db: sqlite3.Connection, name: str) -> TableShape:
             table=table,
             key=to,
             on_delete=on_delete,
-            is_forward=table == name or (name, column) in _FORWARD,
+            is_own=table == name,
         )
         for _, _, table, column, to, _, on_delete, _ in db.execute(f"PRAGMA foreign_key_list({name})")
     ]

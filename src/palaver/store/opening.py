@@ -71,7 +71,7 @@ async def open_source(url: str, *, key: bytes | None = None) -> tuple[DatabaseCl
     except OlderSchema as older:
         if older.found < _COPIED_SCHEMA:
             raise StoreError(
-                f"the store has schema {older.found}, and this Palaver copies schema {_COPIED_SCHEMA}: open it once with"
+                f"the store has schema {older.found}, and only schema {_COPIED_SCHEMA} can be copied: open it once with"
                 " the last Palaver that had that schema, then copy it"
             ) from older
         return DatabaseClient(await _open_unmigrated(url, key)), True

@@ -197,7 +197,7 @@ class _Copy:
 
     async def relate(self, table: TableShape) -> None:
         """Write the columns that refer to rows which are copied later. To do so twice does no harm."""
-        for relation in [each for each in table.relations if each.is_forward]:
+        for relation in [each for each in table.relations if each.is_own]:
             after = None
             while rows := await self._old.read(_page(table, after, f"{relation.column} IS NOT NULL")):
                 after = _key_of(table, rows[-1])
@@ -263,7 +263,7 @@ def _key_of(table: TableShape, row: Row) -> tuple[Value, ...]:
 @transaction
 def _write(table: TableShape, rows: Sequence[Row], last: tuple[Value, ...], *, mends: bool = False) -> Statements[None]:
     """Write rows without what refers to rows that are copied later. `mends` drops what refers to nothing."""
-    left_empty = {each.column for each in table.relations if each.is_forward}
+    left_empty = {each.column for each in table.relations if each.is_own}
     if mends:
         lost = yield from _dangling(table, rows[0])
         left_empty |= lost
@@ -284,7 +284,7 @@ def _dangling(table: TableShape, row: Row) -> Statements[set[str]]:
     found: set[str] = set()
     for relation in table.relations:
         number = row[table.columns.index(relation.column)]
-        if relation.is_forward or relation.on_delete != "SET NULL" or number is None:
+        if relation.is_own or relation.on_delete != "SET NULL" or number is None:
             continue
         if not (yield f"SELECT 1 FROM {relation.table} WHERE {relation.key} = ?", (number,)):
             found.add(relation.column)
