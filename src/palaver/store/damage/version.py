@@ -18,11 +18,14 @@ def check_version(path: Path, key: bytes | None = None) -> HealthCheck | None:
     """
     with suppress(sqlite3.Error, UnicodeDecodeError, OSError), closing(connect(path, key, read_only=True)) as db:
         version = _version_of(db)
-        if version.isdecimal() and int(version) < known_migrations()[0].number:
+        found = run_statements(db, iter(read_sqlite()), set())
+        known = known_migrations()
+        is_older = version.isdecimal() and int(version) < known[0].number
+        if is_older and compare_sqlite(found, expected_sqlite(known)):
             return None  # it is copied, not opened, and nothing here knows its tables
-        fits = _fitting_version(run_statements(db, iter(read_sqlite()), set()))
+        fits = _fitting_version(found)
         said = f"schema {version}" if version else "no schema version"
-        is_newer = version.isdecimal() and int(version) > known_migrations()[-1].number
+        is_newer = version.isdecimal() and int(version) > known[-1].number
         if version != fits and not is_newer:
             return HealthCheck(
                 name="schema version",
