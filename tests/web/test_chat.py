@@ -9,10 +9,10 @@ import httpx
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from palaver.config.agents import EchoAgentConfig
 from palaver.config.model import Config
-from palaver.config.quotas import GrantConfig
 from palaver.engine.attachments import Attachments
+from palaver.settings.agents import EchoAgentConfig
+from palaver.settings.quotas import GrantConfig
 from tests.web.conftest import READERS, Opened, opened
 from tests.web.demo_data import OPERATOR
 

@@ -84,5 +84,5 @@ def _rules(config: Config, *, with_models: bool) -> JobRules:
         per_person=config.limits.jobs_per_person,
         scripts=Scripts(folder=folder, environ={}) if folder else None,
         models=models,
-        grants=config.options().grants,
+        grants=config.settings().grants,
     )

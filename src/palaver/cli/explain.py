@@ -35,7 +35,7 @@ from palaver.cli.output import pick, print_facts, print_heading, print_json, pri
 from palaver.cli.shared_options import Json, StoreOption
 from palaver.config.loader import load
 from palaver.engine.explain import AppliedRule, Explanation
-from palaver.engine.options import Options
+from palaver.engine.settings import Settings
 from palaver.model.access import Verdict, parse_identity
 from palaver.model.addressing import Addressing
 from palaver.model.key import DmScope, GroupScope, ScopedSetting
@@ -129,9 +129,9 @@ def key(
     scopes = {"dm": dm_scope, "group": group_scope, "thread": thread_scope}
     given = {name: scope for name, scope in scopes.items() if scope is not None}
 
-    def change(options: Options) -> Options:
-        changed = options.scopes.map(lambda scope: replace(scope, **given)) if given else options.scopes
-        return replace(options, scopes=changed)
+    def change(settings: Settings) -> Settings:
+        changed = settings.scopes.map(lambda scope: replace(scope, **given)) if given else settings.scopes
+        return replace(settings, scopes=changed)
 
     result = explained(store, message, by_hand, mention=True, change=change)
     rules = _replaced(result.explanation.key_rules, {f"scope.{name}" for name in given})
@@ -256,7 +256,7 @@ def route(
 
 def _agent_instructions(result: Result, section: FieldPath) -> Iterator[AppliedRule]:
     """Name the instructions that the agent itself has, before those of the place."""
-    written_at = result.config.options().written_at
+    written_at = result.config.settings().written_at
     for name in ("instructions", "instructions_file"):
         if where := written_at((*section, name)):
             field = ".".join(map(str, (*section, name)))
@@ -297,13 +297,13 @@ def reset(
     given = {name: value for name, value in changed.items() if value is not None}
     zone = parse_zone(zone_name) if zone_name else None
 
-    def change(options: Options) -> Options:
-        resets = options.resets.map(lambda found: replace(found, **given)) if given else options.resets
-        return replace(options, resets=resets, zones=ScopedSetting(default=zone) if zone else options.zones)
+    def change(settings: Settings) -> Settings:
+        resets = settings.resets.map(lambda found: replace(found, **given)) if given else settings.resets
+        return replace(settings, resets=resets, zones=ScopedSetting(default=zone) if zone else settings.zones)
 
     present = _instant_or_now(now)
     if last_active and not message and not platform:
-        rule = change(load(Path.cwd()).options())
+        rule = change(load(Path.cwd()).settings())
         spoken = parse_instant(last_active)
         where = rule.zones.default
         if present < spoken:

@@ -19,7 +19,7 @@ from palaver.commands.plugins import with_plugins
 from palaver.config.loader import load
 from palaver.config.model import Config
 from palaver.engine.explain import Explanation, explain
-from palaver.engine.options import Options
+from palaver.engine.settings import Settings
 from palaver.model.access import possible_trust
 from palaver.model.errors import BadArgument, NotFound, PalaverError, StoreError, UnknownPlatform
 from palaver.model.key import ProfileRule, choose_profile
@@ -120,7 +120,7 @@ def explained(
     text: str = "",
     mention: bool = False,
     trust: Trust | None = None,
-    change: Callable[[Options], Options] = lambda options: options,
+    change: Callable[[Settings], Settings] = lambda settings: settings,
     now: datetime | None = None,
 ) -> Result:
     """Explain a named message or session, or else a source described by hand."""
@@ -129,7 +129,7 @@ def explained(
 
     async def work(opened: Store) -> Result:
         if name:
-            subject = await find_subject(opened, name, config.options().profiles)
+            subject = await find_subject(opened, name, config.settings().profiles)
             accounts = account_platforms(config)
         else:
             source, accounts = _with_account(_as_said(by_hand(), config), account_platforms(config))
@@ -140,7 +140,7 @@ def explained(
                 subject.inbound,
                 _trust_of(subject) or trust or Trust(),
                 present,
-                options=change(config.options()),
+                settings=change(config.settings()),
                 accounts=accounts,
                 commands=table,
             )
@@ -175,7 +175,7 @@ def _as_said(source: Source, config: Config) -> Source:
     if source.platform != "terminal" or not source.chat_id:
         return source
     profile, _, chat = source.chat_id.rpartition("/")
-    opened = terminal_source(chat, config.store, config.options().profiles, profile or source.profile)
+    opened = terminal_source(chat, config.store, config.settings().profiles, profile or source.profile)
     return replace(source, chat_id=opened.chat_id, profile=opened.profile)
 
 

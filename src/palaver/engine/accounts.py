@@ -72,7 +72,7 @@ class AccountReceiver:
                 self._skip(error, number)
 
     async def _take(self, inbound: Inbound, trust: Trust) -> None:
-        if self.ctx.options.tenants and (tenant := self.relay.tenant_of(inbound.source)):
+        if self.ctx.settings.tenants and (tenant := self.relay.tenant_of(inbound.source)):
             await self.relay.accept(inbound, tenant, is_bot=trust.is_bot)
         else:
             await self.intake.receive(inbound, trust)
@@ -376,7 +376,7 @@ class AccountRunner:
         down = self.ctx.store.accounts.mark_down(name, account, fence, now, why, refused=refused)
         text = " ".join(describe_account_problem(account_name(name, account), why, is_refused=refused))
         notice = Outbound(platform=name, account=account, chat_id="", text=text)
-        reporting = Reporting(self.ctx.replies.routes, self.ctx.options.grants)
+        reporting = Reporting(self.ctx.replies.routes, self.ctx.settings.grants)
         await retry_until_stored(self.ctx.store, _report_down(down, notice, reporting, now, refused=refused))
 
     def _on_connected(self, adapter: Adapter) -> None:
@@ -387,7 +387,7 @@ class AccountRunner:
 
     async def _show_menu(self, adapter: CommandMenu) -> None:
         try:
-            async with asyncio.timeout(self.ctx.options.send_limit.total_seconds()):
+            async with asyncio.timeout(self.ctx.settings.limits.send_limit.total_seconds()):
                 with contain_cancellation():
                     await adapter.show_menu(self.menu())
         except Exception as error:  # noqa: BLE001 - commands work without a menu
@@ -411,13 +411,13 @@ class AccountRunner:
             await self.ctx.store.transact(self.ctx.store.accounts.release(name, account, self.ctx.worker))
             return None
         hold = self.ctx.store.accounts.acquire(
-            name, account, self.ctx.worker, now, self.ctx.options.lease, alone=self.ctx.alone
+            name, account, self.ctx.worker, now, self.ctx.settings.limits.lease, alone=self.ctx.alone
         )
         return await self.ctx.store.transact(hold)
 
     @property
     def _heartbeat_seconds(self) -> float:
-        return self.ctx.options.lease.total_seconds() / 3
+        return self.ctx.settings.limits.lease.total_seconds() / 3
 
     @staticmethod
     def _name(adapter: Adapter) -> str:

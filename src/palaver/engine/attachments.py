@@ -52,7 +52,7 @@ class Attachments:
     async def fetch(self, key: SessionKey, is_over_quota: Callable[[Received], Awaitable[bool]]) -> datetime | None:
         """Download the files of waiting messages. Return when to try again if a platform does not answer."""
         for received in await self.ctx.store.read(self.ctx.store.attachments.awaiting_files(key)):
-            if self.ctx.options.is_undecided(received.inbound):
+            if self.ctx.settings.is_undecided(received.inbound):
                 continue
             files, set_files = list(received.inbound.files), self.ctx.store.attachments.set_files
             try:
@@ -72,27 +72,27 @@ class Attachments:
 
     @property
     def _max_files(self) -> int:
-        return self.ctx.options.files_per_message
+        return self.ctx.settings.limits.files_per_message
 
     async def _download(self, received: Received, file: Attachment, place: int) -> Attachment:
         if place >= self._max_files:
             return _fail(file, f"only {self._max_files} are allowed")
         if file.is_settled:
             return file
-        source, limit = received.inbound.source, self.ctx.options.file_size
+        source, limit = received.inbound.source, self.ctx.settings.limits.file_size
         adapter = self.ctx.replies.adapter_for(source.platform, source.account)
         if not supports(adapter, Downloading):
             return _fail(file, "files are not accepted here")
         if (file.size or 0) > limit:
             return _fail(file, f"it is larger than {format_size(limit)}")
         try:
-            async with asyncio.timeout(self.ctx.options.fetch_limit.total_seconds()):
+            async with asyncio.timeout(self.ctx.settings.limits.fetch_limit.total_seconds()):
                 with contain_cancellation():
                     return await self._store(file, adapter.fetch(file))
         except (PlatformBusy, PlatformDown, TimeoutError) as error:
             if self._may_retry(received, error):
                 pause = timedelta(seconds=error.after) if isinstance(error, PlatformBusy) else RETRY_AFTER
-                raise _TryLater(min(max(pause, RETRY_AFTER), self.ctx.options.fetch_patience)) from None
+                raise _TryLater(min(max(pause, RETRY_AFTER), self.ctx.settings.limits.fetch_patience)) from None
         except Exception as error:  # noqa: BLE001 - after any adapter error the message goes on without the file
             log_error(
                 log, "a file could not be downloaded", error, {"action": "files.rejected", "inbox": received.number}
@@ -104,7 +104,7 @@ class Attachments:
         source, now = received.inbound.source, self.ctx.clock.now()
         if isinstance(error, PlatformDown) and account_text(source.platform, source.account) in self.ctx.connecting:
             return True
-        failing, patience = self.ctx.download_failing_since, self.ctx.options.fetch_patience
+        failing, patience = self.ctx.download_failing_since, self.ctx.settings.limits.fetch_patience
         since = failing.setdefault(received.number, now)
         # Another gateway that fetches files does not notify us, so forget what is old. If a message among it waited for
         # its account to connect, its next failed try counts as its first.
@@ -113,7 +113,7 @@ class Attachments:
         return now - since < patience
 
     async def _store(self, file: Attachment, chunks: AsyncIterator[bytes]) -> Attachment:
-        limit = self.ctx.options.file_size
+        limit = self.ctx.settings.limits.file_size
         if self.ctx.blob_store is None:
             return _fail(file, "files are not stored here")
         try:
@@ -141,7 +141,7 @@ class Attachments:
 
     async def store_text(self, name: str, text: str, *, cut: str) -> Attachment:
         """Store a text of any length. If it is longer than a file may be, its beginning is stored, and then `cut`."""
-        chunks = _text_chunks(text, self.ctx.options.file_size, f"\n{cut}\n".encode())
+        chunks = _text_chunks(text, self.ctx.settings.limits.file_size, f"\n{cut}\n".encode())
         return await self._store(Attachment(Label(name), "text/markdown"), chunks)
 
     async def read(self, turn: Turn, name: str) -> NewFile:

@@ -12,9 +12,9 @@ from palaver.engine.delivery.sender import EndedSends, SendBudget
 from palaver.engine.hooks import Hooks, Meter, NoMeter
 from palaver.engine.intake.pasted_keys import PastedKeys
 from palaver.engine.jobs.scripts import Scripts
-from palaver.engine.options import Agents, ChatMoves, Options, follow_move, follow_moves
 from palaver.engine.reply_waiter import ReplyWaiter
 from palaver.engine.retry import Timeouts
+from palaver.engine.settings import Agents, ChatMoves, Settings, follow_move, follow_moves
 from palaver.model.source import Source
 from palaver.protocols.clock import Clock
 from palaver.protocols.hooks import EventSubscription
@@ -27,7 +27,7 @@ from palaver.store.store import Store
 @dataclass(kw_only=True, slots=True)
 class EngineContext:
     store: Store
-    options: Options
+    settings: Settings
     """Read these when you need them: a reload replaces them."""
     agents: Agents
     """A reload replaces these too."""
@@ -72,14 +72,14 @@ class EngineContext:
     def speaks(self) -> bool:
         return self.voice is not None and self.voice.speaker is not None
 
-    def set_options(self, options: Options) -> None:
-        self.options = follow_moves(options, self.chat_moves)
-        self.replies.set_quotes(self.options.quotes)
+    def set_settings(self, settings: Settings) -> None:
+        self.settings = follow_moves(settings, self.chat_moves)
+        self.replies.set_quotes(self.settings.quotes)
 
     def follow_moves(self, moves: ChatMoves) -> None:
         """Apply the settings of a moved chat under its new id too."""
         self.chat_moves = moves
-        self.set_options(self.options)
+        self.set_settings(self.settings)
 
     def current_source(self, source: Source) -> Source:
         return follow_move(source, self.chat_moves)

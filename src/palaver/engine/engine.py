@@ -26,10 +26,10 @@ from palaver.engine.jobs.creation import JobRules, job_rules
 from palaver.engine.jobs.scheduler import Scheduler
 from palaver.engine.jobs.scripts import Scripts
 from palaver.engine.maintenance import Maintenance
-from palaver.engine.options import Agents, Options
 from palaver.engine.relay import Relay
 from palaver.engine.reply_waiter import ReplyWaiter
 from palaver.engine.retry import retry_outage, run_forever
+from palaver.engine.settings import Agents, Settings
 from palaver.engine.turns.agent import RequestBuilder, model_name
 from palaver.engine.turns.dispatcher import Dispatcher
 from palaver.engine.turns.runner import TurnRunner
@@ -72,7 +72,7 @@ class Engine:
         adapters: Sequence[Adapter],
         agent: Agent | Agents,
         commands: Commands,
-        options: Options,
+        settings: Settings,
         clock: Clock,
         worker: str,
         alone: bool,
@@ -96,10 +96,10 @@ class Engine:
         accounts = {account_text(adapter.platform.name, adapter.account): adapter for adapter in adapters}
         self._ctx = ctx = EngineContext(
             store=store,
-            options=options,
+            settings=settings,
             agents=agent if isinstance(agent, Agents) else Agents(agent),
             clock=clock,
-            replies=Replies(accounts, commands.table, options.quotes),
+            replies=Replies(accounts, commands.table, settings.quotes),
             worker=worker,
             alone=alone,
             subscriptions=tuple(adapter.subscription() for adapter in adapters if supports(adapter, EventSubscriber)),
@@ -178,12 +178,12 @@ class Engine:
         for task in self._turn_starters:
             task.cancel()
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._ctx.options.drain_limit.total_seconds()):
+            async with asyncio.timeout(self._ctx.settings.limits.drain_limit.total_seconds()):
                 await self._dispatcher.drain()
                 await self._runner.titles.drain()
         self._runner.drain()
         with suppress(TimeoutError, StoreError):  # the rest is done after the restart
-            async with asyncio.timeout(self._ctx.options.send_limit.total_seconds()):
+            async with asyncio.timeout(self._ctx.settings.limits.send_limit.total_seconds()):
                 await self._dispatcher.drain()
                 await self._deliveries.drain()
                 await self._maintenance.finish_erasures()
@@ -201,17 +201,17 @@ class Engine:
             async with asyncio.timeout(RELEASE_TIMEOUT_SECONDS):
                 await self._accounts.notify_released()
 
-    def reload(self, options: Options, agents: Agents) -> None:
-        """Use other options and agents from now on. Running turns keep the old ones; refused accounts try again."""
-        self._ctx.set_options(options)
+    def reload(self, settings: Settings, agents: Agents) -> None:
+        """Use other settings and agents from now on. Running turns keep the old ones; refused accounts try again."""
+        self._ctx.set_settings(settings)
         self._ctx.agents = agents
         self._accounts.retry_now()
 
     # Ask
 
     @property
-    def options(self) -> Options:
-        return self._ctx.options
+    def settings(self) -> Settings:
+        return self._ctx.settings
 
     @property
     def health(self) -> Mapping[str, AccountHealth]:
@@ -239,7 +239,7 @@ class Engine:
         agent = self._ctx.agents.of((await self.key_of(source)).profile)
         if not supports(agent, Suggesting):
             return ()
-        role = await self._ctx.store.read(role_of_source(source, self._ctx.options.grants))
+        role = await self._ctx.store.read(role_of_source(source, self._ctx.settings.grants))
         return agent.suggestions(await TurnTools(self._ctx).names(role or AccessRole.GUEST, source))
 
     async def place_of(self, source: Source) -> SessionKey:
@@ -260,7 +260,7 @@ class Engine:
             inbound,
             trust,
             now or self._ctx.clock.now(),
-            options=self._ctx.options,
+            settings=self._ctx.settings,
             accounts=self._intake.accounts,
             commands=self._commands.table,
         )

@@ -60,7 +60,7 @@ class Relay:
     intake: Intake
 
     def tenant_of(self, source: Source) -> str | None:
-        return choose_tenant(source, self.ctx.options.tenants)
+        return choose_tenant(source, self.ctx.settings.tenants)
 
     async def accept(self, inbound: Inbound, tenant: str, *, is_bot: bool) -> None:
         """Store a message for the tenant's gateway. Without its trust mark a bot would look like a person there."""
@@ -77,7 +77,7 @@ class Relay:
     def link(self, tenant: str, platform: str, account: str) -> "RelayLink | None":
         """Return what a tenant can do on an account; None if it has no chats there."""
         adapter = self.ctx.replies.adapter_for(platform, account)
-        rules = [rule for rule in self.ctx.options.tenants if rule.profile == tenant]
+        rules = [rule for rule in self.ctx.settings.tenants if rule.profile == tenant]
         if adapter is None or not any(
             rule.platform in {None, platform} and rule.account in {None, account} for rule in rules
         ):
@@ -135,7 +135,7 @@ class RelayLink:
             raise SendUnclear("The connector cannot read what it was given under this key.")
         find = store.outbox.get_delivery(delivery.number)
         with ctx.ended_sends.waiting(delivery.number) as ended, suppress(TimeoutError):
-            async with asyncio.timeout(ctx.options.send_limit.total_seconds() / 2):
+            async with asyncio.timeout(ctx.settings.limits.send_limit.total_seconds() / 2):
                 # Read it again: it may have ended before we waited for that.
                 while (delivery := await store.read(find) or delivery).state.is_open:
                     # Another worker that serves the account does not notify us.
@@ -168,7 +168,7 @@ class RelayLink:
         """Store a file that the gateway is about to send."""
         if self.blobs is None:
             raise SendRefused("This connector stores no files.")
-        kept = await self.blobs.keep(chunks, self._ctx.options.file_size)
+        kept = await self.blobs.keep(chunks, self._ctx.settings.limits.file_size)
         self.stored_files.add(kept.sha256)
         return kept.sha256
 

@@ -68,15 +68,15 @@ class JobService:
     @transaction
     def _create(self, asked: JobRequest, principal: Principal, now: datetime, *, dry_run: bool) -> Statements[Job]:
         engine, origin = self.request.services.engine, self._origin
-        role = AccessRole.OWNER if principal.sees_all else (yield from role_of_source(origin, engine.options.grants))
-        needed = engine.options.command_roles.get("jobs", AccessRole.MEMBER)
+        role = AccessRole.OWNER if principal.sees_all else (yield from role_of_source(origin, engine.settings.grants))
+        needed = engine.settings.command_roles.get("jobs", AccessRole.MEMBER)
         if role is None or role < needed:
             raise NotAllowed("/jobs", needed.text)
         maker = JobMaker(
             principal=principal,
             origin=origin,
             role=role,
-            zone=engine.options.zones.find(origin),
+            zone=engine.settings.zones.find(origin),
             now=now,
         )
         return (yield from (check_job if dry_run else create_job)(asked, maker, engine.job_rules(origin.profile)))

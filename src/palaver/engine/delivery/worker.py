@@ -99,7 +99,7 @@ class DeliveryWorker:
     @property
     def _waits_shortly(self) -> bool:
         """Whether a message is due in a chat that is free again soon, and not only after a long pause."""
-        soon = self.ctx.options.lease.total_seconds()
+        soon = self.ctx.settings.limits.lease.total_seconds()
         return any(self.ctx.budget.wait_seconds(chat) <= soon for chat in self._owed)
 
     def abandon(self) -> None:
@@ -122,8 +122,8 @@ class DeliveryWorker:
 
     @property
     def _reporting(self) -> Reporting:
-        options = self.ctx.options
-        return Reporting(self.ctx.replies.routes, options.grants, options.unclear_notice_every)
+        settings = self.ctx.settings
+        return Reporting(self.ctx.replies.routes, settings.grants, settings.unclear_notice_every)
 
     async def report_unclear(self) -> None:
         """Tell the owner of sends that have stayed unclear since the last notice."""
@@ -185,7 +185,7 @@ class DeliveryWorker:
 
     def _accounts_by_room(self, among: Collection[str]) -> Mapping[int, Collection[str]]:
         """Group accounts by how many more sends each may run: one that hangs or is full holds up no other."""
-        most, sending = self.ctx.options.concurrent_sends, Counter(self._sending.values())
+        most, sending = self.ctx.settings.limits.concurrent_sends, Counter(self._sending.values())
         by_room: dict[int, list[str]] = {}
         for account in self.accounts.served():
             if account in among and sending[account] < most:
@@ -195,7 +195,7 @@ class DeliveryWorker:
     @property
     def _lease(self) -> timedelta:
         """Return a lease longer than a text send may take, so that nobody reclaims a running send."""
-        return self.ctx.options.lease + self.ctx.options.send_limit
+        return self.ctx.settings.limits.lease + self.ctx.settings.limits.send_limit
 
     def _end_send(self, task: "asyncio.Task[None]") -> None:
         log_task_error(log, "a send failed", {"action": "send.error"}, task)
@@ -203,7 +203,7 @@ class DeliveryWorker:
         self._send_ended.set()
 
     def _poll_seconds(self) -> float:
-        poll = self.ctx.options.poll
+        poll = self.ctx.settings.limits.poll
         if self._retry_times:
             poll = min(poll, self._retry_times[0] - self.ctx.clock.now())
         free = (wait for chat in self._owed if (wait := self.ctx.budget.wait_seconds(chat)))
@@ -212,11 +212,11 @@ class DeliveryWorker:
     # Send
 
     async def _deliver(self, delivery: Delivery) -> None:
-        outbound, options = delivery.outbound, self.ctx.options
+        outbound, settings = delivery.outbound, self.ctx.settings
         adapter = self.ctx.replies.adapter_for(outbound.platform, outbound.account)
         if adapter is None:
             raise LookupError(outbound.platform)  # only sends to served accounts are claimed
-        limit = options.upload_limit if outbound.file else options.send_limit
+        limit = settings.limits.upload_limit if outbound.file else settings.limits.send_limit
         begin = partial(self._begin, limit=limit, at_once=not adapter.limits.interval)
         departure = _Departing(delivery, begin, self.ctx.departures)
         try:
@@ -240,7 +240,7 @@ class DeliveryWorker:
 
     def _begin(self, delivery: Delivery, *, limit: timedelta, at_once: bool) -> Callable[[], Awaitable[Delivery]]:
         """Return what records that the request leaves now. Done again, it finds what was done."""
-        until = self.ctx.clock.now() + self.ctx.options.lease + limit
+        until = self.ctx.clock.now() + self.ctx.settings.limits.lease + limit
         begin = self.ctx.store.outbox.begin_send(delivery, self.ctx.worker, until)
         return partial(self._retry_until_settled, begin) if at_once else partial(self._begin_alone, begin)
 
@@ -256,7 +256,7 @@ class DeliveryWorker:
     async def _is_reachable(self, adapter: Adapter, delivery: Delivery) -> bool:
         """Settle a possible duplicate for a retry during an outage: nothing has left."""
         try:
-            await self._sender.check(adapter, delivery, self.ctx.options.send_limit.total_seconds() / 2)
+            await self._sender.check(adapter, delivery, self.ctx.settings.limits.send_limit.total_seconds() / 2)
         except Exception as error:  # noqa: BLE001 - no adapter error may end more than one send
             if not isinstance(error, PlatformDown):
                 log_error(log, "an adapter failed", error, {"action": "adapter.error", "delivery": delivery.number})
@@ -367,7 +367,7 @@ class DeliveryWorker:
         if safe and not self._may_retry(delivery):
             step = outbox.settle_send(delivery, self.ctx.worker, OutboxState.UNCLEAR, error=error, due=due)
         else:
-            at_least = 0.0 if safe else self.ctx.options.repeat_after.total_seconds()
+            at_least = 0.0 if safe else self.ctx.settings.limits.repeat_after.total_seconds()
             if resolve_unclear(delivery, safe=safe)[0] is OutboxState.DUE:
                 due = self._schedule_retry(self._pause_seconds(delivery, at_least))
             step = outbox.mark_unclear(delivery, self.ctx.worker, due, safe=safe, error=error)
@@ -461,7 +461,7 @@ class DeliveryWorker:
         outbound = delivery.outbound
         health = self.accounts.health[account_text(outbound.platform, outbound.account)]
         since = max(health.served_since or delivery.created, delivery.created)
-        return self.ctx.clock.now() - since <= self.ctx.options.send_patience
+        return self.ctx.clock.now() - since <= self.ctx.settings.limits.send_patience
 
     def _schedule_retry(self, pause: float) -> datetime:
         due = self.ctx.clock.now() + timedelta(seconds=pause)

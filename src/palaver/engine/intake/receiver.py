@@ -15,8 +15,8 @@ from palaver.engine.context import EngineContext
 from palaver.engine.delivery.owner import Reporting, notify_owner
 from palaver.engine.intake.admission import Admission, AdmissionDecision, Directory, Rules, load_directory
 from palaver.engine.intake.command_dispatch import NOT_A_COMMAND, CommandDispatcher, ParsedMessage, read_message
-from palaver.engine.options import follow_move
 from palaver.engine.retry import log_error, retry_outage, wait_any
+from palaver.engine.settings import follow_move
 from palaver.model.access import AccessRole, Verdict
 from palaver.model.addressing import Addressing
 from palaver.model.attachment import Attachment
@@ -126,7 +126,7 @@ class Intake:
         self._stack.close()
 
     async def load(self) -> None:
-        """Load what keys depend on, and point the options to chats under their current ids."""
+        """Load what keys depend on, and point the settings to chats under their current ids."""
         await self._directory()
 
     @property
@@ -244,15 +244,15 @@ class Intake:
 
     def _busy_notices(self, message: Inbound, parsed: ParsedMessage, role: AccessRole | None) -> BusyNotices | None:
         """Return what to do if a turn is parked. Commands wait for no approval."""
-        options, routes = self._ctx.options, self._ctx.replies.routes
+        settings, routes = self._ctx.settings, self._ctx.replies.routes
         if message.cause is not Cause.HUMAN or message.observed or parsed.is_urgent:
             return None
         place = routes.places(message.source)[0] if routes.reaches_people(message.source) else None
         answer = withdraw = None
         is_command = parsed.is_command
-        if not is_command and options.can_answer(message, role):
+        if not is_command and settings.can_answer(message, role):
             answer = partial(self._ctx.store.turn_control.answer_by_message, inbound=message)
-        if not is_command and options.withdraws_question(message):
+        if not is_command and settings.withdraws_question(message):
             # Nothing is answered after a deletion: it has a notice of its own.
             is_answered = message.revision is None or not message.revision.deleted
             withdraw = partial(
@@ -262,8 +262,8 @@ class Intake:
                 place=place if is_answered else None,
             )
         return BusyNotices(
-            place=place if options.acknowledges else None,
-            parked=None if is_command else options.for_reader(texts.ASKED_FIRST, role),
+            place=place if settings.config.acknowledges else None,
+            parked=None if is_command else settings.for_reader(texts.ASKED_FIRST, role),
             answer=answer,
             withdraw=withdraw,
         )
@@ -293,7 +293,7 @@ class Intake:
                 for number, fence in sorted(behind - seen):
                     await retry_outage(partial(self._run_late, number, is_parked=fence is not None))
                 seen = behind
-                await wait_any(woken, timeout=self._ctx.options.lease.total_seconds() / 3)
+                await wait_any(woken, timeout=self._ctx.settings.limits.lease.total_seconds() / 3)
 
     async def _run_late(self, number: int, *, is_parked: bool) -> None:
         received = await self._ctx.store.read(self._ctx.store.inbox.get_message(number, Principal.operator()))
@@ -322,7 +322,7 @@ class Intake:
 
     @transaction
     def _move_person(self, there: Source, old: str, new: str, at: datetime, now: datetime) -> Statements[bool]:
-        grants = self._ctx.options.grants
+        grants = self._ctx.settings.grants
         moved = yield from self._ctx.store.aliases.move_person(there.platform, there.account, old, new, at, now)
         if moved and any((grant.platform, grant.user_id) == (there.platform, old) for grant in grants):
             names = (readable_identity(identity_text(there.platform, each)) for each in (old, new))
@@ -394,7 +394,7 @@ class Intake:
                 self._cached = None
             if self._cached is None:
                 self._cached = await self._ctx.store.read(load_directory())
-                self._cached_until = now + self._ctx.options.lease.total_seconds() / 3
+                self._cached_until = now + self._ctx.settings.limits.lease.total_seconds() / 3
                 self._commands.rights.directory = self._cached
                 self._ctx.follow_moves(self._cached.moves)
             return self._cached

@@ -44,10 +44,10 @@ def job_rules(ctx: EngineContext, profile: str) -> JobRules:
     return JobRules(
         platforms=ctx.replies.platforms,
         accounts=ctx.replies.senders,
-        per_person=ctx.options.jobs_per_person,
+        per_person=ctx.settings.limits.jobs_per_person,
         scripts=ctx.scripts,
         models=offered_models(ctx.agents.of(profile)),
-        grants=ctx.options.grants,
+        grants=ctx.settings.grants,
     )
 
 

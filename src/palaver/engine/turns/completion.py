@@ -127,7 +127,7 @@ class TurnCompletion:
         if self.ctx.alone or running.draft is None or not running.draft.is_under_way:
             return None
         running.draft.delays_answer = True
-        return now + self.ctx.options.send_limit
+        return now + self.ctx.settings.limits.send_limit
 
     def _parts_for_each(self, destinations: Sequence[Destination], files: int) -> int:
         """Return in how many messages the text can be sent to each place: what a turn can send is for all of them."""
@@ -144,7 +144,7 @@ class TurnCompletion:
         problem = self._problem(running, failure)
         if problem and self._owner_reads(running):
             sorry = texts.not_answered(problem, running.turn.number)
-        notice = self.ctx.options.for_reader(sorry, running.role)
+        notice = self.ctx.settings.for_reader(sorry, running.role)
         await self.settle(running, [self.note(note)], self.notices(running, notice), failure=failure)
 
     def _problem(self, running: RunningTurn, failure: Failure) -> str | None:
@@ -185,7 +185,7 @@ class TurnCompletion:
 
     async def _question(self, running: RunningTurn, needed: ApprovalNeeded) -> list[Outbound]:
         """Ask the sender, or say who can approve and ask in a direct home channel: a group would read the question."""
-        name, role, roles = running.turn.question_id, running.messages[-1].role, self.ctx.options.command_roles
+        name, role, roles = running.turn.question_id, running.messages[-1].role, self.ctx.settings.command_roles
         wanted = parse_question(needed.call)
         question = wanted.shown if wanted else needed.question
         choices = texts.answer_choices(wanted, name) if wanted else texts.approval_choices(name)
@@ -193,7 +193,7 @@ class TurnCompletion:
         command = "answer" if wanted else "approve"
         if not (can_answer(role, roles) if wanted else can_use(command, role, roles)):
             store, source = self.ctx.store, running.source
-            rules = access_rules.load(self.ctx.options.grants)
+            rules = access_rules.load(self.ctx.settings.grants)
             homes = await retry_outage(lambda: store.read(store.accounts.list_homes(running.turn.key.profile, rules)))
             served = [home for home in homes if self.ctx.replies.routes.reaches_people(home)]
             direct = [home for home in served if home.chat_kind == DM and home.address[:-1] != source.address[:-1]]
@@ -247,7 +247,7 @@ class TurnCompletion:
         if suspends:
             events.append(turn_event(turn, now, EventKind.SESSION_ENDED, reason=EndReason.SUSPENDED))
         try:
-            notice = self.ctx.options.for_reader(texts.GIVEN_UP if suspends else texts.STALE, last.role)
+            notice = self.ctx.settings.for_reader(texts.GIVEN_UP if suspends else texts.STALE, last.role)
             routes = self.ctx.replies.routes
             notices = [] if last.inbound.job else routes.notices(last.inbound.origin, notice, draft=turn.draft)
             await self._fail_interrupted(turn, notices, events, suspends=suspends, last=last)
@@ -410,7 +410,7 @@ class TurnCompletion:
 
     @property
     def _reporting(self) -> Reporting:
-        return Reporting(self.ctx.replies.routes, self.ctx.options.grants)
+        return Reporting(self.ctx.replies.routes, self.ctx.settings.grants)
 
     async def _store_long_answer(self, destinations: Sequence[Destination], text: str) -> Attachment | None:
         """Store an answer that is too long for a chat or the transcript as a file."""

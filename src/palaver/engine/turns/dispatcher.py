@@ -79,7 +79,7 @@ class Dispatcher:
         tasks = tuple(self._tasks.values())
         self.abandon()
         if tasks:
-            await asyncio.wait(tasks, timeout=self._ctx.options.lease.total_seconds())
+            await asyncio.wait(tasks, timeout=self._ctx.settings.limits.lease.total_seconds())
         self.has_lost_track.set()
 
     @property
@@ -92,7 +92,7 @@ class Dispatcher:
 
     @property
     def room(self) -> int:
-        return 0 if self._ctx.clock_problem else max(0, self._ctx.options.concurrent_turns - len(self._tasks))
+        return 0 if self._ctx.clock_problem else max(0, self._ctx.settings.limits.concurrent_turns - len(self._tasks))
 
     async def _start_waiting(self) -> None:
         now = self._ctx.clock.now()
@@ -135,7 +135,7 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001 - one conversation must not end the others
             # The turn stays in the store under a lease that runs out; recovery then takes it over.
             log_error(log, "work on a conversation failed", error, {"action": "conversation.error", "key": key.text})
-            self._not_before[key] = self._ctx.clock.now() + self._ctx.options.lease
+            self._not_before[key] = self._ctx.clock.now() + self._ctx.settings.limits.lease
         finally:
             if self._tasks[key] is asyncio.current_task():
                 del self._tasks[key]
@@ -144,7 +144,7 @@ class Dispatcher:
                 self._reserved.set()
 
     def _poll_seconds(self) -> float:
-        poll = self._ctx.options.poll
+        poll = self._ctx.settings.limits.poll
         soonest = min(self._not_before.values(), default=None)
         if soonest is not None:
             poll = min(poll, soonest - self._ctx.clock.now())

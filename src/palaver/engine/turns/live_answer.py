@@ -35,7 +35,7 @@ def show_tools(ctx: EngineContext, running: RunningTurn, names: Sequence[str]) -
 def _progress(ctx: EngineContext, running: RunningTurn) -> ToolProgress | None:
     """Show the tools of a turn with the typing indicator, where that has words, or else in the draft."""
     adapter = ctx.replies.adapter_for(running.source.platform, running.source.account)
-    if adapter is None or running.typing is None or not ctx.options.progress.find(running.source):
+    if adapter is None or running.typing is None or not ctx.settings.progress.find(running.source):
         return None
 
     def report(line: str) -> None:
@@ -90,6 +90,6 @@ def _draft(ctx: EngineContext, running: RunningTurn) -> Draft | None:
         receipt=turn.draft,
         is_unclear=turn.draft_unclear,
         idempotency_key=turn.draft_key,
-        timeout=ctx.options.send_limit.total_seconds(),
+        timeout=ctx.settings.limits.send_limit.total_seconds(),
         is_group=source.chat_kind != DM,
     )

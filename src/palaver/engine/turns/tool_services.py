@@ -67,11 +67,11 @@ class TurnServices:
 
     def hides_ids(self, platform: str) -> bool:
         known = self.ctx.replies.platforms.get(platform)
-        return self.ctx.options.pseudonyms and (known is None or known.hides_ids)
+        return self.ctx.settings.config.privacy.pseudonyms and (known is None or known.hides_ids)
 
     @property
     def zone(self) -> ZoneInfo:
-        return self.ctx.options.zones.find(self.origin)
+        return self.ctx.settings.zones.find(self.origin)
 
     @property
     def now(self) -> datetime:
@@ -79,11 +79,11 @@ class TurnServices:
 
     @property
     def memory_limits(self) -> MemoryLimits:
-        return self.ctx.options.memory_limits
+        return self.ctx.settings.limits.memory
 
     @property
     def tool_limit(self) -> timedelta:
-        return self.ctx.options.tool_limit
+        return self.ctx.settings.limits.tool_limit
 
     async def schedule(self, request: JobRequest) -> Job:
         targets = [await self._real(target) for target in parse_targets(request.to, self.ctx.replies.platforms)]
@@ -109,7 +109,7 @@ class TurnServices:
 
     async def places(self, targets: str) -> Sequence[Source]:
         named = [await self._real(target) for target in parse_targets(targets, self.ctx.replies.platforms)]
-        store, allowed = self.ctx.store, access_rules.load(self.ctx.options.grants)
+        store, allowed = self.ctx.store, access_rules.load(self.ctx.settings.grants)
         homes = await retry_outage(lambda: store.read(store.accounts.list_homes(self.turn.key.profile, allowed)))
         rules = TargetRules(
             accounts=self.ctx.replies.senders,

@@ -62,7 +62,7 @@ class TurnTools:
 
     async def tools(self, role: AccessRole, platform: str) -> dict[str, tuple[Tool, Toolset]]:
         """Return the tools that a role may use on a platform, by name, always in the same order."""
-        rules, found = self.ctx.options.tools, dict[str, tuple[Tool, Toolset]]()
+        rules, found = self.ctx.settings.tools, dict[str, tuple[Tool, Toolset]]()
         if not self.ctx.toolsets or not rules.any_for(role, platform):
             return found
         for toolset in self.ctx.toolsets:
@@ -101,7 +101,7 @@ class TurnTools:
         return frozenset(await self.tools(role, source.platform)) - self._hidden(source)
 
     def _hidden(self, source: Source) -> frozenset[str]:
-        return frozenset() if self.ctx.options.memory.find(source) else MEMORY_TOOLS
+        return frozenset() if self.ctx.settings.memory.find(source) else MEMORY_TOOLS
 
     async def _list(self, toolset: Toolset) -> Sequence[Tool]:
         try:
@@ -177,7 +177,7 @@ class _Toolbox:
                 if isinstance(toolset, CallApproval) and await toolset.needs_approval(use):
                     return True
                 # What the owner said counts each time; a tool knows exceptions only from its own rule.
-                is_own_rule = self.ctx.options.tools.own_mode(use.call.name) is ApprovalMode.ASK
+                is_own_rule = self.ctx.settings.tools.own_mode(use.call.name) is ApprovalMode.ASK
                 if mode is ApprovalMode.ASK and not is_own_rule and isinstance(toolset, ApprovalSkips):
                     return not await toolset.skips_approval(use)
                 return mode is ApprovalMode.ASK
@@ -228,7 +228,7 @@ class _Toolbox:
         return await self._run(self.found[call.name][1], use)
 
     async def _run(self, toolset: Toolset, use: ToolUse) -> str:
-        limit = self.ctx.options.tool_limit
+        limit = self.ctx.settings.limits.tool_limit
         try:
             async with asyncio.timeout(limit.total_seconds()):
                 with contain_cancellation():
@@ -249,7 +249,7 @@ class _Toolbox:
         """Return the mode for the turn's current role, which a message that joined it may have lowered."""
         if call.name not in self.found:
             return ApprovalMode.NEVER
-        running, rules = self.running, self.ctx.options.tools
+        running, rules = self.running, self.ctx.settings.tools
         tool, _ = self.found[call.name]
         return rules.approval_mode(call.name, running.role, running.source.platform, needs_approval=tool.needs_approval)
 
