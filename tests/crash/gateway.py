@@ -24,8 +24,10 @@ from palaver.agents.echo import EchoAgent
 from palaver.commands.builtin import builtin_commands
 from palaver.config.loader import load
 from palaver.db import postgres
+from palaver.engine.context import Resources
 from palaver.engine.delivery.departures import Departures
 from palaver.engine.engine import Engine
+from palaver.engine.reply_waiter import ReplyWaiter
 from palaver.engine.settings import Settings
 from palaver.gateway.vault import database_key, find_vault
 from palaver.model.access import AccessRole, Grant
@@ -126,7 +128,8 @@ def _background(order: Order, store: Store) -> dict[str, Any]:
     manager = ProcessManager(store=store, home=home, keeper=keeper, clock=SystemClock())
     backend = LocalBackend(folder=Path(order.home))
     terminal = TerminalTools(manager=manager, backend=backend, policy=CommandPolicy())
-    return {"toolsets": [terminal], "loops": {"processes": manager.serve}}
+    resources = Resources(reply_waiter=ReplyWaiter(store), toolsets=[terminal])
+    return {"resources": resources, "loops": {"processes": manager.serve}}
 
 
 async def open_keyed(url: str, key_file: str | None, *, exclusive: bool = False) -> Store:

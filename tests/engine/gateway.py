@@ -12,10 +12,12 @@ from typing import Any
 from palaver.agents.echo import EchoAgent
 from palaver.commands.builtin import builtin_commands
 from palaver.db.transaction import Row, Statements, Value, transaction
+from palaver.engine.context import Resources
 from palaver.engine.delivery.departures import Departures
 from palaver.engine.engine import Engine
 from palaver.engine.hooks import Meter
 from palaver.engine.jobs.scripts import Scripts
+from palaver.engine.reply_waiter import ReplyWaiter
 from palaver.engine.settings import Agents, Settings
 from palaver.model.access import AccessRole, Grant
 from palaver.model.session import Principal
@@ -161,12 +163,15 @@ async def running(
             alone=alone,
             hooks=(note, *hooks),
             chance=chance,
-            blob_store=shelf,
-            scripts=scripts,
             departures=departures,
-            voice=voice,
             meter=meter,
-            toolsets=toolsets(store),
+            resources=Resources(
+                reply_waiter=ReplyWaiter(store),
+                blob_store=shelf,
+                scripts=scripts,
+                voice=voice,
+                toolsets=toolsets(store),
+            ),
             pseudonyms=await store.transact(load_pseudonyms()) if "privacy" in changed else None,
             loops=loops,
         )

@@ -10,7 +10,7 @@ from functools import partial
 from palaver.db.high_water import Loss
 from palaver.db.transaction import COMMITS_MISSING, INBOX, TURNS, Statements, Transaction, transaction
 from palaver.engine import texts
-from palaver.engine.context import EngineContext
+from palaver.engine.context import EngineContext, LiveState, Resources
 from palaver.engine.delivery.owner import Reporting, notify_owner
 from palaver.engine.delivery.worker import DeliveryWorker
 from palaver.engine.hooks import NoMeter
@@ -56,6 +56,8 @@ _SWEEPER = "sweeper"
 @dataclass(kw_only=True)
 class Maintenance:
     ctx: EngineContext
+    resources: Resources
+    live: LiveState
     dispatcher: Dispatcher
     runner: TurnRunner
     deliveries: DeliveryWorker
@@ -80,10 +82,10 @@ class Maintenance:
         """Take on no work while our clock is wrong: people would read wrong times, and codes would not expire."""
         if not isinstance(self.ctx.clock, StoreClock):
             return
-        before, self.ctx.clock_problem = self.ctx.clock_problem, await self.ctx.clock.compare()
-        if self.ctx.clock_problem and not before:
-            log.error("%s; not serving until it is right", self.ctx.clock_problem, extra={"action": "clock.wrong"})
-        elif before and not self.ctx.clock_problem:
+        before, self.live.clock_problem = self.live.clock_problem, await self.ctx.clock.compare()
+        if self.live.clock_problem and not before:
+            log.error("%s; not serving until it is right", self.live.clock_problem, extra={"action": "clock.wrong"})
+        elif before and not self.live.clock_problem:
             log.info("the clock is right again", extra={"action": "clock.right"})
 
     async def _report_levels(self) -> None:
@@ -101,7 +103,7 @@ class Maintenance:
 
     async def _find_failing(self) -> None:
         """Learn which agents failed, here or at another gateway, so that the next answer ends the problem."""
-        self.ctx.failing_profiles = await self.ctx.store.read(self.ctx.store.problems.failing_profiles())
+        self.live.failing_profiles = await self.ctx.store.read(self.ctx.store.problems.failing_profiles())
 
     async def watch_epochs(self) -> None:
         """Give up what is in memory when commits are missing, and tell the owner, until cancelled."""
@@ -206,14 +208,14 @@ class Maintenance:
             rules = self.ctx.settings.retention
             if not await retry_outage(self._is_sweeper):
                 rules = rules.of_one_machine()
-            if not self.ctx.clock_problem:
+            if not self.live.clock_problem:
                 await retry_outage(partial(self._retain, rules))
 
     async def _retain(self, rules: RetentionRules) -> None:
         retention = Retention(
             database=self.ctx.store.database,
-            blobs=self.ctx.blob_store,
-            outputs=self.ctx.outputs,
+            blobs=self.resources.blob_store,
+            outputs=self.resources.outputs,
             pause=partial(asyncio.sleep, RETENTION_STEP_PAUSE_SECONDS),
         )
         try:
@@ -238,7 +240,7 @@ class Maintenance:
 
     async def _is_sweeper(self) -> bool:
         """Hold the sweeper's lease: one gateway sweeps for all, so that hooks are called once."""
-        if self.ctx.clock_problem:
+        if self.live.clock_problem:
             return False
         now, lease = self.ctx.clock.now(), 2 * self.ctx.settings.limits.sweep_every
         hold = self.ctx.store.accounts.acquire(GATEWAY, _SWEEPER, self.ctx.worker, now, lease, alone=self.ctx.alone)
@@ -279,7 +281,7 @@ class Maintenance:
             besides=self.dispatcher.keys,
             paused=self._paused or (),
             known=self.runner.running if has_lost_track.is_set() else None,
-            kept_back=self.ctx.departures.kept_back(),
+            kept_back=self.live.departures.kept_back(),
         )
         has_lost_track.clear()
         try:
@@ -289,7 +291,7 @@ class Maintenance:
             raise
 
     async def _reclaim_sends(self) -> None:
-        if self.ctx.clock_problem:
+        if self.live.clock_problem:
             return
         for delivery in await self.deliveries.reclaim():
             self.ctx.meter.count("sends_unclear")
@@ -340,7 +342,7 @@ class Maintenance:
     async def _erase_people(self) -> bool:
         """Continue erasures. Return False if more can be done soon."""
         async with self._erasing:
-            outcomes = await self.ctx.store.erasures.resume_all(self.ctx.clock.now(), blobs=self.ctx.blob_store)
+            outcomes = await self.ctx.store.erasures.resume_all(self.ctx.clock.now(), blobs=self.resources.blob_store)
         for outcome in outcomes:
             if outcome.done:
                 log.info("a person was forgotten", extra={"action": "person.erased"})

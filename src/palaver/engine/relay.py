@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 
-from palaver.engine.context import EngineContext
+from palaver.engine.context import EngineContext, LiveState, Resources
 from palaver.engine.intake.receiver import Intake
 from palaver.engine.retry import retry_until_stored, wait_any
 from palaver.model.attachment import Attachment
@@ -57,6 +57,8 @@ class RelayedMessage:
 @dataclass(frozen=True, kw_only=True)
 class Relay:
     ctx: EngineContext
+    resources: Resources
+    live: LiveState
     intake: Intake
 
     def tenant_of(self, source: Source) -> str | None:
@@ -134,7 +136,7 @@ class RelayLink:
         if delivery is None:
             raise SendUnclear("The connector cannot read what it was given under this key.")
         find = store.outbox.get_delivery(delivery.number)
-        with ctx.ended_sends.waiting(delivery.number) as ended, suppress(TimeoutError):
+        with self.relay.live.ended_sends.waiting(delivery.number) as ended, suppress(TimeoutError):
             async with asyncio.timeout(ctx.settings.limits.send_limit.total_seconds() / 2):
                 # Read it again: it may have ended before we waited for that.
                 while (delivery := await store.read(find) or delivery).state.is_open:
@@ -192,7 +194,7 @@ class RelayLink:
 
     @property
     def blobs(self) -> BlobStore | None:
-        return self._ctx.blob_store
+        return self.relay.resources.blob_store
 
     @property
     def _ctx(self) -> EngineContext:

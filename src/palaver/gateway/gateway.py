@@ -23,6 +23,7 @@ from palaver.config.editor import ConfigFile
 from palaver.config.encryption import read_key_text
 from palaver.config.model import Config
 from palaver.config.secrets import find_secrets
+from palaver.engine.context import Resources
 from palaver.engine.delivery.departures import Departures
 from palaver.engine.engine import Engine
 from palaver.engine.hooks import Exposing, Meter, NoMeter, load_hook
@@ -321,14 +322,16 @@ class Gateway:
             alone=self._is_alone,
             hooks=[terminals.on_event, *([hub.notice] if self._show_login else []), *loaded.hooks],
             meter=self._meter,
-            blob_store=parts.blob_store,
-            outputs=output_folder(config.data_dir),
-            toolsets=loaded.tools.toolsets(store, terminal_tools, speaks=bool(voice and voice.speaker)),
             pseudonyms=parts.pseudonyms,
-            reply_waiter=parts.reply_waiter,
-            scripts=_scripts(config),
-            voice=voice,
-            pasted_keys=parts.connector.keys,
+            resources=Resources(
+                reply_waiter=parts.reply_waiter,
+                blob_store=parts.blob_store,
+                outputs=output_folder(config.data_dir),
+                scripts=_scripts(config),
+                voice=voice,
+                toolsets=loaded.tools.toolsets(store, terminal_tools, speaks=bool(voice and voice.speaker)),
+                pasted_keys=parts.connector.keys,
+            ),
             departures=Departures(config.data_dir / "departures"),
             watch=partial(push_partial, hub, parts.reply_waiter) if self._show_login else None,
             loops={

@@ -13,7 +13,7 @@ from typing import TypeVar
 from palaver.db.high_water import Seen
 from palaver.db.transaction import OUTBOX, Statements, Transaction, keyed, transaction
 from palaver.engine.accounts import AccountRunner
-from palaver.engine.context import EngineContext
+from palaver.engine.context import EngineContext, LiveState, Resources
 from palaver.engine.delivery import outcomes
 from palaver.engine.delivery.departures import Departures
 from palaver.engine.delivery.owner import Reporting
@@ -56,6 +56,8 @@ T = TypeVar("T")
 @dataclass(kw_only=True)
 class DeliveryWorker:
     ctx: EngineContext
+    resources: Resources
+    live: LiveState
     accounts: AccountRunner
     place_of: Callable[[Source], Awaitable[SessionKey]]
     """Returns the key of a chat, even while it is attached to another conversation."""
@@ -74,7 +76,7 @@ class DeliveryWorker:
 
     def __post_init__(self) -> None:
         ctx = self.ctx
-        self._sender = Sender(replies=ctx.replies, blob_store=ctx.blob_store, timeouts=ctx.timeouts)
+        self._sender = Sender(replies=ctx.replies, blob_store=self.resources.blob_store, timeouts=ctx.timeouts)
 
     async def serve(self) -> None:
         """Send what is due, until cancelled. Cancelling leaves running sends alone."""
@@ -83,9 +85,9 @@ class DeliveryWorker:
                 owed.clear()
                 self._send_ended.clear()
                 self.accounts.account_taken.clear()
-                self.ctx.budget.freed.clear()
+                self.live.budget.freed.clear()
                 await retry_outage(self._claim)
-                signals = owed, self._send_ended, self.accounts.account_taken, self.ctx.budget.freed
+                signals = owed, self._send_ended, self.accounts.account_taken, self.live.budget.freed
                 await wait_any(*signals, timeout=self._poll_seconds())
 
     async def drain(self) -> None:
@@ -100,7 +102,7 @@ class DeliveryWorker:
     def _waits_shortly(self) -> bool:
         """Whether a message is due in a chat that is free again soon, and not only after a long pause."""
         soon = self.ctx.settings.limits.lease.total_seconds()
-        return any(self.ctx.budget.wait_seconds(chat) <= soon for chat in self._owed)
+        return any(self.live.budget.wait_seconds(chat) <= soon for chat in self._owed)
 
     def abandon(self) -> None:
         """Cancel everything as a crash would; the claims are in the store."""
@@ -116,7 +118,7 @@ class DeliveryWorker:
         """Release sends whose owner is gone. Return those of which it is unclear whether they arrived."""
         ctx = self.ctx
         safe, now = self._sender.repeat_safety(), ctx.clock.now()
-        kept_back, reporting = ctx.departures.kept_back(), self._reporting
+        kept_back, reporting = self.live.departures.kept_back(), self._reporting
         reclaim = outcomes.reclaim(ctx.worker, now, safe, reporting, alone=ctx.alone, kept_back=kept_back)
         return await ctx.store.transact(reclaim)
 
@@ -153,14 +155,14 @@ class DeliveryWorker:
 
     async def _find_owed(self) -> None:
         """Find the chats that are not free and are owed a message: they come next, before any draft."""
-        served, budget, outbox = set(self.accounts.served()), self.ctx.budget, self.ctx.store.outbox
+        served, budget, outbox = set(self.accounts.served()), self.live.budget, self.ctx.store.outbox
         busy = [chat for chat in budget.busy() if chat[0] in served]
         self._owed = await self.ctx.store.read(outbox.list_owed(busy, self.ctx.clock.now())) if busy else ()
         budget.owe(self._owed)
 
     async def _start_sends(self, accounts: Collection[str], limit: int) -> int:
         now = self.ctx.clock.now()
-        busy = self.ctx.budget.busy()
+        busy = self.live.budget.busy()
         claim = self.ctx.store.outbox.claim(
             self.ctx.worker,
             now,
@@ -206,7 +208,7 @@ class DeliveryWorker:
         poll = self.ctx.settings.limits.poll
         if self._retry_times:
             poll = min(poll, self._retry_times[0] - self.ctx.clock.now())
-        free = (wait for chat in self._owed if (wait := self.ctx.budget.wait_seconds(chat)))
+        free = (wait for chat in self._owed if (wait := self.live.budget.wait_seconds(chat)))
         return max(min(poll.total_seconds(), *free, poll.total_seconds()), 0.001)
 
     # Send
@@ -218,10 +220,10 @@ class DeliveryWorker:
             raise LookupError(outbound.platform)  # only sends to served accounts are claimed
         limit = settings.limits.upload_limit if outbound.file else settings.limits.send_limit
         begin = partial(self._begin, limit=limit, at_once=not adapter.limits.interval)
-        departure = _Departing(delivery, begin, self.ctx.departures)
+        departure = _Departing(delivery, begin, self.live.departures)
         try:
             # A draft can have been faster since the chat was seen to be free.
-            await self.ctx.budget.acquire(chat_columns(outbound), adapter.limits.interval)
+            await self.live.budget.acquire(chat_columns(outbound), adapter.limits.interval)
             if not await self._is_reachable(adapter, delivery):
                 return
             if not adapter.limits.announces_requests:
@@ -236,7 +238,7 @@ class DeliveryWorker:
                 "another worker took over a send", extra={"action": "send.lease_lost", "delivery": delivery.number}
             )
         finally:
-            self.ctx.ended_sends.notify(delivery.number)
+            self.live.ended_sends.notify(delivery.number)
 
     def _begin(self, delivery: Delivery, *, limit: timedelta, at_once: bool) -> Callable[[], Awaitable[Delivery]]:
         """Return what records that the request leaves now. Done again, it finds what was done."""
@@ -295,7 +297,7 @@ class DeliveryWorker:
                 pause = 0 if self.accounts.returns != returns else error.after
                 await self._settle(delivery, OutboxState.DUE, error=str(error), due=self._schedule_retry(pause))
             case PlatformBusy():
-                self.ctx.budget.back_off(chat_columns(delivery.outbound), error.after)
+                self.live.budget.back_off(chat_columns(delivery.outbound), error.after)
                 await self._settle_for_retry(delivery, str(error), error.after, rate_limited=True)
             case PlatformDown():
                 await self._settle_for_retry(delivery, str(error), DOWN_PAUSE_SECONDS)

@@ -11,9 +11,9 @@ from typing import TypeVar
 
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
-from palaver.engine.attachments import CommandFiles
+from palaver.engine.attachments import Attachments, CommandFiles
 from palaver.engine.commands import CommandContext, Commands
-from palaver.engine.context import EngineContext
+from palaver.engine.context import EngineContext, Resources
 from palaver.engine.intake.admission import AccessLost, CurrentRights
 from palaver.engine.intake.revisions import Revisions
 from palaver.engine.intake.roles import role_in_session
@@ -109,8 +109,13 @@ def _parse(inbound: Inbound, table: Mapping[str, Command]) -> ParsedMessage:
 class CommandDispatcher:
     """Parses messages, once each, and runs the commands among them."""
 
-    def __init__(self, ctx: EngineContext, registry: Commands) -> None:
+    def __init__(
+        self, ctx: EngineContext, resources: Resources, attachments: Attachments, tools: TurnTools, registry: Commands
+    ) -> None:
         self._ctx = ctx
+        self._resources = resources
+        self._attachments = attachments
+        self._tools = tools
         self._commands = registry
         self._parsed: OrderedDict[int, tuple[str, ParsedMessage]] = OrderedDict()
         """By inbox number: the text, which an edit may change, and what was parsed."""
@@ -191,6 +196,7 @@ class CommandDispatcher:
         if parsed.invocation is None:
             return commands.answer_only("")
         ctx, source = self._ctx, received.inbound.source
+        takes_files = self._resources.blob_store and ctx.replies.takes_files(source)
         find_actor = self._actor(received)
         actor = await ctx.store.read(find_actor)
         principal, received = actor
@@ -200,16 +206,16 @@ class CommandDispatcher:
             now=ctx.clock.now(),
             zone=ctx.settings.zones.find(source),
             agent=ctx.agents.of(received.key.profile),
-            files=CommandFiles(ctx, received) if ctx.blob_store and ctx.replies.takes_files(source) else None,
-            tools=partial(TurnTools(ctx).listed, received),
-            tool_problems=TurnTools(ctx).problems,
+            files=CommandFiles(self._attachments, received) if takes_files else None,
+            tools=partial(self._tools.listed, received),
+            tool_problems=self._tools.problems,
             roles=ctx.settings.command_roles,
             grants=ctx.settings.grants,
             memory_limits=ctx.settings.limits.memory,
             scope_of=ctx.settings.scopes.find,
-            jobs=job_rules(ctx, received.key.profile),
+            jobs=job_rules(ctx, self._resources, received.key.profile),
             routes=ctx.replies.routes,
-            speaks=ctx.speaks,
+            speaks=self._resources.speaks,
             mentioned=mentioned,
         )
         typing = TypingIndicator(ctx.replies, ctx.timeouts, source)
@@ -282,7 +288,7 @@ class CommandDispatcher:
             roles=ctx.settings.command_roles,
             grants=ctx.settings.grants,
             memory_limits=ctx.settings.limits.memory,
-            speaks=ctx.speaks,
+            speaks=self._resources.speaks,
         )
         work = await self._commands.perform(invocation, command)
         work = commands.run_if_unchanged(_role_in_session(session, principal, ctx.settings.grants), role, work)

@@ -11,7 +11,7 @@ from typing import Self, TypeVar
 
 from palaver.db.transaction import PEOPLE, TURNS, Statements, transaction
 from palaver.engine import texts
-from palaver.engine.context import EngineContext
+from palaver.engine.context import EngineContext, Resources
 from palaver.engine.delivery.owner import Reporting, notify_owner
 from palaver.engine.intake.admission import Admission, AdmissionDecision, Directory, Rules, load_directory
 from palaver.engine.intake.command_dispatch import NOT_A_COMMAND, CommandDispatcher, ParsedMessage, read_message
@@ -106,8 +106,9 @@ def decide(rules: Rules, read: tuple[Inbound, ParsedMessage], trust: Trust) -> D
 class Intake:
     """Receives messages. As a context manager it listens for changes of people, which its cache depends on."""
 
-    def __init__(self, ctx: EngineContext, commands: CommandDispatcher) -> None:
+    def __init__(self, ctx: EngineContext, resources: Resources, commands: CommandDispatcher) -> None:
         self._ctx = ctx
+        self._resources = resources
         self._commands = commands
         self._admission = Admission(ctx, commands.revisions, commands.rights)
         self._chats = KeyedLock()
@@ -191,7 +192,11 @@ class Intake:
         self, inbound: Inbound, trust: Trust, pasted: PastedKey | None = None
     ) -> tuple[int, ParsedMessage] | None:
         """Return the number of the accepted message and what it invokes; None if there is nothing more to do."""
-        if self._ctx.voice and self._ctx.voice.transcriber and any(map(_is_stored_recording, inbound.files)):
+        if (
+            self._resources.voice
+            and self._resources.voice.transcriber
+            and any(map(_is_stored_recording, inbound.files))
+        ):
             inbound = replace(inbound, is_unheard=True)
         read = self.read(await self._with_quote(inbound) if inbound.reply_to and not inbound.quote else inbound)
         while True:
@@ -218,7 +223,7 @@ class Intake:
         self, pasted: PastedKey, message: Inbound, parsed: ParsedMessage, admission: AdmissionDecision
     ) -> tuple[Inbound, ParsedMessage]:
         platform = self.accounts.get(account_text(message.source.platform, message.source.account))
-        keys, profile = self._ctx.pasted_keys, admission.key.profile
+        keys, profile = self._resources.pasted_keys, admission.key.profile
         taken = keys.take_in(message, pasted, platform, admission.role, profile)
         return (message, parsed) if taken == message else self.read(taken)
 

@@ -9,7 +9,7 @@ from functools import partial
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
 from palaver.engine.attachments import Attachments
-from palaver.engine.context import EngineContext
+from palaver.engine.context import EngineContext, LiveState
 from palaver.engine.delivery.owner import Reporting, notify_owner
 from palaver.engine.delivery.replies import LONGEST_ANSWER
 from palaver.engine.jobs.notices import settle_and_report, settle_and_report_dropped
@@ -63,6 +63,8 @@ _LONGEST_PAUSE_SECONDS = 86_400.0
 @value(kw_only=False)
 class TurnCompletion:
     ctx: EngineContext
+    live: LiveState
+    attachments: Attachments
 
     async def complete(self, running: RunningTurn, outcome: Outcome) -> None:
         match outcome:
@@ -74,7 +76,7 @@ class TurnCompletion:
                 await self._park(running, outcome)
 
     async def _answer(self, running: RunningTurn, answer: Final) -> None:
-        files = await Attachments(self.ctx).store_all(answer.files) if answer.files else ()
+        files = await self.attachments.store_all(answer.files) if answer.files else ()
         shown = texts.cut_answer(answer.text) if answer.cut else answer.text
         whole = await self._store_long_answer(running.destinations, shown)
         text, is_cut = answer.text, len(answer.text) > LONGEST_ANSWER
@@ -336,7 +338,7 @@ class TurnCompletion:
 
     def _has_recovered(self, running: RunningTurn, entries: Sequence[Entry]) -> bool:
         """Return whether an agent that failed before has said something."""
-        if running.turn.key.profile not in self.ctx.failing_profiles or running.shown is None:
+        if running.turn.key.profile not in self.live.failing_profiles or running.shown is None:
             return False
         if not any(entry.role is Role.ASSISTANT for entry in entries):
             return False
@@ -374,11 +376,11 @@ class TurnCompletion:
     def _note_problem(self, turn: Turn, problem: str | None, *, has_recovered: bool, is_switched: bool) -> None:
         profile = turn.key.profile
         if problem or is_switched:
-            self.ctx.failing_profiles = {*self.ctx.failing_profiles, profile}
+            self.live.failing_profiles = {*self.live.failing_profiles, profile}
         if problem:
             log.error("%s", problem, extra={"action": "agent.problem", "turn": turn.number})
         elif has_recovered:
-            self.ctx.failing_profiles = {*self.ctx.failing_profiles} - {profile}
+            self.live.failing_profiles = {*self.live.failing_profiles} - {profile}
             log.info("the agent answers again", extra={"action": "agent.recovered", "turn": turn.number})
 
     async def end(self, turn: Turn, step: Transaction[object], *states: TurnState) -> object:
@@ -417,7 +419,7 @@ class TurnCompletion:
         is_long = len(text) > LONGEST_ANSWER or any(self.ctx.replies.wants_file(to.place, text) for to in destinations)
         if not is_long:
             return None
-        file = await Attachments(self.ctx).store_text("answer.md", text, cut=texts.NOT_KEPT)
+        file = await self.attachments.store_text("answer.md", text, cut=texts.NOT_KEPT)
         return file if file.sha256 else None
 
     def _entry(self, role: Role, text: str) -> Entry:

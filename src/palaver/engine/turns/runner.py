@@ -12,7 +12,7 @@ from itertools import islice
 from palaver.db.transaction import Statements, Transaction, keyed, transaction
 from palaver.engine import texts
 from palaver.engine.attachments import Attachments
-from palaver.engine.context import EngineContext
+from palaver.engine.context import EngineContext, LiveState, Resources
 from palaver.engine.hooks import count_usage
 from palaver.engine.intake.admission import AccessLost, CurrentRights, OutputLost, Overheard
 from palaver.engine.intake.command_dispatch import CommandDispatcher
@@ -24,7 +24,7 @@ from palaver.engine.turns.live_answer import show_answer, show_tools
 from palaver.engine.turns.quotas import begin_within_quota, quota_reached
 from palaver.engine.turns.running import CompactionRequest, RunningTurn, StopReason, TurnSignals, TypingIndicator
 from palaver.engine.turns.summaries import Compaction, TitleGenerator
-from palaver.engine.turns.tools import NO_TURN_TOOLS, TurnTools, turn_toolbox
+from palaver.engine.turns.tools import NO_TURN_TOOLS, TurnTools
 from palaver.engine.voice import with_speech
 from palaver.model.access import can_send_elsewhere
 from palaver.model.addressing import choose_batch
@@ -53,6 +53,10 @@ LONGEST_AGENT_PAUSE_SECONDS = 120.0
 @dataclass(kw_only=True)
 class TurnRunner:
     ctx: EngineContext
+    resources: Resources
+    live: LiveState
+    attachments: Attachments
+    tools: TurnTools
     requests: RequestBuilder
     commands: CommandDispatcher
     completion: TurnCompletion = field(init=False)
@@ -62,7 +66,7 @@ class TurnRunner:
     _is_draining: bool = False
 
     def __post_init__(self) -> None:
-        self.completion = TurnCompletion(self.ctx)
+        self.completion = TurnCompletion(self.ctx, self.live, self.attachments)
         self.compaction = Compaction(
             ctx=self.ctx, requests=self.requests, commands=self.commands, completion=self.completion
         )
@@ -123,7 +127,7 @@ class TurnRunner:
             await self.commands.run(head)
             return None
         if not self.ctx.settings.is_undecided(head.inbound):
-            return await Attachments(self.ctx).fetch(head.key, self._is_over_quota)
+            return await self.attachments.fetch(head.key, self._is_over_quota)
         until = head.received + self.ctx.settings.burst_window
         if self.ctx.clock.now() < until:
             return until
@@ -261,8 +265,8 @@ class TurnRunner:
         if outcome is None:
             limit = self.ctx.settings.limits.turn_limit
             outcome = Failure(kind=FailureKind.STUCK, detail=f"the turn took longer than {limit}")
-        if self.ctx.voice and isinstance(outcome, Final):
-            outcome = await with_speech(self.ctx, running, outcome)
+        if self.resources.voice and isinstance(outcome, Final):
+            outcome = await with_speech(self.ctx, self.resources, running, outcome)
         await self.completion.complete(running, outcome)
 
     def _settles_at_once(self, running: RunningTurn, outcome: Outcome | StopReason | None) -> bool:
@@ -331,7 +335,7 @@ class TurnRunner:
         """Ask the agent. If its model refuses the conversation as too long, summarise it once and ask again."""
         running.agent_run = agent_run = self._agent_run(running)
         if (job := running.job) and job.script:
-            ended = await JobScript(self.ctx, running, job, job.script).run()
+            ended = await JobScript(self.ctx, self.resources, running, job, job.script).run()
             if ended is not None:
                 return ended
         outcome = await self._ask_with_retries(running, agent_run)
@@ -385,17 +389,17 @@ class TurnRunner:
         turn = str(running.turn.number)
         of_turn = [entry for entry in snapshot.entries if entry.turn == turn]
         agent_run.said = answer_texts(of_turn, running.offered)
-        tools = await TurnTools(self.ctx).for_turn(running) if self.ctx.toolsets else NO_TURN_TOOLS
+        tools = await self.tools.for_turn(running) if self.resources.toolsets else NO_TURN_TOOLS
         request = self.requests.build(
             running.turn,
             snapshot,
             new_messages=self._new_messages(running),
-            read_file=partial(_read_file, self.ctx, running.turn),
+            read_file=partial(_read_file, self.attachments, running.turn),
             tools=frozenset(tools),
             jobs_send_elsewhere=can_send_elsewhere(running.role),
         )
         if tools or running.offered:
-            request = replace(request, toolbox=turn_toolbox(self.ctx, running, tools, request.approvals))
+            request = replace(request, toolbox=self.tools.toolbox(running, tools, request.approvals))
         if not running.is_held(self.ctx.clock.now()):  # this process was frozen
             await self._extend_lease(running)
         with self.ctx.meter.step("agent", running.turn.number):
@@ -453,8 +457,8 @@ class TurnRunner:
         return AgentRun(
             agent=self.ctx.agents.of(running.turn.key.profile),
             write=write,
-            show=partial(show_answer, self.ctx, running),
-            work=partial(show_tools, self.ctx, running),
+            show=partial(show_answer, self.ctx, self.live, running),
+            work=partial(show_tools, self.ctx, self.live, running),
             now=self.ctx.clock.now,
             timeouts=self.ctx.timeouts,
             quiet_limit=self.ctx.settings.limits.quiet_limit,
@@ -505,8 +509,8 @@ def _is_silent(running: RunningTurn, outcome: Outcome) -> bool:
     return isinstance(outcome, Final) and not outcome.files and running.is_silence(outcome.text)
 
 
-async def _read_file(ctx: EngineContext, turn: Turn, name: str) -> bytes:
-    return (await Attachments(ctx).read(turn, name)).content
+async def _read_file(files: Attachments, turn: Turn, name: str) -> bytes:
+    return (await files.read(turn, name)).content
 
 
 def begin_events(begun: Begun, now: datetime) -> list[GatewayEvent]:
