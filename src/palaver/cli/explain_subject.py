@@ -67,49 +67,57 @@ class Result:
     explanation: Explanation
 
 
-def source_by_hand(
-    platform: str,
-    kind: str,
-    chat: str,
-    thread: str,
-    parent: str,
-    user: str,
-    user_alt: str,
-    server: str,
-    account: str,
-    profile: str = MAIN,
-) -> Source:
-    known = known_platforms()
-    name = platform.strip().lower()
-    if not name:
-        raise BadArgument(
-            "Name a message or a session, or describe one with --platform, --kind, --chat and --user.",
-            found="",
-            allowed="a message, a session, or a platform",
-            fix="Use in:42, a session, or options",
-            example=_EXAMPLE,
+@value
+class DescribedSource:
+    """A source as options describe it; an empty text means none."""
+
+    platform: str
+    kind: str
+    chat: str
+    thread: str
+    parent: str
+    user: str = ""
+    user_alt: str = ""
+    server: str
+    account: str
+    profile: str = MAIN
+
+    def source(self) -> Source:
+        """Raises BadArgument or UnknownPlatform where there can be no such source."""
+        known = known_platforms()
+        name = self.platform.strip().lower()
+        if not name:
+            raise BadArgument(
+                "Name a message or a session, or describe one with --platform, --kind, --chat and --user.",
+                found="",
+                allowed="a message, a session, or a platform",
+                fix="Use in:42, a session, or options",
+                example=_EXAMPLE,
+            )
+        if name not in known:
+            raise UnknownPlatform(self.platform, known, _EXAMPLE)
+        kinds = (*STANDARD_KINDS, *known[name].extra_kinds)
+        if self.kind not in kinds:
+            raise BadArgument("--kind cannot be", found=self.kind, allowed=", ".join(kinds), example=_EXAMPLE)
+        if not self.chat and self.kind != DM:
+            raise BadArgument(
+                f"A {self.kind} needs a chat id: --chat cannot be",
+                found=self.chat,
+                allowed="any text",
+                example=_EXAMPLE,
+            )
+        return Source(
+            platform=name,
+            chat_kind=self.kind,
+            chat_id=known[name].canonical_chat(self.chat) if self.kind == DM else self.chat,
+            thread_id=self.thread,
+            parent_chat_id=self.parent,
+            user_id=self.user and known[name].canonical_user(self.user),
+            user_id_alt=self.user_alt,
+            scope_id=self.server,
+            account=self.account,
+            profile=self.profile,
         )
-    if name not in known:
-        raise UnknownPlatform(platform, known, _EXAMPLE)
-    kinds = (*STANDARD_KINDS, *known[name].extra_kinds)
-    if kind not in kinds:
-        raise BadArgument("--kind cannot be", found=kind, allowed=", ".join(kinds), example=_EXAMPLE)
-    if not chat and kind != DM:
-        raise BadArgument(
-            f"A {kind} needs a chat id: --chat cannot be", found=chat, allowed="any text", example=_EXAMPLE
-        )
-    return Source(
-        platform=name,
-        chat_kind=kind,
-        chat_id=known[name].canonical_chat(chat) if kind == DM else chat,
-        thread_id=thread,
-        parent_chat_id=parent,
-        user_id=user and known[name].canonical_user(user),
-        user_id_alt=user_alt,
-        scope_id=server,
-        account=account,
-        profile=profile,
-    )
 
 
 def explained(
