@@ -12,7 +12,7 @@ from palaver.engine.attachments import Attachments
 from palaver.engine.context import EngineContext, LiveState
 from palaver.engine.delivery.owner import Reporting, notify_owner
 from palaver.engine.delivery.replies import LONGEST_ANSWER
-from palaver.engine.jobs.notices import settle_and_report, settle_and_report_dropped
+from palaver.engine.jobs.notices import report_dropped, report_failed
 from palaver.engine.retry import log_error, off_loop, retry_outage, retry_until_stored
 from palaver.engine.turns.agent import Outcome, chosen_model, model_name
 from palaver.engine.turns.running import RunningTurn, StopReason
@@ -32,7 +32,7 @@ from palaver.protocols.agent import ApprovalNeeded, Failure, FailureKind, Fallin
 from palaver.protocols.hooks import EventKind, GatewayEvent
 from palaver.store.people import access_rules
 from palaver.store.queue.cause import CauseKind, SendCause
-from palaver.store.queue.outbox import with_events
+from palaver.store.queue.outbox import enqueue_events
 from palaver.store.records import REPLIES
 from palaver.store.status import problems
 
@@ -58,6 +58,13 @@ _JOB_FAILURES = {
 """What its owner learns instead about the turn of a job."""
 _LONGEST_PAUSE_SECONDS = 86_400.0
 """What an agent asks for beyond that is not believed: it need not even be a time that there is."""
+
+
+@transaction
+def in_one_step(*steps: Transaction[object]) -> Statements[None]:
+    """Do all steps or none, so that a turn that is no longer ours changes nothing."""
+    for step in steps:
+        yield from step
 
 
 @value(kw_only=False)
@@ -182,7 +189,11 @@ class TurnCompletion:
             usage=running.usage,
         )
         # Who resumes a turn that was stopped in this moment ends it.
-        if await self.end(turn, halt, TurnState.PARKED, TurnState.INTERRUPTED) is TurnState.PARKED:
+        try:
+            state = await retry_until_stored(self.ctx.store, halt)
+        except StaleFence as stale:
+            state = await self._earlier_state(turn, stale, TurnState.PARKED, TurnState.INTERRUPTED)
+        if state is TurnState.PARKED:
             log.info("turn parked", extra={"action": "turn.parked", "turn": turn.number})
 
     async def _question(self, running: RunningTurn, needed: ApprovalNeeded) -> list[Outbound]:
@@ -268,7 +279,8 @@ class TurnCompletion:
         told = routes.notices(last.inbound.origin, texts.access_lost(reason), draft=turn.draft) if is_told else []
         events = (turn_event(turn, self.ctx.clock.now(), EventKind.TURN_FAILED, reason="no access"),)
         settle = self.ctx.store.turns.settle(turn, [], told, self.ctx.clock.now(), error=f"not resumed: {reason}")
-        await self.end(turn, with_events(settle, self.ctx.subscriptions, events), TurnState.FAILED)
+        step = in_one_step(settle, enqueue_events(self.ctx.subscriptions, events))
+        await self.end(turn, step, TurnState.FAILED)
         self.ctx.meter.count("turns_failed")
         self.tell_hooks(lambda: events)
 
@@ -284,8 +296,9 @@ class TurnCompletion:
         now, error = self.ctx.clock.now(), "interrupted and not resumed"
         notes, ends = ([], EndReason.SUSPENDED) if suspends else ([self.note(texts.STALE_NOTE)], None)
         settle = self.ctx.store.turns.settle(turn, notes, notices, now, error=error, ends=ends)
-        step = settle_and_report(settle, last.inbound, texts.JOB_CUT_OFF, self._reporting, now)
-        await self.end(turn, with_events(step, self.ctx.subscriptions, events), TurnState.FAILED)
+        report = report_failed(last.inbound, texts.JOB_CUT_OFF, self._reporting, now)
+        step = in_one_step(settle, report, enqueue_events(self.ctx.subscriptions, events))
+        await self.end(turn, step, TurnState.FAILED)
 
     async def settle(
         self,
@@ -316,20 +329,22 @@ class TurnCompletion:
         )
         problem = self._problem(running, failure) if failure else None
         has_recovered = self._has_recovered(running, entries)
+        steps: list[Transaction[object]] = [settle]
         if failure and problem:
-            settle = self._settle_problem(settle, running, failure, problem, now)
+            steps.append(self._record_problem(running, failure, problem, now))
         elif has_recovered:
-            settle = problems.settle_answered(settle, turn.key.profile)
+            steps.append(problems.end(turn.key.profile))
         elif running.switched and not failure:
-            settle = self._settle_switched(settle, running, running.switched, now)
+            steps.append(self._record_switch(running, running.switched, now))
         if failure and running.job:
             why = _JOB_FAILURES.get(failure.kind, texts.JOB_BROKE)
-            settle = settle_and_report(settle, running.messages[-1].inbound, why, self._reporting, now)
+            steps.append(report_failed(running.messages[-1].inbound, why, self._reporting, now))
         elif dropped := running.dropped:
-            settle = settle_and_report_dropped(settle, running.messages[-1].inbound, dropped, self._reporting, now)
+            steps.append(report_dropped(running.messages[-1].inbound, dropped, self._reporting, now))
+        if self.ctx.subscriptions:
+            steps.append(enqueue_events(self.ctx.subscriptions, [event()]))
         with self.ctx.meter.step("settle", turn.number):
-            step = with_events(settle, self.ctx.subscriptions, [event()]) if self.ctx.subscriptions else settle
-            await self.end(turn, step, TurnState.FAILED if failure else TurnState.DONE)
+            await self.end(turn, in_one_step(*steps), TurnState.FAILED if failure else TurnState.DONE)
         log.info("turn settled", extra={"action": "turn.finished", "turn": turn.number, "failed": failure is not None})
         if failure:
             self.ctx.meter.count("turns_failed")
@@ -346,15 +361,12 @@ class TurnCompletion:
         return not (isinstance(agent, FallingBack) and agent.is_falling_back())
 
     @transaction
-    def _settle_switched(
-        self, settle: Transaction[int], running: RunningTurn, failure: Failure, now: datetime
-    ) -> Statements[None]:
-        """Settle a turn that another model answered. Tell the owner once, until the preferred one answers again."""
+    def _record_switch(self, running: RunningTurn, failure: Failure, now: datetime) -> Statements[None]:
+        """Record why another model answered. Tell the owner once, until the preferred one answers again."""
         turn, profile = running.turn, running.turn.key.profile
         if not is_agent_problem(failure.kind):
-            yield from settle
             return
-        is_new = yield from problems.settle_switched(settle, turn, failure.kind, failure.model, now)
+        is_new = yield from problems.record(turn, failure.kind, failure.model, now)
         if is_new:
             problem = " ".join(describe_agent_problem(failure.kind, failure.model, profile))
             notice = texts.answers_instead(problem, failure.instead or "", turn.number)
@@ -362,12 +374,10 @@ class TurnCompletion:
             yield from notify_owner(outbound_to(running.source, ""), notice, cause, self._reporting, now)
 
     @transaction
-    def _settle_problem(
-        self, settle: Transaction[int], running: RunningTurn, failure: Failure, problem: str, now: datetime
-    ) -> Statements[None]:
-        """Settle a turn and record what is wrong with the agent. Tell the owner once a day, if they do not see it."""
+    def _record_problem(self, running: RunningTurn, failure: Failure, problem: str, now: datetime) -> Statements[None]:
+        """Record what is wrong with the agent. Tell the owner once a day, if they do not see it."""
         turn = running.turn
-        yield from problems.settle_failed(settle, turn, failure.kind, self._model(running, failure), now)
+        yield from problems.record(turn, failure.kind, self._model(running, failure), now)
         if not self._owner_reads(running):
             notice, place = texts.agent_problem(problem, turn.number), outbound_to(running.source, "")
             cause = SendCause(CauseKind.PROBLEM, turn.key.profile, f"{failure.kind} {now:%Y-%m-%d}")
@@ -383,19 +393,20 @@ class TurnCompletion:
             self.live.failing_profiles = {*self.live.failing_profiles} - {profile}
             log.info("the agent answers again", extra={"action": "agent.recovered", "turn": turn.number})
 
-    async def end(self, turn: Turn, step: Transaction[object], *states: TurnState) -> object:
-        """Commit the last step of a turn. If the fence is stale but a state is right, an earlier commit succeeded.
-
-        Return what the step does, or that state.
-        """
-        store = self.ctx.store
+    async def end(self, turn: Turn, step: Transaction[object], state: TurnState) -> None:
+        """Commit the last step of a turn, which leaves it in this state."""
         try:
-            return await retry_until_stored(self.ctx.store, step)
-        except StaleFence:
-            found = await retry_outage(lambda: store.read(store.turns.state_of(turn)))
-            if found not in states:
-                raise
-            return found
+            await retry_until_stored(self.ctx.store, step)
+        except StaleFence as stale:
+            await self._earlier_state(turn, stale, state)
+
+    async def _earlier_state(self, turn: Turn, stale: StaleFence, *wanted: TurnState) -> TurnState:
+        """Return the state in which an earlier commit left the turn, if it is one of those wanted."""
+        store = self.ctx.store
+        found = await retry_outage(lambda: store.read(store.turns.state_of(turn)))
+        if found not in wanted:
+            raise stale
+        return found
 
     def notices(
         self, running: RunningTurn, text: str, *, question: str = "", choices: tuple[Choice, ...] = ()

@@ -14,7 +14,7 @@ from palaver.engine.intake.command_dispatch import CommandDispatcher
 from palaver.engine.retry import contain_cancellation, log_error, retry_outage, retry_until_stored
 from palaver.engine.settings import Settings
 from palaver.engine.turns.agent import RequestBuilder, load_snapshot
-from palaver.engine.turns.completion import TurnCompletion
+from palaver.engine.turns.completion import TurnCompletion, in_one_step
 from palaver.engine.turns.quotas import quota_reached
 from palaver.engine.turns.running import CompactionRequest, RunningTurn, StopReason
 from palaver.model.compaction import CompactionPlan, plan_compaction
@@ -159,7 +159,7 @@ class Compaction:
         by = Principal.speaking(running.source).name if request.is_asked else AUTOMATIC
         settle = self.ctx.store.turns.settle(turn, [], replies, self.ctx.clock.now(), usage=running.usage)
         try:
-            await self.completion.end(turn, _all(self._compact(turn, summary, by), settle), TurnState.DONE)
+            await self.completion.end(turn, in_one_step(self._compact(turn, summary, by), settle), TurnState.DONE)
         except NothingToCompact as refusal:
             await self._fail(running, request, str(refusal))
         else:
@@ -192,7 +192,7 @@ class Compaction:
             summary = await self._summarise(running, kept=1)
             # Append nothing: this checks that the turn is still ours.
             check_fence = self.ctx.store.turns.append_to_turn(turn, [])
-            await retry_until_stored(self.ctx.store, _all(self._compact(turn, summary, AUTOMATIC), check_fence))
+            await retry_until_stored(self.ctx.store, in_one_step(self._compact(turn, summary, AUTOMATIC), check_fence))
         except NothingToCompact as refusal:
             log.info("nothing was summarised: %s", refusal, extra={"action": "compaction.skipped", "turn": turn.number})
             return False
@@ -267,13 +267,6 @@ def _start_turn(
         return None
     yield from usage.charge_to_previous(number)
     return (yield from turns.resume(number, worker, now, lease))
-
-
-@transaction
-def _all(*steps: Transaction[object]) -> Statements[None]:
-    """Do all steps or none, so that a turn that is no longer ours changes nothing."""
-    for step in steps:
-        yield from step
 
 
 @dataclass(kw_only=True)
