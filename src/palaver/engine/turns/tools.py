@@ -273,7 +273,11 @@ class _Toolbox:
             last=self.running.messages[-1],
             role=self.running.role,
             services=TurnServices(
-                ctx=self.ctx, resources=self.resources, live=self.live, running=self.running, call=call.id
+                ctx=self.ctx,
+                resources=self.resources,
+                attachments=self.attachments,
+                running=self.running,
+                call=call.id,
             ),
         )
         return ToolUse(call=call, arguments=arguments, context=context)
