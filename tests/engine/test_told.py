@@ -198,7 +198,9 @@ async def test_pseudonyms_stand_for_ids_and_the_operator_can_resolve_them(
     adapter = FakeAdapter(world)
     adapter.platform = replace(adapter.platform, hides_ids=True)
     shared = ScopedSetting(default=Scope(group=GroupScope.SHARED))
-    async with running(store_url, world, agent=agent, adapters=[adapter], scopes=shared, pseudonyms=True) as here:
+    async with running(
+        store_url, world, agent=agent, adapters=[adapter], scopes=shared, privacy=PrivacyConfig(pseudonyms=True)
+    ) as here:
         alice = world.person("+49 170 1234567")
         group = world.group("Dev", alice)
         await group.say(alice, "hi")
