@@ -57,7 +57,7 @@ def test_mistakes_are_reported(palaver: Palaver) -> None:
         (("add", "0 0 30 2 *", "x"), "No day ever matches", 2),
         (("add", "1h"), "A job needs a prompt", 2),
         (("add", "1h", "x" * 20_001), "at most 20000 characters", 2),
-        ((*add, "--repeat", "99999999999999999999"), "less than or equal to 1000000", 2),
+        ((*add, "--repeat", "99999999999999999999"), "Use a whole number from -1 to 1000000", 2),
         ((*add, "--to", "telegram"), "Nothing can be sent to 'telegram'", 2),
         ((*add, "--model", "nobody"), "no model called 'nobody'", 2),
         ((*add, "--script", "../x"), "Jobs cannot run scripts here", 2),

@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from inspect import Parameter, Signature, signature
 from shlex import quote
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -24,10 +25,12 @@ from palaver.cli.shared_options import (
     terminal_source,
 )
 from palaver.db.transaction import DatabaseClient
-from palaver.engine.jobs.creation import JobRules, offered_models
 from palaver.model.epochs import NO_EPOCHS, Epochs
 from palaver.model.value import value
 from palaver.operations.operation import CREATED, Call, Operation
+
+if TYPE_CHECKING:
+    from palaver.engine.jobs.creation import JobRules
 
 R = TypeVar("R")
 
@@ -100,10 +103,11 @@ class OperationGroup:
 
 
 def _call(shown: Shown) -> Call:
-    def job_rules(_: str) -> JobRules:
+    def job_rules(_: str) -> "JobRules":
         config = load_config()
         # Slow to import, and rarely needed.
         from palaver.cli.explain_subject import account_platforms  # noqa: PLC0415
+        from palaver.engine.jobs.creation import JobRules, offered_models  # noqa: PLC0415
         from palaver.engine.jobs.scripts import Scripts  # noqa: PLC0415
         from palaver.gateway.agents import AgentPool  # noqa: PLC0415
         from palaver.platforms.plugins import known_platforms  # noqa: PLC0415
@@ -125,15 +129,26 @@ def _parameter(name: str, annotation: object, default: object = Parameter.empty)
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
+def _described(annotation: Any) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401 - any annotation
+    """Return the type without what `Annotated` says, and what it says; a number that can be missing says it inside."""
+    if get_origin(annotation) is Annotated:
+        base, *metas = get_args(annotation)
+        kind, said = _described(base)
+        for meta in metas:
+            found = {"help": meta.description, "min": meta.ge, "max": meta.le, **(meta.extra or {})}
+            said |= {name: given for name, given in found.items() if given is not None}
+        return kind, said
+    if NoneType in get_args(annotation):
+        kind, said = _described(get_args(annotation)[0])
+        return kind | None, said
+    return annotation, {}
+
+
 def _option(schema_field: FieldInfo) -> Parameter:
     """Make an argument of a field without a default, or that says so; an option of every other."""
-    kind, *metas = get_args(schema_field.type) if get_origin(schema_field.type) is Annotated else [schema_field.type]
-    said: dict[str, Any] = {}
-    for meta in metas:
-        said |= {"help": meta.description, "min": meta.ge, "max": meta.le, **(meta.extra or {})}
+    kind, said = _described(schema_field.type)
     is_argument = said.pop("is_argument", schema_field.required)
     option = said.pop("option", f"--{schema_field.name.replace('_', '-')}")
-    said = {name: given for name, given in said.items() if given is not None}
     if is_argument:
         said["metavar"] = schema_field.name.upper()
         return _parameter(schema_field.name, Annotated[kind, typer.Argument(**said)], _default(schema_field))

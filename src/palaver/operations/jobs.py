@@ -7,8 +7,6 @@ from typing import Annotated
 from msgspec import Meta
 
 from palaver.db.transaction import Statements, transaction
-from palaver.engine.intake.roles import role_of_source
-from palaver.engine.jobs.creation import JobMaker, check_job, create_job
 from palaver.engine.jobs.describe import next_times
 from palaver.model.access import AccessRole
 from palaver.model.epochs import Epochs
@@ -133,7 +131,8 @@ class NewJobSchema(Schema, frozen=True, kw_only=True):
     name: Annotated[_Text, Meta(description="A name. Default: the beginning of the prompt.")] = ""
     to: Annotated[_Text, Meta(description="Where the answer goes: telegram, telegram:-100, local, all.")] = "origin"
     repeat: Annotated[
-        int | None, Meta(ge=-1, le=REPEAT_LIMIT, description="How often it runs. 0, -1 or nothing is no limit.")
+        Annotated[int, Meta(ge=-1, le=REPEAT_LIMIT)] | None,
+        Meta(description="How often it runs. 0, -1 or nothing is no limit."),
     ] = None
     attached: Annotated[
         bool, Meta(description="Run in the conversation where it is made.", extra={"option": "--here"})
@@ -172,6 +171,10 @@ class NewJobSchema(Schema, frozen=True, kw_only=True):
 )
 @transaction
 def add_job(call: Call, asked: NewJobSchema) -> Statements[JobDetails]:
+    # Slow to import, and listing jobs needs neither.
+    from palaver.engine.intake.roles import role_of_source  # noqa: PLC0415
+    from palaver.engine.jobs.creation import JobMaker, check_job, create_job  # noqa: PLC0415
+
     request, rules = asked.request, call.job_rules(call.origin.profile)
     role = AccessRole.OWNER if call.principal.sees_all else (yield from role_of_source(call.origin, rules.grants))
     if role is None or role < rules.role:

@@ -12,20 +12,22 @@ the operation returns.
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from datetime import datetime
-from typing import Annotated, Any, Concatenate, Generic, ParamSpec, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Generic, ParamSpec, TypeVar, get_type_hints
 from zoneinfo import ZoneInfo
 
 import msgspec
 from msgspec import Meta
 
 from palaver.db.transaction import Transaction
-from palaver.engine.jobs.creation import JobRules
 from palaver.model.epochs import Epochs
 from palaver.model.label import Label
 from palaver.model.session import Principal
 from palaver.model.source import Source
 from palaver.model.value import value
 from palaver.store.people.api_tokens import Right
+
+if TYPE_CHECKING:
+    from palaver.engine.jobs.creation import JobRules
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -61,7 +63,7 @@ class Call:
     """Where the caller writes from; what they make belongs there."""
     now: datetime
     zone: ZoneInfo
-    job_rules: Callable[[str], JobRules]
+    job_rules: "Callable[[str], JobRules]"
     """What this installation can do for a job of a profile."""
 
 
