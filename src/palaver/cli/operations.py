@@ -135,7 +135,7 @@ def _described(annotation: Any) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401 -
         base, *metas = get_args(annotation)
         kind, said = _described(base)
         for meta in metas:
-            found = {"help": meta.description, "min": meta.ge, "max": meta.le, **(meta.extra or {})}
+            found: dict[str, Any] = {"help": meta.description, "min": meta.ge, "max": meta.le, **(meta.extra or {})}
             said |= {name: given for name, given in found.items() if given is not None}
         return kind, said
     if NoneType in get_args(annotation):
