@@ -256,7 +256,7 @@ async def test_what_others_were_told_because_of_them_is_forgotten_for_every_caus
 
 @transaction
 def _caused_by(who: str) -> Statements[dict[frozenset[CauseKind], int | str]]:
-    ((message, turn),) = yield "SELECT min(no), min(turn_no) FROM inbox WHERE identity = ?", (who,)
+    ((message, turn),) = yield "SELECT min(no), max(turn_no) FROM inbox WHERE identity = ?", (who,)
     ((session,),) = yield "SELECT id FROM sessions WHERE owner = ? ORDER BY no LIMIT 1", (who,)
     ((job,),) = yield "SELECT min(no) FROM schedules WHERE owner = ?", (who,)
     return {OF_MESSAGE: message, OF_TURN: turn, OF_SESSION: session, OF_JOB: job}

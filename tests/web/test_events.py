@@ -77,8 +77,10 @@ class Ear:
 
 @asynccontextmanager
 async def listening(client: httpx.AsyncClient, position: str | None = None) -> AsyncGenerator[Ear]:
+    # A browser that comes back asks for the same address again; what it has read since counts.
     headers = {"last-event-id": position} if position else {}
-    async with client.stream("GET", "/events", headers=headers, timeout=60) as answer:
+    params = {"after": "0.0/00000000.0"} if position else {}
+    async with client.stream("GET", "/events", headers=headers, params=params, timeout=60) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
         ear = Ear(answer.aiter_lines())
         assert (await ear.next())[0] == "ready"
@@ -272,6 +274,22 @@ async def test_of_what_grows_only_the_last_state_waits(store: Store) -> None:
         async with asyncio.timeout(60):
             grown = [event async for event in _until_long(stream)]
     assert len(grown) < 10
+
+
+async def test_answers_that_grow_at_once_are_kept_apart(store: Store) -> None:
+    world = World(store)
+    one, two = [(await world.exchange("hello", source=dm(name))).turn.session for name in ("1", "2")]
+    async with humming(store) as hub:
+        texts, shown = hub.events(owner(), None), hub.events(owner(), None, one)
+        for stream in (texts, shown):
+            await anext(stream)
+        hub.grow(PartialAnswer(session=one, turn=7, text="first"))
+        hub.grow(PartialAnswer(session=two, turn=8, text="second"))
+        told = [(await next_named(texts, "draft")).body["text"] for _ in range(2)]
+        assert sorted(map(str, told)) == ["first", "second"]
+        hub.grow(PartialAnswer(session=one, turn=7, text="first words"))
+        grown = [(await next_named(shown, "growth", "draft")) for _ in range(2)]
+    assert [(event.name, event.body["session"]) for event in grown] == [("growth", one)] * 2
 
 
 async def test_an_answer_grows_on_after_the_store_was_away(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
