@@ -243,15 +243,17 @@ async def test_what_they_edited_in_a_room_is_forgotten_with_the_note_about_it(st
 
 async def test_what_others_were_told_because_of_them_is_forgotten_for_every_cause(store: Store) -> None:
     await live(store)
+    count, before = sum(map(len, (OF_MESSAGE, OF_TURN, OF_SESSION, OF_JOB))), await store.erasures.preview(ANN)
     for who, word in ((ANN, SECRET), (BOB, OTHERS)):
         for kinds, id_ in (await store.read(_caused_by(who))).items():
             for kind in kinds:
                 told = Outbound(platform="telegram", chat_id="900", text=f"{word}, because of {kind} {id_}")
                 assert await store.transact(outbox.enqueue(told, SendCause(kind, id_, "told"), NOON))
+    assert (await store.erasures.preview(ANN)).sends == before.sends + count
     await forget(store)
     left = str(await store.read(_rows("SELECT body FROM outbox")))
     assert SECRET not in left
-    assert left.count(f"{OTHERS}, because of") == sum(map(len, (OF_MESSAGE, OF_TURN, OF_SESSION, OF_JOB)))
+    assert left.count(f"{OTHERS}, because of") == count
 
 
 @transaction
