@@ -104,8 +104,10 @@ discord = _first_group(_DISCORD)
 
 
 def slack(text: str) -> str | None:
+    """An id in small letters has a digit: without one it is a name, such as Bob."""
     found = _SLACK.fullmatch(text.strip())
-    return found[1].upper() if found else None
+    is_name = found and not found[1].isupper() and not any(map(str.isdigit, found[1]))
+    return found[1].upper() if found and not is_name else None
 
 
 def telegram(text: str) -> str | None:
