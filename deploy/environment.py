@@ -15,6 +15,8 @@ from typing import TextIO
 
 BEGAN = time.monotonic()
 CONSTRAINTS = "constraints.txt"
+LOCK = ".make-lock"
+"""Another name than uv's own lock of an environment, `.lock`, for which uv waits."""
 SOURCES = (Path("pyproject.toml"), Path(CONSTRAINTS), Path(__file__))
 _UNREACHED = re.compile(
     r"ConnectionError|ConnectTimeout|NameResolution|ProxyError|SSLError|Max retries|Connection refused|"
@@ -37,7 +39,7 @@ def say(words: str) -> None:
 
 def main(folder: Path, extras: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
+    with (folder / LOCK).open("w") as lock:
         take(lock)
         stamp, python = folder / ".run", folder / "bin/python"
         if python.exists() and stamp.exists() and stamp.stat().st_mtime >= max(map(modified, SOURCES)):

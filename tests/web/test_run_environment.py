@@ -77,7 +77,7 @@ def test_two_at_once_wait_and_what_stops_them_is_one_sentence(python: Path, tmp_
     variables = clean_environment(PATH="/", PIP_INDEX_URL=nobody, PIP_RETRIES="1", PIP_CONFIG_FILE=os.devnull)
     command = [sys.executable, "-IS", ROOT / "deploy/environment.py", folder, "[web]"]
     making: list[subprocess.Popen[str]] = []
-    with (folder / ".lock").open("w") as lock:
+    with (folder / ".make-lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for _ in range(2):
             making.append(subprocess.Popen(command, cwd=tmp_path, env=variables, stderr=subprocess.PIPE, text=True))
@@ -88,6 +88,40 @@ def test_two_at_once_wait_and_what_stops_them_is_one_sentence(python: Path, tmp_
     assert why.startswith("No package index can be reached. ")
     assert "; pip said: " in why
     assert [each.returncode for each in making] == [130, 1]
+
+
+BACKEND = """
+import zipfile
+
+INFO = "Metadata-Version: 2.1\\nName: small\\nVersion: 1\\n"
+
+
+def build_editable(folder, config_settings=None, metadata_directory=None):
+    name = "small-1-py3-none-any.whl"
+    files = {"METADATA": INFO, "WHEEL": "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"}
+    with zipfile.ZipFile(f"{folder}/{name}", "w") as wheel:
+        for file, content in {**files, "RECORD": ""}.items():
+            wheel.writestr(f"small-1.dist-info/{file}", content)
+    return name
+"""
+
+
+def test_an_environment_is_made_once_with_uv(tmp_path: Path) -> None:
+    (tmp_path / "constraints.txt").touch()
+    (tmp_path / "backend.py").write_text(BACKEND)
+    building = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    (tmp_path / "pyproject.toml").write_text(f'{building}[project]\nname = "small"\nversion = "1"\n')
+    uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    assert uv
+    variables = clean_environment(PATH=str(Path(uv).parent), UV_OFFLINE="1", UV_CACHE_DIR=str(tmp_path / "cache"))
+    command = [sys.executable, "-IS", str(ROOT / "deploy/environment.py"), str(tmp_path / "venv"), ""]
+    for installs in (1, 0):
+        made = subprocess.run(
+            command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=True, timeout=PATIENCE
+        )
+        assert made.stderr.count("Step 2 of 2") == made.stderr.count("Installed (") == installs, made.stderr
+        assert "pip does" not in made.stderr
+    assert list((tmp_path / "venv").glob("lib/python*/site-packages/small-1.dist-info"))
 
 
 async def test_every_provider_and_every_platform_opens(python: Path, tmp_path: Path) -> None:
