@@ -60,7 +60,7 @@ def receive(source: Source, now: datetime) -> Statements[Reception]:
 
 
 def _turned_away(source: Source, now: datetime) -> Statements[datetime | None]:
-    """Return when a stranger first came to an account, lately, while there were too many others."""
+    """Return when a stranger first came to an account, within a day, while there were too many others."""
     rows = yield (
         "SELECT min(received) FROM inbox WHERE identity = ? AND platform = ? AND account = ? AND state = 'refused'"
         " AND reason = ? AND received > ?",
