@@ -18,7 +18,6 @@ from playwright.async_api import Browser, expect
 
 from palaver.agents.guide import GuideAgent
 from palaver.agents.guide_rules import RULES
-from palaver.config.agents import GuideAgentConfig
 from palaver.config.model import Config
 from palaver.model.key import GroupScope, Scope, ScopedSetting
 from palaver.model.label import note_marker
@@ -40,6 +39,7 @@ from palaver.protocols.agent import (
     ToolCalled,
 )
 from palaver.protocols.tools import Tool
+from palaver.settings.agents import GuideAgentConfig
 from palaver.testkit.chat import Person
 from palaver.testkit.platform import FakePlatform
 from palaver.tools.toolsets import Toolsets
