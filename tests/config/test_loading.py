@@ -27,7 +27,7 @@ from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.model.source import Source
 from palaver.model.tools import ApprovalMode, ToolRules
 from palaver.model.turn import BusyMode
-from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.plugins import PLATFORMS
 from tests.echo import guided
 from tests.needs import without_rights
 

@@ -9,6 +9,7 @@ from typing import Protocol
 from palaver.model.source import identity_of
 from palaver.protocols import (
     DM,
+    Ability,
     Attachment,
     Inbound,
     Label,
@@ -29,7 +30,7 @@ from palaver.testkit.updates import Message, Update
 __all__ = ["FAKE", "FakeAdapter", "PlatformClient", "UpdateStream"]
 
 _CHUNK_BYTES = 65_536
-FAKE = Platform(name="fake", title="Fake platform", has_threads=True, has_reactions=True)
+FAKE = Platform(name="fake", title="Fake platform", abilities=frozenset({Ability.THREADS, Ability.REACTIONS}))
 
 
 class UpdateStream(Protocol):

@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.dingtalk import PLATFORM
 from palaver.platforms.dingtalk.crypto import is_signed
-from palaver.platforms.dingtalk.options import GUIDE, DingTalkOptions
+from palaver.platforms.dingtalk.options import DingTalkOptions
 from palaver.platforms.dingtalk.parse import parse
 from palaver.platforms.dingtalk.render import MAX_FILE_BYTES, render, render_file
 from palaver.platforms.dingtalk.stream import SUBSCRIPTIONS, listen
@@ -66,9 +66,8 @@ _GROUP = "cid"
 
 
 class DingTalkAdapter:
-    platform = PLATFORMS["dingtalk"]
+    platform = PLATFORM
     options = DingTalkOptions
-    guide = GUIDE
     limits = Limits(text=4000, interval=1.0, announces_requests=True)
 
     def __init__(self, account: str, options: DingTalkOptions) -> None:

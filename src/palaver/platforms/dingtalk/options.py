@@ -4,33 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from palaver.protocols import SetupGuide, SetupQuestion, check_url
+from palaver.protocols import check_url
 from palaver.protocols.options import AccountOptions
-
-GUIDE = SetupGuide(
-    before=(
-        "Open open-dev.dingtalk.com, create an internal app and add a robot to it.",
-        "Copy the Client ID (AppKey) and the Client Secret (AppSecret).",
-        "Under Permissions, allow the app to send messages as a robot.",
-    ),
-    questions=[
-        SetupQuestion(option="client_id", prompt="Client ID (AppKey), like ding1a2b3c:"),
-        SetupQuestion(option="client_secret", prompt="Client Secret (hidden while you type):"),
-        SetupQuestion(
-            option="mode",
-            prompt="How messages come, stream or http:",
-            help="With http, DingTalk calls a public address of yours. It does not sign what it sends: prefer stream.",
-            default="stream",
-        ),
-    ],
-    after=(
-        (
-            "In the robot's settings choose the Stream mode (for the mode http the HTTP mode, and enter "
-            "https://YOUR-ADDRESS/in/dingtalk/{account}), and publish the robot."
-        ),
-    ),
-    owner_prompt="Your own user id in DingTalk? An administrator sees it in the contacts:",
-)
 
 Url = Annotated[str, AfterValidator(check_url("a URL, like https://api.dingtalk.com"))]
 

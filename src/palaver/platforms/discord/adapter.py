@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import aiohttp
 import discord
 
-from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.discord import PLATFORM
 from palaver.platforms.discord.client import Client, Connection
 from palaver.platforms.discord.errors import (
     API,
@@ -24,7 +24,7 @@ from palaver.platforms.discord.errors import (
     ApiError,
 )
 from palaver.platforms.discord.listen import Listener
-from palaver.platforms.discord.options import GUIDE, DiscordOptions
+from palaver.platforms.discord.options import DiscordOptions
 from palaver.platforms.discord.parse import attachments_in
 from palaver.platforms.discord.render import MAX_TEXT, is_id, message
 from palaver.protocols import (
@@ -63,9 +63,8 @@ T = TypeVar("T")
 
 
 class DiscordAdapter:
-    platform = PLATFORMS["discord"]
+    platform = PLATFORM
     options = DiscordOptions
-    guide = GUIDE
     # The rest is for marks and what the gateway adds. Discord takes five messages in five seconds, edits apart.
     limits = Limits(text=MAX_TEXT - 100, interval=1.0, draft_interval=1.5, announces_requests=True)
 

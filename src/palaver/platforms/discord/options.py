@@ -5,29 +5,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr, field_validator
 
-from palaver.protocols import SetupGuide, SetupQuestion, check_secret, check_url
+from palaver.protocols import check_secret, check_url
 from palaver.protocols.options import AccountOptions
-
-GUIDE = SetupGuide(
-    before=(
-        "Open discord.com/developers/applications and choose New Application.",
-        "On its page Bot, press Reset Token and copy the token; below, turn on Message Content Intent.",
-        (
-            "On its page OAuth2, choose the scopes bot and applications.commands and the permissions View Channels, "
-            "Send Messages, Send Messages in Threads, Create Public Threads, Attach Files and Read Message History."
-        ),
-        "Open the URL shown there to add the bot to a server.",
-    ),
-    questions=[
-        SetupQuestion(
-            option="token", prompt="Token (hidden while you type), or the environment variable that holds it:"
-        ),
-    ],
-    after=("To write to the bot alone, open its profile in your server and choose Message.",),
-    owner_prompt="Your own Discord user id (Settings, Advanced, Developer Mode; then your profile, Copy User ID)?",
-    owner_pattern=r"[1-9][0-9]{0,19}",
-    owner_example="80351110224678912",
-)
 
 _TOKEN = check_secret(
     r"[A-Za-z0-9_-]{1,100}(\.[A-Za-z0-9_-]{1,100}){2}",

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import aiosmtplib
 
-from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.email import PLATFORM
 from palaver.platforms.email.errors import SMTP
 from palaver.platforms.email.mailbox import Mailbox, opened
-from palaver.platforms.email.options import GUIDE, EmailOptions, Encryption
+from palaver.platforms.email.options import EmailOptions, Encryption
 from palaver.platforms.email.parse import NewMail, Skipped, files_of, parse, subject_of
 from palaver.platforms.email.render import attach, message_id, recipients_of, render, subject_for
 from palaver.protocols import (
@@ -51,9 +51,8 @@ _HANDLE = re.compile(r"[0-9]{1,10}\.[0-9]{1,10}\.[0-9]{1,3}")
 
 
 class EmailAdapter:
-    platform = PLATFORMS["email"]
+    platform = PLATFORM
     options = EmailOptions
-    guide = GUIDE
     limits = Limits(text=50_000, interval=1.0, announces_requests=True)
 
     def __init__(self, account: str, options: EmailOptions) -> None:

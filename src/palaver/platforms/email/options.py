@@ -1,38 +1,13 @@
 """The options of a mailbox."""
 
-import re
 from enum import StrEnum
 from typing import Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from palaver.protocols import SetupGuide, SetupQuestion, is_loopback
+from palaver.platforms.email import ADDRESS
+from palaver.protocols import is_loopback
 from palaver.protocols.options import AccountOptions
-
-ADDRESS = re.compile(r"[a-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[a-z0-9](?:[a-z0-9.-]{0,252}[a-z0-9])?")
-"""In lower case. Quoted and international names are not supported."""
-
-GUIDE = SetupGuide(
-    before=(
-        "Make a mailbox that only the agent reads, and an app password if your provider has them.",
-        "Send a mail to it from another provider, open it there, and show its source.",
-        "The first word after Authentication-Results is the name of your mail server, like mx.example.org.",
-    ),
-    questions=[
-        SetupQuestion(option="address", prompt="Address of the mailbox, like helper@example.org:"),
-        SetupQuestion(option="password", prompt="Password (hidden while you type), or the environment variable:"),
-        SetupQuestion(option="imap_host", prompt="IMAP server, like imap.example.org:"),
-        SetupQuestion(option="smtp_host", prompt="SMTP server, like smtp.example.org:"),
-        SetupQuestion(option="auth_server", prompt="Name of the server in Authentication-Results:"),
-    ],
-    after=(
-        "Send a mail to the mailbox.",
-        "The agent answers in the same thread.",
-    ),
-    owner_prompt="Your own e-mail address, in lower case?",
-    owner_pattern=ADDRESS.pattern,
-    owner_example="ann@example.org",
-)
 
 
 class Encryption(StrEnum):

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.feishu import stream
+from palaver.platforms.feishu import PLATFORM, stream
 from palaver.platforms.feishu.crypto import is_signed, read_event, token_of
-from palaver.platforms.feishu.options import GUIDE, FeishuOptions
+from palaver.platforms.feishu.options import FeishuOptions
 from palaver.platforms.feishu.parse import Event, Json, parse
 from palaver.platforms.feishu.render import MAX_FILE_BYTES, MAX_IMAGE_BYTES, file_kind, render
 from palaver.protocols import (
@@ -70,9 +69,8 @@ _ID_TYPES = {"ou_": "open_id", "on_": "union_id"}
 
 
 class FeishuAdapter:
-    platform = PLATFORMS["feishu"]
+    platform = PLATFORM
     options = FeishuOptions
-    guide = GUIDE
     # Five messages a second for one chat. A card has 30 KB: at most 7 bytes for each character.
     limits = Limits(text=4000, interval=0.2, repeats_safely=True)
 

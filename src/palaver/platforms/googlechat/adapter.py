@@ -12,8 +12,8 @@ from urllib.parse import quote
 
 import jwt
 
-from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.googlechat.options import GUIDE, GoogleChatOptions, read_key
+from palaver.platforms.googlechat import PLATFORM
+from palaver.platforms.googlechat.options import GoogleChatOptions, read_key
 from palaver.platforms.googlechat.parse import parse
 from palaver.platforms.googlechat.render import MAX_TEXT, render
 from palaver.protocols import (
@@ -56,9 +56,8 @@ _MESSAGE = re.compile(r"spaces/[^/]+/messages/[^/]+")
 
 
 class GoogleChatAdapter:
-    platform = PLATFORMS["googlechat"]
+    platform = PLATFORM
     options = GoogleChatOptions
-    guide = GUIDE
     # 96 characters are reserved for what the gateway adds. Each space takes one message or edit a second.
     limits = Limits(text=MAX_TEXT - 96, interval=1.0, draft_interval=2.0, repeats_safely=True)
     takes_callbacks = True

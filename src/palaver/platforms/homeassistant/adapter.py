@@ -11,8 +11,8 @@ from typing import Any
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
-from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.homeassistant.options import GUIDE, HomeAssistantOptions
+from palaver.platforms.homeassistant import PLATFORM
+from palaver.platforms.homeassistant.options import HomeAssistantOptions
 from palaver.platforms.homeassistant.parse import ACTION, Json, is_chat, parse, read_frame
 from palaver.platforms.homeassistant.render import MAX_BYTES, render
 from palaver.protocols import (
@@ -44,9 +44,8 @@ _MAX_FRAME_BYTES = 4 << 20
 
 
 class HomeAssistantAdapter:
-    platform = PLATFORMS["homeassistant"]
+    platform = PLATFORM
     options = HomeAssistantOptions
-    guide = GUIDE
     limits = Limits(text=MAX_BYTES, unit=Unit.UTF8, interval=1.0)
 
     def __init__(self, account: str, options: HomeAssistantOptions) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.imessage import PLATFORM
 from palaver.platforms.imessage.api import ServerInfo, api_of, data_of, fetch_info, items_of
-from palaver.platforms.imessage.options import GUIDE, IMessageOptions
+from palaver.platforms.imessage.options import IMessageOptions
 from palaver.platforms.imessage.parse import Context, Related, is_complete, parse, related
 from palaver.platforms.imessage.reader import PARTS, Reader
 from palaver.protocols import (
@@ -55,9 +55,8 @@ _KNOWN_RECEIPTS = 200
 
 
 class IMessageAdapter:
-    platform = PLATFORMS["imessage"]
+    platform = PLATFORM
     options = IMessageOptions
-    guide = GUIDE
     limits = Limits(text=4000, one_paragraph=True, announces_requests=True)
 
     def __init__(self, account: str, options: IMessageOptions) -> None:

@@ -6,43 +6,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from palaver.protocols import SetupGuide, SetupQuestion, check_url
+from palaver.protocols import check_url
 from palaver.protocols.options import AccountOptions
-
-GUIDE = SetupGuide(
-    before=(
-        (
-            "On a Mac, sign in to Messages with an Apple Account of the agent's own: what that account writes is "
-            "never answered."
-        ),
-        "Install BlueBubbles from bluebubbles.app, give it Full Disk Access and set a server password.",
-    ),
-    questions=[
-        SetupQuestion(
-            option="url",
-            prompt="URL of the BlueBubbles server, like http://mac.local:1234:",
-            help="BlueBubbles shows it under Connection.",
-        ),
-        SetupQuestion(
-            option="password", prompt="Server password (hidden while you type), or the variable that holds it:"
-        ),
-        SetupQuestion(
-            option="public_url",
-            prompt="URL where the Mac reaches this gateway's web server; empty to ask the Mac for messages:",
-            required=False,
-        ),
-    ],
-    after=(
-        (
-            "Typing, read receipts and inline replies need the private API of BlueBubbles: turn it on there under "
-            "Private API."
-        ),
-        "Everything else works without it.",
-    ),
-    owner_prompt="Your own iMessage address: the phone number or e-mail address that you write from?",
-    owner_pattern=r"\+[0-9]{4,15}|[^@\s]+@[^@\s]+",
-    owner_example="+15551234567",
-)
 
 Url = Annotated[str, AfterValidator(check_url("a URL, like http://mac.local:1234"))]
 

@@ -3,9 +3,9 @@
 from contextlib import aclosing
 from datetime import UTC, datetime
 
-from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.irc import PLATFORM
 from palaver.platforms.irc.connection import Connection, connected
-from palaver.platforms.irc.options import GUIDE, IrcOptions
+from palaver.platforms.irc.options import IrcOptions
 from palaver.platforms.irc.parse import Us, parse
 from palaver.platforms.irc.render import MAX_BYTES, render
 from palaver.platforms.irc.wire import Line
@@ -26,9 +26,8 @@ _STORE_SECONDS = 5.0
 
 
 class IrcAdapter:
-    platform = PLATFORMS["irc"]
+    platform = PLATFORM
     options = IrcOptions
-    guide = GUIDE
     # Servers slow down or remove who sends more than a line a second for long.
     limits = Limits(text=MAX_BYTES, unit=Unit.UTF8, interval=1.0, one_line=True)
 

@@ -10,8 +10,9 @@ from contextlib import asynccontextmanager, suppress
 from itertools import count
 
 from palaver.model.backoff import backoff
+from palaver.platforms.irc import lower
 from palaver.platforms.irc.options import IrcOptions
-from palaver.platforms.irc.wire import Line, lower, read_line, write_line
+from palaver.platforms.irc.wire import Line, read_line, write_line
 from palaver.protocols import (
     ClientErrors,
     PlatformBusy,

@@ -4,28 +4,8 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, SecretStr
 
-from palaver.protocols import SetupGuide, SetupQuestion, split_names
+from palaver.protocols import split_names
 from palaver.protocols.options import AccountOptions
-
-GUIDE = SetupGuide(
-    before=(
-        (
-            "Choose a nick for the bot, and register it with the services of the network (NickServ) if there are any: "
-            "the bot then logs in with SASL, and keeps its nick."
-        ),
-    ),
-    questions=[
-        SetupQuestion(option="server", prompt="Server, like irc.libera.chat:"),
-        SetupQuestion(option="nick", prompt="Nick of the bot:"),
-        SetupQuestion(option="channels", prompt="Channels, like #one,#two (optional):", required=False),
-        SetupQuestion(option="password", prompt="Password of its account (hidden while you type):", required=False),
-    ],
-    after=("Write to the bot, or write its nick and a colon in a channel.",),
-    owner_prompt="Your own account with the services, as alt:NAME? Anybody can take a nick, so do not enter one:",
-    owner_pattern=r"alt:\S+",
-    owner_example="alt:ann",
-)
-
 
 Channel = Annotated[str, Field(pattern=r"^[#&+!][^\s,:\x00\x07]{1,63}$")]
 

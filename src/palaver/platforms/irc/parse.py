@@ -4,7 +4,8 @@ import re
 from datetime import datetime
 from typing import NamedTuple
 
-from palaver.platforms.irc.wire import Line, lower
+from palaver.platforms.irc import lower
+from palaver.platforms.irc.wire import Line
 from palaver.protocols import CHANNEL, DM, Inbound, NewMessage, Source, Trust, after_name, parse_time
 
 _FORMATS = re.compile(r"\x03(?:\d{1,2}(?:,\d{1,2})?)?|\x04(?:[0-9a-fA-F]{6})?|[\x02\x0f\x11\x16\x1d\x1e\x1f]")

@@ -54,8 +54,3 @@ def write_line(command: str, *params: str) -> bytes:
     if any(not each or " " in each or each.startswith(":") for each in middle):
         raise ValueError("Only the last parameter can have spaces.")
     return f"{' '.join([command, *middle])} :{last}\r\n".encode("utf-8", "replace")
-
-
-def lower(name: str) -> str:
-    """Return a name as we compare it. Only ASCII: what else is equal differs between networks."""
-    return "".join(chr(ord(each) + 32) if "A" <= each <= "Z" else each for each in name)

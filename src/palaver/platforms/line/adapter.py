@@ -12,8 +12,8 @@ from uuid import NAMESPACE_URL, uuid5
 
 import httpx2
 
-from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.line.options import GUIDE, LineOptions
+from palaver.platforms.line import PLATFORM
+from palaver.platforms.line.options import LineOptions
 from palaver.platforms.line.parse import Event, parse
 from palaver.platforms.line.render import MAX_TEXT, render
 from palaver.protocols import (
@@ -49,9 +49,8 @@ _MAX_RECENT = 1000
 
 
 class LineAdapter:
-    platform = PLATFORMS["line"]
+    platform = PLATFORM
     options = LineOptions
-    guide = GUIDE
     # 96 characters are reserved for what the gateway adds.
     limits = Limits(text=MAX_TEXT - 96, unit=Unit.UTF16, interval=0.5, announces_requests=True)
     takes_callbacks = True

@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.matrix import PLATFORM
 from palaver.platforms.matrix.client import Client, check_extra, decode_login, open_client, stored_fingerprint
 from palaver.platforms.matrix.events import Event
 from palaver.platforms.matrix.logins import Login, seal, unseal
 from palaver.platforms.matrix.media import download
-from palaver.platforms.matrix.options import GUIDE, Options
+from palaver.platforms.matrix.options import Options
 from palaver.platforms.matrix.render import MAX_TEXT_BYTES
 from palaver.platforms.matrix.send import MessageSender
 from palaver.platforms.matrix.session import SyncSession
@@ -31,9 +31,8 @@ from palaver.protocols import (
 
 
 class MatrixAdapter:
-    platform = PLATFORMS["matrix"]
+    platform = PLATFORM
     options = Options
-    guide = GUIDE
     limits = Limits(text=MAX_TEXT_BYTES, unit=Unit.UTF8, draft_interval=2.0, repeats_safely=True)
 
     def __init__(self, account: str, options: Options) -> None:

@@ -4,50 +4,10 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from nio.crypto import ENCRYPTION_ENABLED
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from palaver.protocols import SetupGuide, SetupQuestion, check_url
+from palaver.protocols import check_url
 from palaver.protocols.options import AccountOptions
-
-_KEYS = SetupQuestion(
-    option="keys",
-    prompt="Folder for the keys of encrypted rooms:",
-    help="Without these keys the bot cannot read encrypted messages. Back up the folder.",
-    default="{folder}/keys/matrix-{account}-rooms",
-)
-
-GUIDE = SetupGuide(
-    before=(
-        (
-            "Register an account for the gateway on your homeserver, with Element or, on your own server, with the "
-            "command register_new_matrix_user."
-        ),
-        "Do not use your own account.",
-    ),
-    questions=[
-        SetupQuestion(option="homeserver", prompt="Homeserver URL, for example https://matrix.example.org:"),
-        SetupQuestion(option="user_id", prompt="Full user id of the account, for example @helper:example.org:"),
-        SetupQuestion(
-            option="access_token",
-            prompt="Access token (hidden while you type; leave empty to use a password):",
-            help="In Element, log in as the account and open Settings, Help & About, Advanced. Close it without "
-            "logging out. On homeservers with the Matrix Authentication Service, such as matrix.org, tokens expire "
-            "within hours: use the password there.",
-            required=False,
-        ),
-        SetupQuestion(option="password", prompt="Password (hidden while you type):", unless="access_token"),
-        *([_KEYS] if ENCRYPTION_ENABLED else []),
-    ],
-    after=(
-        "Invite it to a room, or start a direct chat with it.",
-        "By default it accepts invitations from its own homeserver only; change that with the invites option.",
-    ),
-    owner_prompt="Your own Matrix id, for example @you:example.org?",
-    owner_pattern=r"@[^:\s]+:\S+",
-    owner_example="@you:example.org",
-)
-
 
 Scope = Literal["room", "thread"]
 Invites = Literal["everybody", "server", "nobody"] | tuple[str, ...]

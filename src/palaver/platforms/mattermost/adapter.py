@@ -16,8 +16,8 @@ import httpx2
 from websockets.asyncio.client import connect
 from websockets.exceptions import WebSocketException
 
-from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.mattermost.options import GUIDE, MattermostOptions
+from palaver.platforms.mattermost import PLATFORM
+from palaver.platforms.mattermost.options import MattermostOptions
 from palaver.platforms.mattermost.parse import (
     OVERLAP_MS,
     REACTIONS,
@@ -73,9 +73,8 @@ _ARCHIVED = "can_not_post_to_deleted"
 
 
 class MattermostAdapter:
-    platform = PLATFORMS["mattermost"]
+    platform = PLATFORM
     options = MattermostOptions
-    guide = GUIDE
     # The rest is reserved for what the gateway and the renderer add.
     limits = Limits(text=MAX_TEXT - 383, interval=0.2, announces_requests=True)
 

@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 import httpx2
 
-from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.ntfy.options import GUIDE, NtfyOptions
+from palaver.platforms.ntfy import PLATFORM
+from palaver.platforms.ntfy.options import NtfyOptions
 from palaver.platforms.ntfy.parse import ROBOT, parse
 from palaver.platforms.ntfy.render import MAX_BYTES, MAX_FILE_BYTES, render
 from palaver.protocols import (
@@ -44,9 +44,8 @@ _STREAM_TIMEOUT = httpx2.Timeout(30.0, connect=10.0, read=120.0)
 
 
 class NtfyAdapter:
-    platform = PLATFORMS["ntfy"]
+    platform = PLATFORM
     options = NtfyOptions
-    guide = GUIDE
     # A longer message would become a file. 96 bytes are reserved for what the gateway adds.
     limits = Limits(text=MAX_BYTES - 96, unit=Unit.UTF8, interval=1.0, announces_requests=True)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.qq import PLATFORM
 from palaver.platforms.qq.crypto import Signer
-from palaver.platforms.qq.options import GUIDE, QqOptions
+from palaver.platforms.qq.options import QqOptions
 from palaver.platforms.qq.parse import GROUP_PREFIX, parse
 from palaver.platforms.qq.render import MAX_FILE_BYTES, file_kind, render
 from palaver.protocols import (
@@ -66,9 +66,8 @@ _FILE_HOSTS = (".qq.com", ".qq.com.cn", ".qpic.cn")
 
 
 class QqAdapter:
-    platform = PLATFORMS["qq"]
+    platform = PLATFORM
     options = QqOptions
-    guide = GUIDE
     limits = Limits(text=2000, interval=1.0, announces_requests=True)
     takes_callbacks = True
 

@@ -4,29 +4,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from palaver.protocols import SetupGuide, SetupQuestion, check_url
+from palaver.protocols import check_url
 from palaver.protocols.options import AccountOptions
-
-GUIDE = SetupGuide(
-    before=(
-        "Open q.qq.com and create a bot.",
-        (
-            "Under Development Settings copy the AppID and the AppSecret, and add the address of this machine to the "
-            "IP whitelist."
-        ),
-    ),
-    questions=[
-        SetupQuestion(option="app_id", prompt="AppID (digits):"),
-        SetupQuestion(option="app_secret", prompt="AppSecret (hidden while you type):"),
-    ],
-    after=(
-        (
-            "Under Callback Settings enter https://YOUR-ADDRESS/in/qq/{account}, on port 80, 443, 8080 or 8443, and "
-            "choose the events C2C_MESSAGE_CREATE and GROUP_AT_MESSAGE_CREATE."
-        ),
-    ),
-    owner_prompt="Your own OpenID for this bot? You can leave it out and pair later:",
-)
 
 Url = Annotated[str, AfterValidator(check_url("a URL, like https://api.sgroup.qq.com"))]
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
-from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.signal import PLATFORM
 from palaver.platforms.signal.daemon import Daemon
-from palaver.platforms.signal.options import GUIDE, SignalOptions
+from palaver.platforms.signal.options import SignalOptions
 from palaver.platforms.signal.parse import Known, OwnAccount, edit_key, parse, split_message_id, undecrypted
 from palaver.platforms.signal.render import is_person, render, target
 from palaver.protocols import (
@@ -70,9 +70,8 @@ class _Sent:
 
 
 class SignalAdapter:
-    platform = PLATFORMS["signal"]
+    platform = PLATFORM
     options = SignalOptions
-    guide = GUIDE
     # 96 bytes are reserved for what the gateway adds.
     limits = Limits(text=_MAX_TEXT - 96, unit=Unit.UTF8, interval=1.0, draft_interval=6.0, announces_requests=True)
 

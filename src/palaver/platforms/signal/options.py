@@ -5,34 +5,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, field_validator
 
-from palaver.protocols import SetupGuide, SetupQuestion, check_url
+from palaver.protocols import check_url
 from palaver.protocols.options import AccountOptions
-
-GUIDE = SetupGuide(
-    before=(
-        "Install signal-cli: Signal has no bots, so Palaver uses an account of its own through that program.",
-        (
-            "Either link it to a phone that has the account (signal-cli link -n palaver, and "
-            "scan the code in Signal under Settings, Linked devices), or register a number that no phone uses "
-            "(signal-cli -a NUMBER register)."
-        ),
-        (
-            "Start it and keep it running:\n  signal-cli -a NUMBER daemon --http 127.0.0.1:8080 --receive-mode "
-            "on-connection"
-        ),
-    ),
-    questions=[
-        SetupQuestion(option="number", prompt="Number of the account, like +15550100200:"),
-        SetupQuestion(option="url", prompt="URL of signal-cli:", default="http://127.0.0.1:8080"),
-    ],
-    after=(
-        "Everybody who writes to this number writes to the agent.",
-        "Do not use your own number: people would take the agent's answers for yours.",
-    ),
-    owner_prompt="Your own Signal number, or alt: and your account id if you hide your number?",
-    owner_pattern=r"\+[1-9][0-9]{4,14}|alt:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}",
-    owner_example="+15550100300",
-)
 
 _NUMBER = re.compile(r"\+[1-9][0-9]{4,14}")
 Url = Annotated[str, AfterValidator(check_url("a URL, like http://127.0.0.1:8080"))]

@@ -10,12 +10,12 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.slack import PLATFORM
 from palaver.platforms.slack.client import WebClient, new_session, web_client
 from palaver.platforms.slack.errors import API, CONNECTING
 from palaver.platforms.slack.history import History
 from palaver.platforms.slack.names import Names
-from palaver.platforms.slack.options import GUIDE, SlackOptions
+from palaver.platforms.slack.options import SlackOptions
 from palaver.platforms.slack.parse import ButtonPress, ChatRenumbered, Event, Json, NewMessage, OwnApp, Renamed, parse
 from palaver.platforms.slack.render import message, render
 from palaver.platforms.slack.socket import serve
@@ -45,9 +45,8 @@ _STATUS = "is typing…"
 
 
 class SlackAdapter:
-    platform = PLATFORMS["slack"]
+    platform = PLATFORM
     options = SlackOptions
-    guide = GUIDE
     limits = Limits(text=_MAX_TEXT, interval=1.0, draft_interval=_DRAFT_INTERVAL, announces_requests=True)
 
     def __init__(self, account: str, options: SlackOptions) -> None:

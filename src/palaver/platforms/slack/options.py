@@ -4,35 +4,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from palaver.protocols import SetupGuide, SetupQuestion, check_secret, check_url
+from palaver.protocols import check_secret, check_url
 from palaver.protocols.options import AccountOptions
-
-GUIDE = SetupGuide(
-    before=(
-        (
-            "Open api.slack.com/apps, choose Create New App, From a manifest, pick your workspace and paste the "
-            "manifest from docs/slack.md."
-        ),
-        (
-            "Choose Install App, which shows the bot token (xoxb-…), and under Basic Information, App-Level "
-            "Tokens, generate a token with the scope connections:write (xapp-…)."
-        ),
-    ),
-    questions=[
-        SetupQuestion(
-            option="bot_token",
-            prompt="Bot token, xoxb-… (hidden while you type), or the environment variable that holds it:",
-        ),
-        SetupQuestion(
-            option="app_token",
-            prompt="App-level token, xapp-… (hidden while you type), or the environment variable that holds it:",
-        ),
-    ],
-    after=("Invite the app to a channel by mentioning it there, or write to it under Apps.",),
-    owner_prompt="Your own Slack member ID (in your profile: More, Copy member ID)?",
-    owner_pattern=r"[UW][A-Z0-9]{5,30}",
-    owner_example="U024BE7LH",
-)
 
 _BOT_TOKEN = check_secret(
     "xoxb-[A-Za-z0-9-]{1,250}", "a bot token that begins with xoxb-, from Install App at api.slack.com/apps"

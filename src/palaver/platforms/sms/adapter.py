@@ -8,8 +8,8 @@ from typing import Any
 
 import httpx2
 
-from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.sms.options import GUIDE, SmsOptions
+from palaver.platforms.sms import PLATFORM
+from palaver.platforms.sms.options import SmsOptions
 from palaver.platforms.sms.parse import parse, read_form, sign
 from palaver.platforms.sms.render import MAX_TEXT, plain_text
 from palaver.protocols import (
@@ -52,9 +52,8 @@ _ANSWER = HttpResponse(body=b"<Response/>", media_type="text/xml")
 
 
 class SmsAdapter:
-    platform = PLATFORMS["sms"]
+    platform = PLATFORM
     options = SmsOptions
-    guide = GUIDE
     # 100 characters are reserved for what the gateway adds. A number sends one SMS a second.
     limits = Limits(text=MAX_TEXT - 100, unit=Unit.UTF16, interval=1.0, announces_requests=True)
     takes_callbacks = True

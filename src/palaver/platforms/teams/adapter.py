@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.teams.options import GUIDE, TeamsOptions
+from palaver.platforms.teams import PLATFORM
+from palaver.platforms.teams.options import TeamsOptions
 from palaver.platforms.teams.parse import THREAD_MARK, parse
 from palaver.platforms.teams.render import MAX_TEXT_BYTES, render
 from palaver.protocols import (
@@ -51,9 +51,8 @@ _FILE_HOSTS = (".sharepoint.com", ".svc.ms")
 
 
 class TeamsAdapter:
-    platform = PLATFORMS["teams"]
+    platform = PLATFORM
     options = TeamsOptions
-    guide = GUIDE
     # Teams takes 60 messages in 30 seconds in one conversation.
     limits = Limits(
         text=MAX_TEXT_BYTES,

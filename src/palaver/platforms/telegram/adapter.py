@@ -14,10 +14,10 @@ from urllib.parse import quote
 
 from telegram import Bot, BotCommand, Update, WebhookInfo
 
-from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.telegram import PLATFORM
 from palaver.platforms.telegram.client import UPDATE_KINDS, BotConnection, fetch_updates
 from palaver.platforms.telegram.errors import API, DOWNLOADS, ApiError
-from palaver.platforms.telegram.options import GUIDE, Mode, TelegramOptions
+from palaver.platforms.telegram.options import Mode, TelegramOptions
 from palaver.platforms.telegram.parse import (
     ButtonPress,
     ChatMigrated,
@@ -78,9 +78,8 @@ _MAX_TOPICS = 1_000
 
 
 class TelegramAdapter:
-    platform = PLATFORMS["telegram"]
+    platform = PLATFORM
     options = TelegramOptions
-    guide = GUIDE
     # 96 characters are reserved for what the gateway adds. Beyond 20 messages a minute a group answers 429.
     limits = Limits(
         text=MAX_TEXT - 96,

@@ -7,32 +7,8 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from palaver.protocols import SetupGuide, SetupQuestion, check_secret, check_url
+from palaver.protocols import check_secret, check_url
 from palaver.protocols.options import AccountOptions
-
-GUIDE = SetupGuide(
-    before=(
-        "In Telegram, open a chat with @BotFather and send /newbot.",
-        "Choose a name, then a username that ends in bot.",
-        "BotFather answers with the token of your new bot, like 123456:ABC-DEF1234.",
-    ),
-    questions=[
-        SetupQuestion(
-            option="token", prompt="Token (hidden while you type), or the environment variable that holds it:"
-        ),
-    ],
-    after=(
-        "In Telegram, write to your bot.",
-        (
-            "Only for groups: there a bot sees commands, replies to its messages and messages that mention it. To let "
-            "it see everything, send /setprivacy to @BotFather, choose the bot, then Disable, and add it again."
-        ),
-    ),
-    owner_prompt="Your own Telegram user id (a number, not your @name)?",
-    owner_pattern=r"[1-9][0-9]{0,19}",
-    owner_example="123456789",
-)
-
 
 _TOKEN = check_secret(
     "[0-9]{1,20}:[A-Za-z0-9_-]{1,100}",

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from typing import ClassVar
 from urllib.parse import urlsplit
 
-from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.webhook import render
-from palaver.platforms.webhook.options import CALLER, GUIDE, WebhookOptions
+from palaver.platforms.webhook import PLATFORM, render
+from palaver.platforms.webhook.options import CALLER, WebhookOptions
 from palaver.platforms.webhook.parse import MalformedRequest, parse_request
 from palaver.platforms.webhook.signature import SignatureError, decode_secret
 from palaver.protocols import (
@@ -27,14 +26,13 @@ from palaver.protocols import (
 from palaver.protocols.installation import MissingPackages
 
 _MAX_TEXT = 200_000
-_PLATFORM = PLATFORMS["webhook"]
+_PLATFORM = PLATFORM
 _JSON_TYPES = {"application/json", "application/*", "*/*"}
 
 
 class WebhookAdapter:
     platform = _PLATFORM
     options: ClassVar = WebhookOptions
-    guide = GUIDE
 
     def __init__(self, account: str, options: WebhookOptions) -> None:
         self.account = account

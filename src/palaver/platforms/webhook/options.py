@@ -1,7 +1,5 @@
 """The options of a webhook account."""
 
-import base64
-import secrets
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Self
@@ -11,9 +9,9 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from palaver.model.target import parse_targets
 from palaver.platforms.plugins import known_platforms
-from palaver.platforms.webhook.signature import SECRET_PREFIX, Scheme, decode_secret
+from palaver.platforms.webhook.signature import Scheme, decode_secret
 from palaver.platforms.webhook.template import WHOLE_PAYLOAD, Template, parse_path
-from palaver.protocols import EventKind, InvalidInput, Place, SetupGuide, SetupQuestion, event_name
+from palaver.protocols import EventKind, InvalidInput, Place, event_name
 from palaver.protocols.options import AccountOptions
 
 CALLER = "caller"
@@ -145,48 +143,3 @@ def _places(text: str) -> tuple[Place, ...]:
     if not all(isinstance(target, Place) for target in targets):
         raise ValueError(f"{CALLER}, {NOWHERE}, or chats such as telegram:12345")
     return tuple(target for target in targets if isinstance(target, Place))
-
-
-GUIDE = SetupGuide(
-    before=(
-        "A program sends you requests, or you post events to it.",
-        "The secret proves who signed them.",
-    ),
-    questions=[
-        SetupQuestion(
-            option="url",
-            prompt="URL to post events to (hidden while you type; leave empty if the program calls you):",
-            required=False,
-        ),
-        SetupQuestion(
-            option="events",
-            prompt=f"Events to post, separated by commas ({', '.join(map(event_name, EventKind))}; empty for none):",
-            required=False,
-            only_if="url",
-        ),
-        SetupQuestion(
-            option="scheme",
-            prompt=f"How does it sign? ({', '.join(Scheme)}):",
-            default=Scheme.STANDARD.value,
-            unless="url",
-        ),
-        SetupQuestion(
-            option="secret",
-            prompt="Secret (hidden while you type; leave empty for a new one):",
-            generate=lambda: SECRET_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode(),
-        ),
-        SetupQuestion(
-            option="text",
-            prompt="Message template, for example Build {{ build.status }} (leave empty for the whole payload):",
-            required=False,
-            unless="url",
-        ),
-    ],
-    after=(
-        "Give the program the secret.",
-        (
-            "If it calls you, have it post to /in/webhook/{account} at your public URL, and grant it access with: "
-            "palaver grants add webhook:{account}"
-        ),
-    ),
-)

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.wechat import media
-from palaver.platforms.wechat.options import WECHAT_GUIDE, WeChatOptions
+from palaver.platforms.wechat import WECHAT, media
+from palaver.platforms.wechat.options import WeChatOptions
 from palaver.platforms.wechat.parse import SUCCESS, Xml, parse, take_xml
 from palaver.platforms.wechat.render import render, render_reply
 from palaver.protocols import (
@@ -62,9 +61,8 @@ _CODES = ApiCodes(
 
 
 class WeChatAdapter:
-    platform = PLATFORMS["wechat"]
+    platform = WECHAT
     options = WeChatOptions
-    guide = WECHAT_GUIDE
     limits = Limits(text=2000, unit=Unit.UTF8, interval=0.5)
     takes_callbacks = True
     reply_seconds = 4.5

@@ -6,9 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.wechat import media
-from palaver.platforms.wechat.options import WECOM_GUIDE, WeComOptions
+from palaver.platforms.wechat import WECOM, media
+from palaver.platforms.wechat.options import WeComOptions
 from palaver.platforms.wechat.parse import SUCCESS, Xml, parse, take_xml
 from palaver.platforms.wechat.render import plain_text, wecom_markdown
 from palaver.protocols import (
@@ -50,9 +49,8 @@ _CODES = ApiCodes(
 
 
 class WeComAdapter:
-    platform = PLATFORMS["wecom"]
+    platform = WECOM
     options = WeComOptions
-    guide = WECOM_GUIDE
     # 30 messages a minute for one member; WeCom silently drops the rest.
     limits = Limits(text=2000, unit=Unit.UTF8, interval=2.0, announces_requests=True)
     takes_callbacks = True

@@ -1,15 +1,14 @@
 """WhatsApp for one number: through the Cloud API of Meta, or through a bridge to a personal number."""
 
-from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.whatsapp import PLATFORM
 from palaver.platforms.whatsapp.bridge import BridgeAdapter
 from palaver.platforms.whatsapp.cloud import CloudAdapter
-from palaver.platforms.whatsapp.options import GUIDE, WhatsAppOptions
+from palaver.platforms.whatsapp.options import WhatsAppOptions
 
 
 class WhatsAppAdapter:
-    platform = PLATFORMS["whatsapp"]
+    platform = PLATFORM
     options = WhatsAppOptions
-    guide = GUIDE
 
     @staticmethod
     def make(account: str, options: WhatsAppOptions) -> BridgeAdapter | CloudAdapter:

@@ -13,7 +13,7 @@ from urllib.parse import quote as escape
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
-from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.whatsapp import PLATFORM
 from palaver.platforms.whatsapp.frames import Frame, aliases_of, canonical_form, error_of, parse_frame
 from palaver.platforms.whatsapp.options import WhatsAppOptions
 from palaver.platforms.whatsapp.render import MAX_FILE_BYTES, MAX_TEXT, render_text
@@ -48,7 +48,7 @@ _MAX_FRAME_BYTES = 1 << 20
 
 
 class BridgeAdapter:
-    platform = PLATFORMS["whatsapp"]
+    platform = PLATFORM
     # 96 characters are reserved for what the gateway adds.
     limits = Limits(text=MAX_TEXT - 96, unit=Unit.UTF16, interval=1.0, repeats_safely=True)
 

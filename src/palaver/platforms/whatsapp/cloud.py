@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.whatsapp import PLATFORM
 from palaver.platforms.whatsapp.errors import OUTSIDE_WINDOW, WRONG_TOKEN, OutsideWindow, explain, explain_code
 from palaver.platforms.whatsapp.options import WhatsAppOptions
 from palaver.platforms.whatsapp.parse import (
@@ -65,7 +65,7 @@ _MAX_RECENT = 256
 
 
 class CloudAdapter:
-    platform = PLATFORMS["whatsapp"]
+    platform = PLATFORM
     # 96 characters are reserved for what the gateway adds. WhatsApp takes ten messages a minute for one person, and
     # more in bursts: beyond that it answers 131056.
     limits = Limits(text=MAX_TEXT - 96, unit=Unit.UTF16, interval=1.0, announces_requests=True)

@@ -1,76 +1,12 @@
 """The options of a WhatsApp number."""
 
 import re
-import secrets
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from palaver.protocols import SetupGuide, SetupQuestion, check_url
+from palaver.protocols import check_url
 from palaver.protocols.options import AccountOptions
-
-GUIDE = SetupGuide(
-    before=(
-        "For a personal number, start a bridge first and link it with your phone.",
-        (
-            "For a number of a business: open developers.facebook.com/apps and create an app that connects with "
-            "customers through WhatsApp."
-        ),
-        "Under WhatsApp, API Setup, add your number; its phone number ID is shown there.",
-        "Under App settings, Basic, copy the app secret.",
-        (
-            "In your business settings, create a system user with the permission whatsapp_business_messaging, and "
-            "generate a token for it that never expires."
-        ),
-    ),
-    questions=[
-        SetupQuestion(
-            option="bridge_url",
-            prompt="Address of your bridge, such as http://127.0.0.1:8787 (leave empty for the Cloud API):",
-            required=False,
-        ),
-        SetupQuestion(
-            option="bridge_secret", prompt="Secret of the bridge (hidden while you type):", only_if="bridge_url"
-        ),
-        SetupQuestion(
-            option="phone_number_id",
-            prompt="Phone number ID (digits; not the phone number):",
-            unless="bridge_url",
-        ),
-        SetupQuestion(
-            option="token",
-            prompt="Token of the system user (hidden while you type), or its environment variable:",
-            unless="bridge_url",
-        ),
-        SetupQuestion(
-            option="app_secret",
-            prompt="App secret (hidden while you type), or its environment variable:",
-            unless="bridge_url",
-        ),
-        SetupQuestion(
-            option="verify_token",
-            prompt="Verify token, a text of your choice (hidden while you type; leave empty for a new one):",
-            generate=lambda: secrets.token_urlsafe(24),
-            unless="bridge_url",
-        ),
-        SetupQuestion(
-            option="template",
-            prompt="Name of a template for messages after more than 24 hours of silence (leave empty for none):",
-            required=False,
-            unless="bridge_url",
-        ),
-    ],
-    after=(
-        (
-            "With the Cloud API, then open your app, WhatsApp, Configuration: enter "
-            "https://YOUR-ADDRESS/in/whatsapp/{account} as the callback URL, and the verify token."
-        ),
-        "Subscribe to the field messages.",
-    ),
-    owner_prompt="Your own number on WhatsApp, with the country code and only in digits?",
-    owner_pattern=r"[1-9][0-9]{6,14}",
-    owner_example="491701234567",
-)
 
 _NONE = SecretStr("")
 _CLOUD = ("phone_number_id", "token", "app_secret", "verify_token")

@@ -9,11 +9,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from xml.etree.ElementTree import Element, SubElement
 
-from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.xmpp import render
+from palaver.platforms.xmpp import PLATFORM, render
 from palaver.platforms.xmpp.archive import Place, Position, read_archive, read_position, write_position
 from palaver.platforms.xmpp.names import CLIENT, HINTS, RECEIPTS
-from palaver.platforms.xmpp.options import GUIDE, XmppOptions
+from palaver.platforms.xmpp.options import XmppOptions
 from palaver.platforms.xmpp.parse import Stored, Us, parse, read_live, wants_receipt
 from palaver.platforms.xmpp.stream import Live, Stream, connected
 from palaver.platforms.xmpp.upload import upload
@@ -46,9 +45,8 @@ _TARGET = re.compile(r"[^\s@/]+@[^\s@/]+(?:/.+)?")
 
 
 class XmppAdapter:
-    platform = PLATFORMS["xmpp"]
+    platform = PLATFORM
     options = XmppOptions
-    guide = GUIDE
     # Servers take at least 10,000 bytes for all of a message. Each correction is a message of its own, so few of them.
     limits = Limits(
         text=8_000, unit=Unit.UTF8, interval=0.5, draft_interval=4.0, group_draft_interval=8.0, announces_requests=True

@@ -5,32 +5,13 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
-from palaver.protocols import SetupGuide, SetupQuestion, is_loopback, split_names
+from palaver.platforms.xmpp import JID
+from palaver.protocols import is_loopback, split_names
 from palaver.protocols.options import AccountOptions
-
-_JID = r"[^\s@/\"&'<>:]+@[^\s@/\"&'<>:]+"
-GUIDE = SetupGuide(
-    before=(
-        (
-            "Make an account for the bot on an XMPP server: with any client, or as an administrator with `prosodyctl "
-            "adduser` or `ejabberdctl register`."
-        ),
-        "If only members can enter a room, make it a member.",
-    ),
-    questions=[
-        SetupQuestion(option="jid", prompt="Address of the bot, like helper@example.org:"),
-        SetupQuestion(option="password", prompt="Its password (hidden while you type):"),
-        SetupQuestion(option="rooms", prompt="Rooms, like dev@rooms.example.org (optional):", required=False),
-    ],
-    after=("Write to the bot, or write its nick and a colon in a room.",),
-    owner_prompt="Your own address?",
-    owner_pattern=_JID,
-    owner_example="ann@example.org",
-)
 
 
 def _check_jid(text: str) -> str:
-    if not re.fullmatch(_JID, text):
+    if not re.fullmatch(JID, text):
         raise ValueError("an address with one @ and no resource")
     return text.lower()
 

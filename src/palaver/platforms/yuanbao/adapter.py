@@ -16,8 +16,8 @@ from uuid import uuid4
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
-from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.yuanbao.options import GUIDE, YuanbaoOptions
+from palaver.platforms.yuanbao import PLATFORM
+from palaver.platforms.yuanbao.options import YuanbaoOptions
 from palaver.platforms.yuanbao.parse import parse
 from palaver.platforms.yuanbao.render import GROUP_PREFIX, body_of, receipt_of, render
 from palaver.platforms.yuanbao.storage import MAX_FILE_BYTES, Place, file_part
@@ -85,9 +85,8 @@ class Signed:
 
 
 class YuanbaoAdapter:
-    platform = PLATFORMS["yuanbao"]
+    platform = PLATFORM
     options = YuanbaoOptions
-    guide = GUIDE
     limits = Limits(text=3000, interval=0.5)
 
     def __init__(self, account: str, options: YuanbaoOptions) -> None:

@@ -4,24 +4,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from palaver.protocols import SetupGuide, SetupQuestion, check_url
+from palaver.protocols import check_url
 from palaver.protocols.options import AccountOptions
-
-GUIDE = SetupGuide(
-    before=(
-        "In the Yuanbao app, create a bot.",
-        "Its settings show an App ID (also called AppKey) and an App Secret.",
-    ),
-    questions=[
-        SetupQuestion(option="app_key", prompt="App ID:"),
-        SetupQuestion(option="app_secret", prompt="App Secret (hidden while you type):"),
-    ],
-    after=(
-        "Write to the bot.",
-        "In a group, mention it.",
-    ),
-    owner_prompt="Your own Yuanbao id? You can leave it out and pair later:",
-)
 
 Url = Annotated[str, AfterValidator(check_url("a URL, like https://bot.yuanbao.tencent.com"))]
 
