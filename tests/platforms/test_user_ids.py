@@ -13,7 +13,7 @@ from palaver.model.source import Source, Trust
 from palaver.model.target import Place, parse_targets
 from palaver.platforms.irc import lower
 from palaver.platforms.plugins import PLATFORMS
-from palaver.platforms.whatsapp.frames import canonical_form
+from palaver.platforms.whatsapp.adapter import canonical_form
 
 UUID = "0a1b2c3d-0000-4000-8000-00000000abcd"
 FORMS = [

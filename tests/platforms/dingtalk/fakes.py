@@ -8,9 +8,7 @@ from typing import Any, ClassVar
 
 from aiohttp import web
 
-from palaver.platforms.dingtalk.adapter import DingTalkAdapter
-from palaver.platforms.dingtalk.crypto import sign
-from palaver.platforms.dingtalk.options import DingTalkOptions
+from palaver.platforms.dingtalk.adapter import DingTalkAdapter, DingTalkOptions, sign
 from palaver.protocols import Adapter, HttpRequest, NewFile, Source
 from tests.platforms.called import ACCOUNT, CalledChat, Json, Loopback, No, Sent, reached, read_form
 

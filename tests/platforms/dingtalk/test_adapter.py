@@ -8,10 +8,7 @@ from typing import Any
 
 import pytest
 
-from palaver.platforms.dingtalk.adapter import DingTalkAdapter
-from palaver.platforms.dingtalk.crypto import is_signed, sign
-from palaver.platforms.dingtalk.parse import parse
-from palaver.platforms.dingtalk.render import render
+from palaver.platforms.dingtalk.adapter import DingTalkAdapter, is_signed, parse, render, sign
 from palaver.protocols import (
     Attachment,
     Label,

@@ -13,8 +13,7 @@ from typing import Any, ClassVar
 from aiohttp import web
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from palaver.platforms.feishu.adapter import FeishuAdapter
-from palaver.platforms.feishu.options import FeishuOptions
+from palaver.platforms.feishu.adapter import FeishuAdapter, FeishuOptions
 from palaver.platforms.feishu.stream import Frame
 from palaver.protocols import Adapter, HttpRequest, NewFile, Source
 from tests.platforms.called import ACCOUNT, CalledChat, Json, Loopback, No, Sent, forget_names, reached, read_form

@@ -5,10 +5,8 @@ from typing import Any
 
 import pytest
 
-from palaver.platforms.feishu.adapter import FeishuAdapter
-from palaver.platforms.feishu.crypto import open_event
-from palaver.platforms.feishu.parse import parse
-from palaver.platforms.feishu.render import file_kind, render, render_text
+from palaver.platforms.feishu.adapter import FeishuAdapter, file_kind, render, render_text
+from palaver.platforms.feishu.parse import open_event, parse
 from palaver.protocols import (
     Attachment,
     Choice,

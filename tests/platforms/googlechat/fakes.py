@@ -9,8 +9,7 @@ from urllib.parse import unquote
 import jwt
 from aiohttp import web
 
-from palaver.platforms.googlechat.adapter import GoogleChatAdapter
-from palaver.platforms.googlechat.options import GoogleChatOptions
+from palaver.platforms.googlechat.adapter import GoogleChatAdapter, GoogleChatOptions
 from palaver.protocols import Adapter, HttpRequest, NewFile, Source
 from tests.platforms.called import ACCOUNT, CalledChat, Json, Loopback, No, Sent, reached
 from tests.platforms.jwts import pem, private_key, public_keys, signed

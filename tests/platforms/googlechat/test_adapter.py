@@ -5,9 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from palaver.platforms.googlechat.adapter import GoogleChatAdapter
-from palaver.platforms.googlechat.parse import parse
-from palaver.platforms.googlechat.render import render_text
+from palaver.platforms.googlechat.adapter import GoogleChatAdapter, parse, render_text
 from palaver.protocols import (
     Inbound,
     Label,

@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 
 from aiohttp import web
 
-from palaver.platforms.line.adapter import LineAdapter
-from palaver.platforms.line.options import LineOptions
+from palaver.platforms.line.adapter import LineAdapter, LineOptions
 from palaver.protocols import Adapter, HttpRequest, NewFile, Source
 from tests.platforms.called import ACCOUNT, CalledChat, Json, Loopback, No, Sent, forget_names, reached
 

@@ -5,9 +5,7 @@ from typing import Any
 
 import pytest
 
-from palaver.platforms.line.adapter import LineAdapter
-from palaver.platforms.line.parse import parse
-from palaver.platforms.line.render import render
+from palaver.platforms.line.adapter import LineAdapter, parse, render
 from palaver.protocols import (
     HttpRequest,
     Label,

@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 
 from aiohttp import WSMsgType, web
 
-from palaver.platforms.mattermost.adapter import MattermostAdapter
-from palaver.platforms.mattermost.options import MattermostOptions
+from palaver.platforms.mattermost.adapter import MattermostAdapter, MattermostOptions
 from palaver.protocols import Adapter, NewFile, Source
 from palaver.testkit.fake_server import Shown
 from tests.engine.gateway import until

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from palaver.platforms.mattermost import adapter
-from palaver.platforms.mattermost.adapter import MattermostAdapter
+from palaver.platforms.mattermost.adapter import MattermostAdapter, render
 from palaver.platforms.mattermost.parse import (
     Change,
     Post,
@@ -18,7 +18,6 @@ from palaver.platforms.mattermost.parse import (
     read_frame,
     read_posts,
 )
-from palaver.platforms.mattermost.render import render
 from palaver.protocols import (
     Inbound,
     Outbound,

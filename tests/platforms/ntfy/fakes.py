@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 
 from aiohttp import web
 
-from palaver.platforms.ntfy.adapter import NtfyAdapter
-from palaver.platforms.ntfy.options import NtfyOptions
+from palaver.platforms.ntfy.adapter import NtfyAdapter, NtfyOptions
 from palaver.protocols import Adapter, NewFile, Source
 from tests.platforms.called import ACCOUNT, CalledChat, Json, Loopback, No, Sent, reached
 

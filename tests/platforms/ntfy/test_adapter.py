@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from palaver.platforms.ntfy.adapter import NtfyAdapter
-from palaver.platforms.ntfy.parse import parse
+from palaver.platforms.ntfy.adapter import NtfyAdapter, parse
 from palaver.protocols import (
     Attachment,
     Choice,

@@ -9,9 +9,7 @@ from typing import Any, ClassVar
 
 from aiohttp import web
 
-from palaver.platforms.qq.adapter import QqAdapter
-from palaver.platforms.qq.crypto import Signer
-from palaver.platforms.qq.options import QqOptions
+from palaver.platforms.qq.adapter import QqAdapter, QqOptions, Signer
 from palaver.protocols import Adapter, HttpRequest, NewFile, Source
 from palaver.protocols.recent import ReplyWindows
 from palaver.testkit.fake_server import NotPossible

@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from palaver.model.access import AccessRole, Grant
-from palaver.platforms.qq.adapter import QqAdapter
-from palaver.platforms.qq.crypto import Signer
-from palaver.platforms.qq.parse import parse
+from palaver.platforms.qq.adapter import QqAdapter, Signer, parse
 from palaver.protocols import (
     Attachment,
     HttpRequest,

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from palaver.platforms.plugins import known_platforms, load_factory
-from palaver.platforms.signal.options import GUIDE, SignalOptions
+from palaver.platforms.signal.adapter import GUIDE, SignalOptions
 from tests.platforms.signal.server import NUMBER, UUID
 
 

@@ -8,9 +8,7 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
-from palaver.platforms.sms.adapter import SmsAdapter
-from palaver.platforms.sms.options import SmsOptions
-from palaver.platforms.sms.parse import sign
+from palaver.platforms.sms.adapter import SmsAdapter, SmsOptions, sign
 from palaver.protocols import Adapter, HttpRequest, NewFile, Source
 from tests.platforms.called import ACCOUNT, CalledChat, Json, Loopback, No, Sent, reached
 

@@ -2,9 +2,7 @@
 
 import pytest
 
-from palaver.platforms.sms.adapter import SmsAdapter
-from palaver.platforms.sms.parse import sign
-from palaver.platforms.sms.render import plain_text, segments
+from palaver.platforms.sms.adapter import SmsAdapter, plain_text, segments, sign
 from palaver.protocols import (
     Attachment,
     Label,

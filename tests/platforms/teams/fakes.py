@@ -10,8 +10,7 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
-from palaver.platforms.teams.adapter import TeamsAdapter
-from palaver.platforms.teams.options import TeamsOptions
+from palaver.platforms.teams.adapter import TeamsAdapter, TeamsOptions
 from palaver.protocols import Adapter, HttpRequest, NewFile, Source
 from tests.platforms.called import ACCOUNT, CalledChat, Json, Loopback, No, Sent, reached
 from tests.platforms.jwts import public_keys, signed

@@ -4,9 +4,7 @@ from typing import Any
 
 import pytest
 
-from palaver.platforms.teams.adapter import TeamsAdapter
-from palaver.platforms.teams.parse import parse
-from palaver.platforms.teams.render import render_text
+from palaver.platforms.teams.adapter import TeamsAdapter, parse, render_text
 from palaver.protocols import (
     Attachment,
     Inbound,

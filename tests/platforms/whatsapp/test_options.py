@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from palaver.platforms.plugins import make_adapter
-from palaver.platforms.whatsapp.options import GUIDE, WhatsAppOptions
+from palaver.platforms.whatsapp.cloud import GUIDE, WhatsAppOptions
 from tests.platforms.whatsapp.fakes import options_of
 
 NEEDED = {"phone_number_id": "106540352242922", "token": "t", "app_secret": "s", "verify_token": "v"}

@@ -10,9 +10,7 @@ from typing import Any, ClassVar
 
 from aiohttp import WSMsgType, web
 
-from palaver.platforms.yuanbao.adapter import YuanbaoAdapter
-from palaver.platforms.yuanbao.options import YuanbaoOptions
-from palaver.platforms.yuanbao.storage import sign
+from palaver.platforms.yuanbao.adapter import YuanbaoAdapter, YuanbaoOptions, sign
 from palaver.platforms.yuanbao.wire import Frame, Kind
 from palaver.protocols import Adapter, NewFile, Source
 from palaver.protocols.protobuf import Fields, decode, encode, messages_of, text_of

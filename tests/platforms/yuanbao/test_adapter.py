@@ -7,8 +7,7 @@ from functools import partial
 import pytest
 
 from palaver.platforms.yuanbao.adapter import YuanbaoAdapter
-from palaver.platforms.yuanbao.parse import parse
-from palaver.platforms.yuanbao.wire import Frame, Kind, decode, encode, messages_of, number_of, text_of
+from palaver.platforms.yuanbao.wire import Frame, Kind, decode, encode, messages_of, number_of, parse, text_of
 from palaver.protocols import Attachment, Label, Outbound, PlatformDown, PlatformRefused, SendRefused
 from palaver.testkit.driver import retry_until_connected
 from palaver.testkit.recorder import Recorder, running

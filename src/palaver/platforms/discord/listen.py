@@ -16,9 +16,7 @@ from discord.errors import ConnectionClosed
 from discord.gateway import DiscordWebSocket, ReconnectWebSocket
 from yarl import URL
 
-from palaver.platforms.discord.client import Client, close_gateway
-from palaver.platforms.discord.errors import API, ApiError
-from palaver.platforms.discord.options import DiscordOptions
+from palaver.platforms.discord.client import API, ApiError, Client, DiscordOptions, close_gateway
 from palaver.platforms.discord.parse import (
     COMMAND,
     EVENTS,

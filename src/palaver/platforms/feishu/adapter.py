@@ -3,19 +3,19 @@
 import asyncio
 import hashlib
 import json
+import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import quote
 
+from pydantic import AfterValidator, Field, SecretStr, model_validator
+
 from palaver.platforms.feishu import PLATFORM, stream
-from palaver.platforms.feishu.crypto import is_signed, read_event, token_of
-from palaver.platforms.feishu.options import FeishuOptions
-from palaver.platforms.feishu.parse import Event, Json, parse
-from palaver.platforms.feishu.render import MAX_FILE_BYTES, MAX_IMAGE_BYTES, file_kind, render
+from palaver.platforms.feishu.parse import Event, Json, is_signed, parse, read_event, token_of
 from palaver.protocols import (
     DM,
     GROUP,
@@ -34,6 +34,7 @@ from palaver.protocols import (
     SendRefused,
     SendUnclear,
     TargetGone,
+    check_url,
     file_to_send,
     is_secret,
     one_line,
@@ -41,9 +42,86 @@ from palaver.protocols import (
     read_object,
 )
 from palaver.protocols.files import send_text_of_file
+from palaver.protocols.markdown import Layout, Marks, is_web_link, to_marks
+from palaver.protocols.options import AccountOptions
 from palaver.protocols.recent import Names, remember
 from palaver.protocols.rest import RestApi, read_receipt
 from palaver.protocols.tokens import ApiCodes, TokenApi, in_header
+
+Url = Annotated[str, AfterValidator(check_url("a URL, like https://open.feishu.cn or https://open.larksuite.com"))]
+
+
+class FeishuOptions(AccountOptions):
+    app_id: str = Field(pattern=r"^cli_[0-9a-zA-Z]+$", description="The App ID.")
+    app_secret: SecretStr = Field(min_length=1, description="The App Secret.")
+    mode: Literal["http", "stream"] = Field(
+        default="http", description="Whether to be called at a public address, or open a long connection."
+    )
+    encrypt_key: SecretStr | None = Field(
+        default=None, min_length=1, description="Encrypts and signs what Feishu sends you; needed for `http`."
+    )
+    verification_token: SecretStr | None = Field(default=None, description="Also expected in what Feishu sends you.")
+    api_url: Url = Field(default="https://open.feishu.cn", description="For Lark, https://open.larksuite.com.")
+
+    @model_validator(mode="after")
+    def _check_key(self) -> Self:
+        if self.mode == "http" and self.encrypt_key is None:
+            raise ValueError("an encrypt_key for the mode http: without it, anybody could call in Feishu's name")
+        return self
+
+
+MAX_IMAGE_BYTES, MAX_FILE_BYTES = 10_000_000, 30_000_000
+_MAX_CARD_BYTES = 28_000
+"""Feishu takes 30 KB."""
+_MAX_LABEL = 40
+_SPECIAL = re.compile(r"[&<>*_~`\[\]()#|\\]")
+_KINDS = {"pdf": "pdf", "doc": "doc", "docx": "doc", "xls": "xls", "xlsx": "xls", "ppt": "ppt", "pptx": "ppt"}
+
+
+def _escape(text: str) -> str:
+    """Write what means something in a card as an entity, mentions such as <at id=all> included."""
+    return _SPECIAL.sub(lambda found: f"&#{ord(found[0])};", text)
+
+
+_MARKS = Marks(
+    bold="**",
+    italic="*",
+    struck="~~",
+    code="`",
+    code_block="```",
+    has_languages=True,
+    link=lambda url: ("[", f"]({url.replace(')', '%29').replace(' ', '%20')})"),
+    escape=_escape,
+    layout=Layout(bullet="- ", is_linked=is_web_link),
+)
+
+
+def render_text(text: str) -> str:
+    shown = to_marks(text, _MARKS)
+    return shown if shown.strip() and len(shown.encode()) <= _MAX_CARD_BYTES else _escape(text)
+
+
+def render(outbound: Outbound) -> str:
+    """Return the content of a card."""
+    # A press does not say in which topic the card is.
+    place = {"thread": outbound.thread_id} if outbound.thread_id else {}
+    elements: list[dict[str, Any]] = [{"tag": "markdown", "content": render_text(outbound.text)}]
+    elements += [
+        {
+            "tag": "button",
+            "text": {"tag": "plain_text", "content": one_line(choice.label, _MAX_LABEL)},
+            "behaviors": [{"type": "callback", "value": {"says": choice.says, **place}}],
+        }
+        for choice in outbound.choices
+    ]
+    card = {"schema": "2.0", "config": {"update_multi": True}, "body": {"elements": elements}}
+    return json.dumps(card, ensure_ascii=False)
+
+
+def file_kind(file: Attachment) -> str:
+    """Return what the upload of a file is called; `stream` for anything."""
+    return _KINDS.get(file.name.plain().rpartition(".")[2].lower(), "stream")
+
 
 _WRONG_SECRET = "Feishu rejects the App ID or App Secret. Copy both from Credentials & Basic Info of the app."  # noqa: S105
 _NO_BOT = "The app has no bot, or its version with the bot is not published. Add the bot capability and publish it."

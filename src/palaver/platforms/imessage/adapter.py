@@ -11,10 +11,17 @@ from typing import Any
 from urllib.parse import quote
 
 from palaver.platforms.imessage import PLATFORM
-from palaver.platforms.imessage.api import ServerInfo, api_of, data_of, fetch_info, items_of
-from palaver.platforms.imessage.options import IMessageOptions
 from palaver.platforms.imessage.parse import Context, Related, is_complete, parse, related
-from palaver.platforms.imessage.reader import PARTS, Reader
+from palaver.platforms.imessage.reader import (
+    PARTS,
+    IMessageOptions,
+    Reader,
+    ServerInfo,
+    api_of,
+    data_of,
+    fetch_info,
+    items_of,
+)
 from palaver.protocols import (
     Attachment,
     BackgroundTasks,

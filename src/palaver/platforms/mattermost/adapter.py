@@ -3,21 +3,22 @@
 import asyncio
 import hashlib
 import json
+import re
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote, urlencode
 
 import httpx2
+from pydantic import AfterValidator, Field, SecretStr
 from websockets.asyncio.client import connect
 from websockets.exceptions import WebSocketException
 
 from palaver.platforms.mattermost import PLATFORM
-from palaver.platforms.mattermost.options import MattermostOptions
 from palaver.platforms.mattermost.parse import (
     OVERLAP_MS,
     REACTIONS,
@@ -38,7 +39,6 @@ from palaver.platforms.mattermost.parse import (
     read_reaction,
     sort_posts,
 )
-from palaver.platforms.mattermost.render import MAX_TEXT, render
 from palaver.protocols import (
     DM,
     Attachment,
@@ -52,14 +52,35 @@ from palaver.protocols import (
     SendRefused,
     TargetGone,
     Trust,
+    check_url,
     file_to_send,
     one_line,
     parse_or_skip,
     proxy_of,
     read_ahead,
 )
+from palaver.protocols.options import AccountOptions
 from palaver.protocols.recent import Names
 from palaver.protocols.rest import RestApi, read_receipt
+
+Url = Annotated[str, AfterValidator(check_url("a URL, like https://chat.example.org"))]
+
+
+class MattermostOptions(AccountOptions):
+    url: Url = Field(description="The address of the server.")
+    token: SecretStr = Field(min_length=1, description="The access token of the bot account.")
+
+
+MAX_TEXT = 16_383
+_EVERYBODY = re.compile(r"@(?=(?:all|channel|here)\b)", re.IGNORECASE)
+_INVISIBLE = "\u200b"
+
+
+def render(outbound: Outbound) -> dict[str, Any]:
+    """Return the text of a post. An invisible character keeps `@all` from notifying a whole channel."""
+    quiet = _EVERYBODY.sub(f"@{_INVISIBLE}", outbound.text)
+    return {"message": quiet if len(quiet) <= MAX_TEXT else outbound.text.replace("@", "＠")}  # noqa: RUF001
+
 
 _WRONG_TOKEN = "Mattermost rejects the access token. Make another one for the bot under Integrations, Bot Accounts."  # noqa: S105
 _FIRST_LOOK_MS = 60_000

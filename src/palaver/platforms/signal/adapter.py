@@ -4,19 +4,30 @@ import asyncio
 import base64
 import json
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 from urllib.parse import quote
+
+from pydantic import AfterValidator, Field, field_validator
 
 from palaver.platforms.signal import PLATFORM
 from palaver.platforms.signal.daemon import Daemon
-from palaver.platforms.signal.options import SignalOptions
-from palaver.platforms.signal.parse import Known, OwnAccount, edit_key, parse, split_message_id, undecrypted
-from palaver.platforms.signal.render import is_person, render, target
+from palaver.platforms.signal.parse import (
+    Known,
+    OwnAccount,
+    edit_key,
+    is_person,
+    parse,
+    render,
+    split_message_id,
+    target,
+    undecrypted,
+)
 from palaver.protocols import (
     Attachment,
     BackgroundTasks,
@@ -33,12 +44,31 @@ from palaver.protocols import (
     StoreUnavailable,
     Trust,
     Unit,
+    check_url,
     file_to_send,
     finish,
     parse_or_skip,
     read_ahead,
 )
+from palaver.protocols.options import AccountOptions
 from palaver.protocols.recent import remember
+
+_NUMBER = re.compile(r"\+[1-9][0-9]{4,14}")
+Url = Annotated[str, AfterValidator(check_url("a URL, like http://127.0.0.1:8080"))]
+
+
+class SignalOptions(AccountOptions):
+    number: str = Field(description="The phone number of the account, with its country code.")
+    url: Url = Field(default="http://127.0.0.1:8080", description="URL of the signal-cli daemon.")
+    read_receipts: bool = Field(default=True, description="Whether people see that their message was read.")
+
+    @field_validator("number")
+    @classmethod
+    def _check_number(cls, number: str) -> str:
+        if not _NUMBER.fullmatch(number):
+            raise ValueError("a phone number with its country code and no spaces, like +15550100200")
+        return number
+
 
 log = logging.getLogger(__name__)
 

@@ -1,10 +1,7 @@
-"""Turn events of signal-cli into messages.
-
-Signal identifies a message by its author and the time it was sent, in milliseconds. Our own are known by the time
-alone, those of others as `TIME:AUTHOR`.
-"""
+"""Parse what signal-cli reports, and render what it sends."""
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
@@ -18,13 +15,16 @@ from palaver.protocols import (
     Inbound,
     Label,
     Labels,
+    Outbound,
     Quote,
     Reaction,
     Revision,
     Source,
+    Unit,
     identity_of,
     parse_milliseconds,
 )
+from palaver.protocols.markdown import Layout, Style, to_spans
 
 PLATFORM = "signal"
 _AFTER_NAME = " \t\n,:"
@@ -300,3 +300,53 @@ def _time(found: object) -> str:
     if not isinstance(found, int) or found <= 0:
         raise TypeError(type(found).__name__)
     return str(found)
+
+
+Params: TypeAlias = Mapping[str, object]
+
+_STYLES = {
+    Style.BOLD: "BOLD",
+    Style.ITALIC: "ITALIC",
+    Style.STRUCK: "STRIKETHROUGH",
+    Style.CODE: "MONOSPACE",
+    Style.CODE_BLOCK: "MONOSPACE",
+}
+_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_PERSON = re.compile(rf"\+[0-9]{{5,15}}|{_UUID}")
+_MENTION = re.compile(rf"(?<![\w@])@({_UUID}|\+[0-9]{{5,15}})(?!\w)")
+
+
+def is_person(chat_id: str) -> bool:
+    """Anything that is no number and no account id is a group."""
+    return bool(_PERSON.fullmatch(chat_id))
+
+
+def target(outbound: Outbound) -> Params:
+    chat = outbound.chat_id
+    return {"recipient": [chat]} if is_person(chat) else {"groupId": chat}
+
+
+def render(outbound: Outbound) -> Params:
+    """Return the parameters of `send`. Ranges count UTF-16 units."""
+    shown = to_spans(outbound.text, Layout())
+    text, spans = (shown.text, shown.spans) if shown.text.strip() else (outbound.text, ())
+    styles = [f"{span.offset}:{span.length}:{_STYLES[span.kind]}" for span in spans if span.length]
+    parts = {"message": text, "textStyle": styles, **target(outbound)}
+    is_group = "groupId" in parts
+    parts |= _quote(outbound.quoted(in_group=is_group))
+    if is_group:
+        parts |= {"mention": _mentioned(text)}
+    return {name: value for name, value in parts.items() if value != []}
+
+
+def _mentioned(text: str) -> list[str]:
+    """Find people that the agent mentions as messages show them: `@` and an id."""
+    return [
+        f"{Unit.UTF16.measure(text[: found.start()])}:{len(found[0])}:{found[1]}" for found in _MENTION.finditer(text)
+    ]
+
+
+def _quote(message_id: str | None) -> Params:
+    """Quote a person's message. Clients look up the text themselves."""
+    timestamp, author = split_message_id(message_id or "")
+    return {"quoteTimestamp": timestamp, "quoteAuthor": author} if timestamp and author else {}

@@ -15,9 +15,16 @@ from urllib.parse import quote
 from telegram import Bot, BotCommand, Update, WebhookInfo
 
 from palaver.platforms.telegram import PLATFORM
-from palaver.platforms.telegram.client import UPDATE_KINDS, BotConnection, fetch_updates
-from palaver.platforms.telegram.errors import API, DOWNLOADS, ApiError
-from palaver.platforms.telegram.options import Mode, TelegramOptions
+from palaver.platforms.telegram.client import (
+    API,
+    DOWNLOADS,
+    UPDATE_KINDS,
+    ApiError,
+    BotConnection,
+    Mode,
+    TelegramOptions,
+    fetch_updates,
+)
 from palaver.platforms.telegram.parse import (
     ButtonPress,
     ChatMigrated,

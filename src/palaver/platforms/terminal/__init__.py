@@ -1,6 +1,6 @@
 """The terminal as a platform: the gateway's end of a local socket, and the end at which people sit."""
 
-from palaver.protocols import Platform
+from palaver.model.platform import Platform
 
 PLATFORM = Platform(
     name="terminal",

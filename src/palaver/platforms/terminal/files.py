@@ -1,10 +1,27 @@
-"""Save files that arrive in a terminal chat."""
+"""Files of a terminal chat: what was typed, and what arrives."""
 
 import re
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
 from palaver.platforms.terminal import wire
+
+_OWNER = "terminal:owner"
+
+
+def history_file(data_dir: Path) -> Path:
+    return data_dir / "history"
+
+
+def history_eraser(data_dir: Path) -> Callable[[frozenset[str]], None]:
+    def forget(identities: frozenset[str]) -> None:
+        file = history_file(data_dir)
+        if _OWNER in identities and file.exists():
+            file.write_bytes(b"")
+
+    return forget
+
 
 _UNSAFE = re.compile(r"[^\w .()+-]")
 _MAX_NAME = 100

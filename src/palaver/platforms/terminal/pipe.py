@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import TextIO
 
 from palaver.platforms.terminal import wire
-from palaver.platforms.terminal.client import Client, Screen
+from palaver.platforms.terminal.client import Client, PendingOffer, Screen, printable
 from palaver.platforms.terminal.files import save_file
-from palaver.platforms.terminal.offers import PendingOffer
-from palaver.platforms.terminal.printable import printable
 from palaver.platforms.terminal.wire import MAX_TEXT
 from palaver.protocols import BadArgument
 

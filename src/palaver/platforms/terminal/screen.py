@@ -22,9 +22,8 @@ from prompt_toolkit.utils import is_dumb_terminal
 
 from palaver.model.redact import hide_keys, mask_keys
 from palaver.platforms.terminal import wire
+from palaver.platforms.terminal.client import PendingOffer, printable
 from palaver.platforms.terminal.files import save_file
-from palaver.platforms.terminal.offers import PendingOffer
-from palaver.platforms.terminal.printable import printable
 from palaver.platforms.terminal.render import render_markdown, render_note, wrap
 from palaver.platforms.terminal.wire import MenuEntry, Welcome
 

@@ -1,4 +1,4 @@
-"""The web chat as a platform."""
+"""The web chat and the HTTP API as platforms."""
 
 from palaver.protocols import Platform
 
@@ -9,4 +9,12 @@ PLATFORM = Platform(
     connection="served by every gateway",
     place="web chat",
     takes_keys=True,
+)
+
+API = Platform(
+    name="api",
+    title="HTTP API",
+    extras=("web",),
+    connection="served by every gateway",
+    for_people=False,
 )

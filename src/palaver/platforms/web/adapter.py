@@ -16,8 +16,7 @@ from palaver.model.redact import mask_keys
 from palaver.model.source import Labels, Source, Trust, encode_id
 from palaver.model.turn import Inbound, Outbound
 from palaver.model.value import value
-from palaver.platforms.api import PLATFORM as API
-from palaver.platforms.web import PLATFORM
+from palaver.platforms.web import API, PLATFORM
 from palaver.protocols.adapter import Blobs, Limits, PlatformDown, Receiver, SendRefused
 from palaver.protocols.clock import Clock
 from palaver.protocols.recent import remember

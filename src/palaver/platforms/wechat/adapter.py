@@ -13,10 +13,18 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from palaver.platforms.wechat import WECHAT, media
-from palaver.platforms.wechat.options import WeChatOptions
-from palaver.platforms.wechat.parse import SUCCESS, Xml, parse, take_xml
-from palaver.platforms.wechat.render import render, render_reply
+from palaver.platforms.wechat import WECHAT
+from palaver.platforms.wechat.parse import (
+    SUCCESS,
+    WeChatOptions,
+    Xml,
+    download,
+    parse,
+    render,
+    render_reply,
+    take_xml,
+    upload_file,
+)
 from palaver.protocols import (
     Attachment,
     HttpRequest,
@@ -145,7 +153,7 @@ class WeChatAdapter:
         return HttpResponse(body=body.encode(), media_type="application/xml")
 
     def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
-        return media.download(self._api, file)
+        return download(self._api, file)
 
     # Outgoing
 
@@ -162,7 +170,7 @@ class WeChatAdapter:
         if self._options.passive:
             raise SendRefused("This account can only answer with text.")
         send = partial(self.send, outbound, idempotency_key=idempotency_key)
-        return await media.send_file(self._api, outbound, content, post=self._post, send=send, takes_files=False)
+        return await upload_file(self._api, outbound, content, post=self._post, send=send, takes_files=False)
 
     def voice_format(self) -> VoiceFormat:
         return VoiceFormat.MP3

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from palaver.platforms.whatsapp import PLATFORM
 from palaver.protocols import (
     DM,
     GROUP,
@@ -22,7 +23,6 @@ from palaver.protocols import (
 )
 from palaver.protocols.files import described_file
 
-PLATFORM = "whatsapp"
 Json = Mapping[str, Any]
 # Names of files that come without one.
 _MEDIA = {
@@ -174,7 +174,7 @@ def _sender(message: Json, change: Change, us: OwnNumber) -> tuple[Source, Label
     if not sender:
         raise ValueError("no sender")
     source = Source(
-        platform=PLATFORM,
+        platform=PLATFORM.name,
         account=us.account,
         chat_kind=GROUP if group else DM,
         chat_id=str(group or sender),

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from xml.etree.ElementTree import Element, SubElement
 
-from palaver.platforms.xmpp.names import CLIENT, MUC, MUC_USER, OCCUPANT
-from palaver.platforms.xmpp.parse import bare, error_condition, resource
+from palaver.platforms.xmpp.parse import CLIENT, MUC, MUC_USER, OCCUPANT, bare, error_condition, resource
 
 log = logging.getLogger(__name__)
 
