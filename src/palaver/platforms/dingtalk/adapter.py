@@ -139,7 +139,8 @@ def _object(message: Json, name: str) -> Json:
 
 
 def _quote(replied: Json, message: Json) -> Quote | None:
-    content, plain = _object(replied, "content"), replied.get("content")
+    content = _object(replied, "content")
+    plain = replied.get("content")
     pieces: list[Json] = content.get("richText") or [content]
     words = [next((str(piece[name]) for name in _WORDS if piece.get(name)), "") for piece in pieces]
     text = "".join(words).strip() or (plain if isinstance(plain, str) and not content else "")
@@ -163,7 +164,8 @@ def _text(message: Json) -> str:
 
 
 def _files(message: Json) -> Iterator[Attachment]:
-    kind, content = message["msgtype"], _object(message, "content")
+    kind = message["msgtype"]
+    content = _object(message, "content")
     pieces: list[Json] = content["richText"] if kind == "richText" else []
     codes = [piece["downloadCode"] for piece in pieces if piece.get("downloadCode")]
     name = _NAMES["picture"]
@@ -187,7 +189,8 @@ _MARKS = Marks(
 
 def render(text: str) -> tuple[str, str]:
     """Return the key of the message, and its parameters. Its Markdown needs two spaces before a line break."""
-    plain, shown = to_spans(text, _MARKS.layout), to_marks(text, _MARKS)
+    plain = to_spans(text, _MARKS.layout)
+    shown = to_marks(text, _MARKS)
     is_plain = not plain.spans and plain.text.strip() in {"", text.strip()}
     if is_plain or len(shown.encode()) > _MAX_BYTES:
         return "sampleText", json.dumps({"content": text}, ensure_ascii=False)

@@ -163,7 +163,8 @@ class DiscordAdapter:
 
     async def check(self) -> str:
         async with self._client() as client:
-            us, application = await client.call("GET", "/users/@me"), await client.call("GET", "/applications/@me")
+            us = await client.call("GET", "/users/@me")
+            application = await client.call("GET", "/applications/@me")
         if not int(application.get("flags") or 0) & _READS_CONTENT:
             raise PlatformRefused(NO_CONTENT)
         return f"@{us['username']}"
@@ -174,7 +175,8 @@ class DiscordAdapter:
         menu = [{"name": each.name, "description": each.help, "type": 1, "options": [rest]} for each in shown]
         async with self._client() as client:
             application = await client.call("GET", "/applications/@me")
-            path, ours = "/applications/{application_id}/commands", str(application["id"])
+            path = "/applications/{application_id}/commands"
+            ours = str(application["id"])
             await client.call("PUT", path, {"json": menu}, application_id=ours)
 
     async def fetch(self, file: Attachment) -> AsyncIterator[bytes]:

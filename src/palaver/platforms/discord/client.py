@@ -7,6 +7,7 @@ import zlib
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import replace
 from http import HTTPStatus
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from typing import Annotated, Any, cast
 import aiohttp
 import discord
 from discord.gateway import DiscordWebSocket
-from discord.http import Route
+from discord.http import HTTPClient, Route
 from pydantic import AfterValidator, Field, SecretStr, field_validator
 
 from palaver.protocols import (
@@ -166,6 +167,28 @@ async def _raise_error(_: aiohttp.ClientSession, __: SimpleNamespace, ended: aio
         raise ApiError(answer.status, await answer.read(), answer.headers.get("Retry-After", ""))
 
 
+class _Http(HTTPClient):
+    """Sends every request to the address of the options."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, options: DiscordOptions, trace: aiohttp.TraceConfig) -> None:
+        super().__init__(loop, http_trace=trace)
+        self._api_url = options.api_url
+
+    async def request(self, route: Route, **request: Any) -> Any:  # noqa: ANN401 - as in its base
+        route.url = self._api_url + route.url.removeprefix(Route.BASE)
+        return await super().request(route, **request)
+
+
+_opened: ContextVar[list[DiscordWebSocket]] = ContextVar("opened")
+"""The connections of one call of `open_gateway`."""
+
+
+class _Socket(DiscordWebSocket):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - as in its base
+        super().__init__(*args, **kwargs)
+        _opened.get().append(self)
+
+
 class Client(discord.Client):
     """A client without a cache: it collects events as text, for us to parse."""
 
@@ -173,11 +196,10 @@ class Client(discord.Client):
         trace = aiohttp.TraceConfig()
         trace.on_request_headers_sent.append(announce_aiohttp)
         trace.on_request_end.append(_raise_error)
-        super().__init__(intents=_INTENTS, max_messages=None, enable_debug_events=True, http_trace=trace)
+        super().__init__(intents=_INTENTS, max_messages=None, enable_debug_events=True)
+        self.http = _Http(self.loop, options, trace)
         self._connection.parsers.clear()
         self._options = options
-        self._send = self.http.request
-        self.http.request = self._request
         self.own_id = ""
         self.events = deque[str]()
         """Received and not handled yet."""
@@ -185,10 +207,6 @@ class Client(discord.Client):
     def dispatch(self, event: str, /, *args: Any, **_: Any) -> None:  # noqa: ANN401 - as in its base
         if event == "socket_raw_receive":
             self.events.append(args[0])
-
-    async def _request(self, route: Route, **request: Any) -> Any:  # noqa: ANN401 - as in the library
-        route.url = self._options.api_url + route.url.removeprefix(Route.BASE)
-        return await self._send(route, **request)
 
     async def call(self, method: str, path: str, request: Mapping[str, Any] | None = None, **ids: str) -> Any:  # noqa: ANN401 - JSON
         """Call the API. Keep ids out of the path: the library remembers the rate limit of every path."""
@@ -200,19 +218,16 @@ class Client(discord.Client):
     async def open_gateway(self, **session: Any) -> DiscordWebSocket:  # noqa: ANN401 - as from_client
         """Start or resume a session. Its heartbeat is a thread: end it even if we are cancelled while we connect."""
         opened: list[DiscordWebSocket] = []
-
-        class Socket(DiscordWebSocket):
-            def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
-                super().__init__(*args, **kwargs)
-                opened.append(self)
-
+        outside = _opened.set(opened)
         self.events.clear()
         try:
-            return await Socket.from_client(self, **session)
+            return await _Socket.from_client(self, **session)
         except BaseException:
             for socket in opened:
                 await close_gateway(socket)
             raise
+        finally:
+            _opened.reset(outside)
 
 
 async def close_gateway(socket: DiscordWebSocket) -> None:

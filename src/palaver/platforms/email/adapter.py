@@ -258,7 +258,8 @@ class EmailAdapter:
         return found
 
     def _smtp(self) -> aiosmtplib.SMTP:
-        options, how = self._options, self._options.smtp_encryption
+        options = self._options
+        how = self._options.smtp_encryption
         return aiosmtplib.SMTP(
             hostname=options.smtp_host,
             port=options.smtp_port,

@@ -46,8 +46,11 @@ from palaver.protocols.options import AccountOptions
 _BUSY_SECONDS = 60.0
 """Servers that ask for patience, as with greylisting, do not say for how long."""
 _MAX_WORDS = 200
-_FIRST_ERROR, _PERMANENT = 400, 500
-_TOO_LARGE, _CLOSING, _LOGIN_REQUIRED = 552, 421, 530
+_FIRST_ERROR = 400
+_PERMANENT = 500
+_TOO_LARGE = 552
+_CLOSING = 421
+_LOGIN_REQUIRED = 530
 _WRONG_LOGIN = (
     "The {kind} server rejects the username or password. Correct them; many providers require an app password for "
     "programs."
@@ -264,7 +267,8 @@ class Mailbox:
 
     def uids_after(self, uid: int) -> Sequence[int]:
         """Return newer mails in order. After none, every later one is announced while we idle."""
-        client, is_announced = self._opened.client, True
+        client = self._opened.client
+        is_announced = True
         while is_announced:
             client.response("EXISTS")
             # `7:*` includes the last mail even if it is older.
@@ -310,7 +314,8 @@ class Mailbox:
 
     async def close(self, *, is_cut: bool) -> None:
         """End the thread. A waiting one is woken by closing its connection."""
-        loop, box = asyncio.get_running_loop(), self._box
+        loop = asyncio.get_running_loop()
+        box = self._box
         if box is not None and is_cut:
             with contextlib.suppress(OSError):
                 socket.socket.shutdown(box.client.sock, socket.SHUT_RDWR)  # beneath TLS, which belongs to the thread
@@ -328,7 +333,8 @@ class Mailbox:
 
 
 def _connect(options: EmailOptions) -> BaseMailBox:
-    host, port = options.imap_host, options.imap_port
+    host = options.imap_host
+    port = options.imap_port
     match options.imap_encryption:
         case Encryption.TLS:
             return MailBox(host, port, _TIMEOUT_SECONDS, ssl_context=ssl.create_default_context())
@@ -340,7 +346,8 @@ def _connect(options: EmailOptions) -> BaseMailBox:
 
 @asynccontextmanager
 async def opened(options: EmailOptions) -> AsyncGenerator[Mailbox]:
-    mailbox, is_cut = Mailbox(options), True
+    mailbox = Mailbox(options)
+    is_cut = True
     try:
         await mailbox.call(mailbox.open)
         yield mailbox

@@ -105,7 +105,10 @@ def _read_results(header: str) -> Iterator[_Result]:
 
 def _without_comments(text: str) -> str:
     """Remove comments, which can be nested, and unquote: a quoted string cannot add results of its own."""
-    kept, depth, is_quoted, is_escaped = list[str](), 0, False, False
+    kept = list[str]()
+    depth = 0
+    is_quoted = False
+    is_escaped = False
     for character in text.lower():
         if is_escaped:
             is_escaped = False

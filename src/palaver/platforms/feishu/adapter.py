@@ -70,7 +70,8 @@ class FeishuOptions(AccountOptions):
         return self
 
 
-MAX_IMAGE_BYTES, MAX_FILE_BYTES = 10_000_000, 30_000_000
+MAX_IMAGE_BYTES = 10_000_000
+MAX_FILE_BYTES = 30_000_000
 _MAX_CARD_BYTES = 28_000
 """Feishu takes 30 KB."""
 _MAX_LABEL = 40
@@ -251,7 +252,8 @@ class FeishuAdapter:
     async def _complete(self, event: Event) -> Event:
         """Look up what Feishu does not send along: the name, the kind of chat, and the author of what is quoted."""
         inbound = event.inbound
-        source, mentions_us = inbound.source, inbound.mentions_us
+        source = inbound.source
+        mentions_us = inbound.mentions_us
         if event.parent:
             author = await self._ours.get(event.parent)
             mentions_us = author is not None and author.plain() == self._options.app_id
@@ -309,11 +311,16 @@ class FeishuAdapter:
 
     async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:
         file = file_to_send(outbound, content, MAX_FILE_BYTES)
-        name, body = file.name.plain() or "file", await asyncio.to_thread(content.read_bytes)
+        name = file.name.plain() or "file"
+        body = await asyncio.to_thread(content.read_bytes)
         if file.media_type in {"image/png", "image/jpeg", "image/gif", "image/webp"} and len(body) <= MAX_IMAGE_BYTES:
-            kind, data, files = "image", {"image_type": "message"}, {"image": (name, body, file.media_type)}
+            kind = "image"
+            data = {"image_type": "message"}
+            files = {"image": (name, body, file.media_type)}
         else:
-            kind, data, files = "file", {"file_type": file_kind(file), "file_name": name}, {"file": (name, body)}
+            kind = "file"
+            data = {"file_type": file_kind(file), "file_name": name}
+            files = {"file": (name, body)}
         uploaded = await self._api.call("POST", f"/im/v1/{kind}s", data=data, files=files)
         key = {f"{kind}_key": uploaded["data"][f"{kind}_key"]}
         receipt = await self._post(outbound, kind, json.dumps(key), idempotency_key)

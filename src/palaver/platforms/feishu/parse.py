@@ -90,7 +90,8 @@ def parse(event: Json, account: str, us: str) -> Event | None:
 
 
 def _message(event: Json, account: str, us: str) -> Event:
-    said, sender = event["message"], event["sender"]
+    said = event["message"]
+    sender = event["sender"]
     content: Json = json.loads(said["content"])
     text, mentions_us = _with_names(_text(said["message_type"], content), said.get("mentions") or (), us)
     # A topic is known by its first message, to which we can reply. In a topic everything replies to that.
@@ -139,7 +140,8 @@ def _reaction(event: Json, account: str, *, removed: bool) -> Event | None:
 
 
 def _pressed(event: Json, account: str) -> Event:
-    pressed, header = event["event"], event["header"]
+    pressed = event["event"]
+    header = event["header"]
     value: Json = pressed["action"]["value"]
     source = Source(
         platform="feishu",
@@ -195,7 +197,8 @@ def _with_names(text: str, mentions: Sequence[Json], us: str) -> tuple[str, bool
     mentions_us = False
     # The longest first: @_user_1 begins @_user_10.
     for mention in sorted(mentions, key=lambda each: -len(str(each["key"]))):
-        key, ids = str(mention["key"]), cast("Json", mention.get("id") or {})
+        key = str(mention["key"])
+        ids = cast("Json", mention.get("id") or {})
         is_us = bool(us) and ids.get("open_id") == us
         mentions_us |= is_us
         if is_us and text.lstrip().startswith(key):
@@ -206,7 +209,8 @@ def _with_names(text: str, mentions: Sequence[Json], us: str) -> tuple[str, bool
 
 def _files(said: Json, content: Json) -> Iterator[Attachment]:
     """The handle names the message, too: Feishu gives a file only for the message that it is in."""
-    kind, message = said["message_type"], said["message_id"]
+    kind = said["message_type"]
+    message = said["message_id"]
     if kind in _RESOURCES:
         key = content["image_key" if kind == "image" else "file_key"]
         name = str(content.get("file_name") or _NAMES.get(kind, "file"))
@@ -215,5 +219,6 @@ def _files(said: Json, content: Json) -> Iterator[Attachment]:
         for piece in (piece for line in content.get("content") or () for piece in line):
             if piece.get("tag") in {"img", "media"}:
                 is_image = piece["tag"] == "img"
-                key, resource = piece["image_key" if is_image else "file_key"], "image" if is_image else "file"
+                key = piece["image_key" if is_image else "file_key"]
+                resource = "image" if is_image else "file"
                 yield Attachment(Label("image" if is_image else "video.mp4"), handle=f"{message}/{resource}/{key}")

@@ -101,12 +101,14 @@ def parse(event: Json, account: str) -> NewMessage | None:
 
 
 def _message(event: Json, account: str) -> NewMessage:
-    said, sender = event["message"], event["message"]["sender"]
+    said = event["message"]
+    sender = event["message"]["sender"]
     text = said.get("argumentText")
     words = str(said.get("text") or "") if text is None else str(text).lstrip()
     source = _source(event, account, user=str(sender["name"]), message=str(said["name"]))
     quoted: Json = said.get("quotedMessageMetadata") or {}
-    quote, is_forwarded = _quote(quoted, source), quoted.get("quoteType") == "FORWARD"
+    quote = _quote(quoted, source)
+    is_forwarded = quoted.get("quoteType") == "FORWARD"
     inbound = Inbound(
         source=source,
         # The line in front also keeps a forwarded command from being run.
@@ -124,7 +126,8 @@ def _message(event: Json, account: str) -> NewMessage:
 def _quote(quoted: Json, source: Source) -> Quote | None:
     """Return what a message quotes; older answers of Google name only the message. The sender is an id or a name."""
     snapshot: Json = quoted.get("quotedMessageSnapshot") or {}
-    text, sender = str(snapshot.get("text") or ""), str(snapshot.get("sender") or "")
+    text = str(snapshot.get("text") or "")
+    sender = str(snapshot.get("sender") or "")
     if not text:
         return None
     if sender.startswith(_PERSON):
@@ -134,7 +137,8 @@ def _quote(quoted: Json, source: Source) -> Quote | None:
 
 def _pressed(event: Json, account: str) -> NewMessage:
     """A press has no id: it is known by the card, the time and the person."""
-    user, when = event["user"], str(event["eventTime"])
+    user = event["user"]
+    when = str(event["eventTime"])
     given = {str(each["key"]): str(each["value"]) for each in event["action"]["parameters"]}
     message = f"{event['message']['name']}/{when}/{user['name']}"
     inbound = Inbound(
@@ -262,7 +266,8 @@ class GoogleChatAdapter:
         """Our last messages: Google does not say that a quoted message is ours."""
 
     async def _fetch_token(self) -> tuple[Any, Any]:
-        now, url = int(time.time()), self._options.token_url
+        now = int(time.time())
+        url = self._options.token_url
         claims = {
             "iss": self._key["client_email"],
             "scope": _SCOPE,
@@ -313,7 +318,8 @@ class GoogleChatAdapter:
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
         if not _CHAT.fullmatch(outbound.chat_id):
             raise TargetGone("A chat of Google Chat is called spaces/ and its id.")
-        message, how = render(outbound), {"requestId": hashlib.sha256(idempotency_key.encode()).hexdigest()[:40]}
+        message = render(outbound)
+        how = {"requestId": hashlib.sha256(idempotency_key.encode()).hexdigest()[:40]}
         if outbound.thread_id:
             message["thread"] = {"name": outbound.thread_id}
             how["messageReplyOption"] = "REPLY_MESSAGE_FALLBACK_TO_NEW_THREAD"

@@ -96,7 +96,8 @@ def parse(event: Json, account: str, default_chat: str) -> Inbound | None:
         if mark != OURS or not text:
             return None
     else:
-        text, chat = data["text"], str(data.get("notify") or "")
+        text = data["text"]
+        chat = str(data.get("notify") or "")
         if isinstance(text, int | float):  # A template that makes a number is a number.
             text = str(text)
     context: Json = event.get("context") or {}
@@ -133,7 +134,8 @@ _PLAIN = Marks()
 
 def render(outbound: Outbound, receipt: str) -> dict[str, Any]:
     """Return the call of an action. An app shows buttons, and one for a reply."""
-    chat, text = outbound.chat_id, outbound.text
+    chat = outbound.chat_id
+    text = outbound.text
     is_page = chat == PERSISTENT
     # Some versions of Home Assistant would run a template in a message. An invisible character breaks it.
     message = _TEMPLATE.sub(f"{{{_INVISIBLE}", text if is_page else to_marks(text, _PLAIN) or text)
@@ -278,7 +280,8 @@ class HomeAssistantAdapter:
 
 def _explain(error: Any) -> PlatformError:  # noqa: ANN401 - JSON is anything
     try:
-        code, words = str(error["code"]), one_line(str(error["message"]), 200)
+        code = str(error["code"])
+        words = one_line(str(error["message"]), 200)
     except (LookupError, TypeError):
         return SendUnclear("Home Assistant did not say what is wrong.")
     if code == "not_found":

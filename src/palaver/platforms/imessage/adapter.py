@@ -220,7 +220,8 @@ class IMessageAdapter:
 
     async def _where(self, outbound: Outbound) -> dict[str, str]:
         """Return the chat and how to send there, as a reply if that is wanted."""
-        guid, is_private = _guid(outbound), await self._has_private_api()
+        guid = _guid(outbound)
+        is_private = await self._has_private_api()
         where = {"chatGuid": guid, "method": "private-api" if is_private else "apple-script"}
         if is_private and (quoted := outbound.quoted(in_group=";+;" in guid)):
             where["selectedMessageGuid"] = quoted

@@ -78,7 +78,8 @@ def _explain(response: httpx2.Response) -> PlatformError | None:
     """Explain an error answer; None if its status says enough."""
     try:
         answer: Any = response.json()
-        words, data = str(answer["error"]["message"]), answer.get("data")
+        words = str(answer["error"]["message"])
+        data = answer.get("data")
     except (ValueError, LookupError, TypeError, AttributeError):
         return None
     code = cast("Json", data).get("error") if isinstance(data, dict) else None
@@ -174,7 +175,10 @@ class Reader:
     ) -> None:
         self.news = asyncio.Event()
         """Set when there may be something to read."""
-        self._api, self._receiver, self._take, self._clock = api, receiver, take, clock
+        self._api = api
+        self._receiver = receiver
+        self._take = take
+        self._clock = clock
         self._position = Position()
         self._seen: dict[tuple[object, ...], int] = {}
         """What was handed over and could still be read again, with its time."""
@@ -195,7 +199,8 @@ class Reader:
 
     async def read(self, *, changes: bool) -> bool:
         """Hand over what is new and, if asked for, what has changed. Return whether to read again soon."""
-        start, newest = self._position, self._position
+        start = self._position
+        newest = self._position
         is_new = {"statement": "message.ROWID > :row", "args": {"row": start.row}}
         for ago, where in ((_LATE_MS, [is_new]), (_EDITABLE_MS, []))[: 2 if changes else 1]:
             found = [each async for each in self._pages(after=max(start.at - ago, start.since), where=where)]

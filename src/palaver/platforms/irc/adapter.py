@@ -131,7 +131,8 @@ class IrcAdapter:
 
     async def _take(self, line: Line, receiver: Receiver) -> None:
         nick = self._connection.nick if self._connection else self._options.nick
-        us, now = Us(self.account, self._network, nick), datetime.now(UTC)
+        us = Us(self.account, self._network, nick)
+        now = datetime.now(UTC)
         said = parse_or_skip(self.platform.name, lambda: parse(line, us, now))
         if said is not None:
             await receiver.receive(said.inbound, said.trust)
@@ -139,7 +140,8 @@ class IrcAdapter:
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:  # noqa: ARG002 - IRC has none
         if self._connection is None:
             raise PlatformDown("There is no connection to the IRC server.")
-        target, text = outbound.chat_id, render(outbound.text)
+        target = outbound.chat_id
+        text = render(outbound.text)
         if not text:
             raise SendRefused("There is nothing to say.")
         if not target or target[0] == ":" or any(each in target for each in " ,\r\n\0\x07"):

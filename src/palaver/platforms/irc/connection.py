@@ -74,7 +74,8 @@ def read_line(text: str) -> Line:
         for tag in given.split(";"):
             name, _, content = tag.partition("=")
             tags[name] = _unescape(content)
-    prefix, text = "", text.lstrip(" ")
+    prefix = ""
+    text = text.lstrip(" ")
     if text.startswith(":"):
         prefix, _, text = text[1:].partition(" ")
     text, has_last, last = text.lstrip(" ").partition(" :")
@@ -106,7 +107,8 @@ _SILENCE_SECONDS = 150.0
 _ANSWER_SECONDS = 60.0
 _MAX_LINE_BYTES = 16_384
 _MAX_NICKS = 5
-_REJOIN_SECONDS, _LONGEST_REJOIN_SECONDS = 10.0, 3600.0
+_REJOIN_SECONDS = 10.0
+_LONGEST_REJOIN_SECONDS = 3600.0
 _LONG_STAY_SECONDS = 3600.0
 """After so long in a channel, the pauses before joining it again start anew."""
 _CAPABILITIES = frozenset({"sasl", "message-tags", "account-tag", "server-time"})
@@ -114,7 +116,8 @@ _WRONG_PASSWORD = "The IRC server rejects the password. Check password and accou
 _BANNED = "The IRC server does not let the bot in: it is banned. Ask the operators of the network."
 _NO_SASL = "The IRC server offers no SASL. Remove the password, or use another server."
 _ERRORS = ClientErrors(title="the IRC server", raised=(OSError,))
-_WELCOME, _NICK_TAKEN = "001", {"432", "433", "436", "437"}
+_WELCOME = "001"
+_NICK_TAKEN = {"432", "433", "436", "437"}
 _REFUSED = {"464": _WRONG_PASSWORD, "465": _BANNED, "904": _WRONG_PASSWORD, "905": _WRONG_PASSWORD}
 _NOT_JOINED = frozenset({"403", "405", "471", "473", "474", "475", "476", "477"})
 _GONE = frozenset({"401", "403", "404", "442"})
@@ -126,7 +129,9 @@ class Connection:
     """Lines are read by `lines`; while nobody reads them, no send ends."""
 
     def __init__(self, options: IrcOptions, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._options, self._reader, self._writer = options, reader, writer
+        self._options = options
+        self._reader = reader
+        self._writer = writer
         self.nick = options.nick
         self._numbers = count(1)
         self._one_at_a_time = asyncio.Lock()
@@ -187,7 +192,8 @@ class Connection:
                 pass
 
     async def _choose(self, line: Line, offered: set[str]) -> None:
-        kind, last = line.param(1).upper(), line.params[-1]
+        kind = line.param(1).upper()
+        last = line.params[-1]
         if kind == "LS":
             offered |= {each.partition("=")[0] for each in last.split()}
             if line.param(2) == "*":

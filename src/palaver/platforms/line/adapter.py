@@ -152,7 +152,8 @@ def _files(said: Json) -> Iterator[Attachment]:
     kind = said["type"]
     if kind not in _FILES:
         return
-    name, provider = str(said.get("fileName") or _FILES[kind]), _object(said, "contentProvider")
+    name = str(said.get("fileName") or _FILES[kind])
+    provider = _object(said, "contentProvider")
     file = named_file(name, said.get("fileSize"), handle=str(said["id"]))
     if provider.get("type", "line") == "line":
         yield file

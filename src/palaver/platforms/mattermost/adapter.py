@@ -114,7 +114,8 @@ class MattermostAdapter:
         self._humans = Names(self._fetch_human)
         self._position = 0
         """Everything that changed until this time, in milliseconds, is stored."""
-        self._connection, self._next = "", 0
+        self._connection = ""
+        self._next = 0
         """To resume: the id of the last connection, and the number of the event that follows."""
 
     async def check(self) -> str:
@@ -166,7 +167,8 @@ class MattermostAdapter:
     async def _begin(self, hello: Frame, receiver: Receiver) -> None:
         """A new connection. A resumed one has no hello: it continues with the next event."""
         await self._catch_up(receiver)
-        self._connection, self._next = str(hello.data.get("connection_id") or ""), hello.number + 1
+        self._connection = str(hello.data.get("connection_id") or "")
+        self._next = hello.number + 1
 
     async def _catch_up(self, receiver: Receiver) -> None:
         """Read what was written while we were away."""
@@ -196,7 +198,8 @@ class MattermostAdapter:
 
     async def _new_posts(self, channel: str, since: int) -> list[Json]:
         found: list[Json] = []
-        before, start = None, ""
+        before = None
+        start = ""
         while start != before:
             before = start
             page = await self._posts(channel, before=before, per_page=_PAGE)
@@ -226,7 +229,8 @@ class MattermostAdapter:
             channel = await self._channel(found["channel_id"])
         except SendRefused:
             return  # We are no longer in it.
-        removed, now = REACTIONS[frame.event], datetime.now(UTC)
+        removed = REACTIONS[frame.event]
+        now = datetime.now(UTC)
         parsed = parse_or_skip(
             self.platform.name, lambda: parse_reaction(found, channel, self._us, now, removed=removed)
         )
@@ -258,7 +262,8 @@ class MattermostAdapter:
 
     async def _complete(self, inbound: Inbound) -> Inbound:
         """Add the sender's name, and whether it is written in a thread that we began."""
-        source, labels = inbound.source, inbound.labels
+        source = inbound.source
+        labels = inbound.labels
         if labels.user is None and source.user_id:
             labels = replace(labels, user=await self._people.get(source.user_id))
         is_ours = inbound.mentions_us
@@ -323,7 +328,8 @@ def _explain(response: httpx2.Response) -> PlatformError | None:
     """Explain an error answer; None if its status says enough."""
     try:
         answer: Any = response.json()
-        what, words = str(answer["id"]), str(answer["message"])
+        what = str(answer["id"])
+        words = str(answer["message"])
     except (ValueError, LookupError, TypeError):
         return None
     if _ARCHIVED in what:

@@ -67,7 +67,8 @@ class Line(NamedTuple):
 def parse(text: str, account: str, server: str) -> Line:
     """Parse a line. The server does not say who wrote a message, so a topic is one person."""
     found: Json = json.loads(text)
-    event, time = str(found["event"]), int(found["time"])
+    event = str(found["event"])
+    time = int(found["time"])
     if event != "message" or ROBOT in (found.get("tags") or ()):
         return Line(event, 0)
     topic = str(found["topic"])
@@ -139,7 +140,8 @@ class NtfyAdapter:
 
     def __init__(self, account: str, options: NtfyOptions) -> None:
         self.account = account
-        self._url, self._topics = options.url, ",".join(options.topics)
+        self._url = options.url
+        self._topics = ",".join(options.topics)
         token = options.token and options.token.get_secret_value()
         headers = {"authorization": f"Bearer {token}"} if token else None
         self._has_buttons = not token
@@ -208,7 +210,8 @@ def _explain(response: httpx2.Response) -> PlatformError | None:
         return PlatformRefused(_WRONG_TOKEN) if is_reading else TargetGone("The gateway may not write to this topic.")
     try:
         answer: Any = response.json()
-        code, words = answer["code"], str(answer["error"])
+        code = answer["code"]
+        words = str(answer["error"])
     except (ValueError, LookupError, TypeError):
         return None
     if code in _DAY_IS_OVER:

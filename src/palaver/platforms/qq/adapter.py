@@ -58,7 +58,8 @@ class QqOptions(AccountOptions):
 
 
 _SEED_BYTES = 32
-_STAMP, _TOKEN = re.compile(r"[0-9]{1,20}"), re.compile(r"[0-9A-Za-z_-]{1,128}")
+_STAMP = re.compile(r"[0-9]{1,20}")
+_TOKEN = re.compile(r"[0-9A-Za-z_-]{1,128}")
 
 
 class Signer:
@@ -78,7 +79,8 @@ class Signer:
 
         It must not sign what could be a callback, which is a JSON object: raise ValueError for anything but a token.
         """
-        token, at = str(question["plain_token"]), str(question["event_ts"])
+        token = str(question["plain_token"])
+        at = str(question["event_ts"])
         if not (_STAMP.fullmatch(at) and _TOKEN.fullmatch(token)):
             raise ValueError("not a token")
         return {"plain_token": token, "signature": self.sign(at, token)}
@@ -101,10 +103,12 @@ def parse(event: Json, account: str) -> Inbound | None:
     said = event["d"]
     match event["t"]:
         case "C2C_MESSAGE_CREATE":
-            kind, user = DM, str(said["author"]["user_openid"])
+            kind = DM
+            user = str(said["author"]["user_openid"])
             chat = user
         case "GROUP_AT_MESSAGE_CREATE":
-            kind, user = GROUP, str(said["author"]["member_openid"])
+            kind = GROUP
+            user = str(said["author"]["member_openid"])
             chat = f"{GROUP_PREFIX}{said['group_openid']}"
         case _:
             return None
@@ -170,8 +174,10 @@ _CODES = ApiCodes(
     },
     fix=_WRONG_SECRET,
 )
-_QUESTION, _ACKNOWLEDGED = 13, 12
-_ALONE_SECONDS, _GROUP_SECONDS = 3540.0, 285.0
+_QUESTION = 13
+_ACKNOWLEDGED = 12
+_ALONE_SECONDS = 3540.0
+_GROUP_SECONDS = 285.0
 """How long QQ takes replies to a message: 60 minutes alone, 5 in a group, less a little."""
 _REPLIES = 5
 _FILE_HOSTS = (".qq.com", ".qq.com.cn", ".qpic.cn")
@@ -216,7 +222,8 @@ class QqAdapter:
         if answer := self._answer(request.body):
             return HttpResponse.of_json(answer)
         headers = request.headers
-        signature, timestamp = headers.get("x-signature-ed25519", ""), headers.get("x-signature-timestamp", "")
+        signature = headers.get("x-signature-ed25519", "")
+        timestamp = headers.get("x-signature-timestamp", "")
 
         async def take(event: Mapping[str, Any]) -> None:
             inbound = parse_or_skip(self.platform.name, lambda: parse(event, self.account))
@@ -251,7 +258,8 @@ class QqAdapter:
 
     async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:
         file = file_to_send(outbound, content, MAX_FILE_BYTES)
-        kind, body = file_kind(file), await asyncio.to_thread(content.read_bytes)
+        kind = file_kind(file)
+        body = await asyncio.to_thread(content.read_bytes)
         reply_to = self._reply_to(outbound)
         asked = {"file_type": kind, "srv_send_msg": False, "file_data": b64encode(body).decode()}
         uploaded = await self._api.call("POST", _path(outbound, "files"), json=asked)

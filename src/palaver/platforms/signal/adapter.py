@@ -83,11 +83,13 @@ _MAX_VERSIONS = 10
 """People can see each version of a message, and apps allow no more of them."""
 _MAX_KNOWN = 1_000
 _CHUNK_BYTES = 1 << 16
-_PORTION, _MAX_PORTIONS = 10, 100
+_PORTION = 10
+_MAX_PORTIONS = 100
 _PORTION_SECONDS = 1.0
 """How long signal-cli waits for another message before it answers with those that it has."""
 _END_SECONDS = 5.0
-_FIRST_RETRY_SECONDS, _MAX_RETRY_SECONDS = 0.05, 10.0
+_FIRST_RETRY_SECONDS = 0.05
+_MAX_RETRY_SECONDS = 10.0
 
 
 @dataclass
@@ -195,7 +197,8 @@ class SignalAdapter:
 
     async def _learn_person(self, inbound: Inbound, receiver: Receiver) -> None:
         """Remember a number's account id. Only in memory: it belongs to its person, who can ask us to forget it."""
-        number, uuid = inbound.source.user_id, inbound.source.user_id_alt
+        number = inbound.source.user_id
+        uuid = inbound.source.user_id_alt
         if number and uuid and self._uuids.get(number) != uuid:
             await receiver.chat_moved(number, uuid)
             remember(self._uuids, number, uuid, _MAX_KNOWN)
@@ -232,7 +235,8 @@ class SignalAdapter:
         file = file_to_send(outbound, content, _MAX_SENT_BYTES)
         if not (encoded := base64.b64encode(await asyncio.to_thread(content.read_bytes)).decode()):
             raise SendRefused("Signal takes no empty files.")
-        kind, name = file.media_type.partition(";")[0], quote(file.name.plain() or "file", safe="")
+        kind = file.media_type.partition(";")[0]
+        name = quote(file.name.plain() or "file", safe="")
         return await self._send(outbound, attachments=[f"data:{kind};filename={name};base64,{encoded}"])
 
     async def edit(self, receipt: str, outbound: Outbound) -> None:
@@ -251,7 +255,8 @@ class SignalAdapter:
         known = self._sent.get(receipt)
         if known is None or known.latest is None or known.versions >= _MAX_VERSIONS:
             raise SendRefused("The message cannot be changed any more.")
-        before, known.latest = known.latest, None
+        before = known.latest
+        known.latest = None
         try:
             known.latest = await self._call_send(outbound, editTimestamp=int(before))
         except (PlatformBusy, PlatformDown, SendRefused):

@@ -139,7 +139,8 @@ def _group(data: Json) -> Json:
 
 
 def _labels(envelope: Json, data: Json) -> Labels:
-    name, group = _text(envelope.get("sourceName")), _text(_group(data).get("groupName"))
+    name = _text(envelope.get("sourceName"))
+    group = _text(_group(data).get("groupName"))
     seconds = int(data.get("expiresInSeconds") or 0)
     topic = f"messages disappear after {_duration(seconds)}" if seconds > 0 else None
     return Labels(chat=Label.of(group), user=Label.of(name), topic=Label.of(topic))
@@ -178,7 +179,8 @@ def _change(inbound: Inbound, target: str, revision: Revision) -> Inbound:
 
 def _reaction(inbound: Inbound, found: Json, us: OwnAccount, known: Known) -> Inbound | None:
     """Return a reaction to our message. One that is no feedback cannot be answered: the agent sees it later."""
-    author, emoji = _person(found, "targetAuthorNumber", "targetAuthorUuid", known), _text(found.get("emoji"))
+    author = _person(found, "targetAuthorNumber", "targetAuthorUuid", known)
+    emoji = _text(found.get("emoji"))
     if not us.is_same(author) or not emoji:
         return None
     text = f"[took back {emoji}]" if found.get("isRemove") else f"[reacted with {emoji}]"
@@ -221,7 +223,10 @@ def _addressed(text: str, mentions: Sequence[_Mention], us: OwnAccount) -> tuple
 
     Return the text without a mention of us in front, and whether there is any.
     """
-    units, pieces, at, is_first = text.encode("utf-16-le", "surrogatepass"), list[str](), 0, False
+    units = text.encode("utf-16-le", "surrogatepass")
+    pieces = list[str]()
+    at = 0
+    is_first = False
     for start, end, person in mentions:
         if not at <= start < end <= len(units) // 2:
             continue  # It is outside of the text, or within another.
@@ -254,7 +259,8 @@ def _files(data: Json, source: Source) -> Iterator[Attachment]:
     attachments: Sequence[Json] = data.get("attachments") or ()
     is_whole = len(_text(data.get("message")).encode("utf-8", "surrogatepass")) > _MAX_SHORT_BYTES
     for number, file in enumerate(attachments, 1):
-        kind, handle = _text(file.get("contentType")) or UNKNOWN_TYPE, _text(file.get("id"))
+        kind = _text(file.get("contentType")) or UNKNOWN_TYPE
+        handle = _text(file.get("id"))
         name = _text(file.get("filename")) or f"{kind.partition('/')[0]}-{number}"
         size = file.get("size")
         if kind == _LONG_TEXT and is_whole:

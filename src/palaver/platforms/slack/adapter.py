@@ -215,7 +215,8 @@ class SlackAdapter:
     @asynccontextmanager
     async def _download(self, url: str) -> AsyncGenerator[aiohttp.ClientResponse]:
         """Only Slack gets our token, and a login page instead of the file means that it does not suffice."""
-        api, place = urlsplit(self._options.api_url), urlsplit(url)
+        api = urlsplit(self._options.api_url)
+        place = urlsplit(url)
         if place.scheme != api.scheme or not f".{place.hostname}".endswith(f".{api.hostname}"):
             raise SendRefused("The file is not at Slack.")
         headers = {"Authorization": f"Bearer {self._options.bot_token.get_secret_value()}"}
@@ -292,7 +293,8 @@ class SlackAdapter:
     async def _remove_buttons(self, press: ButtonPress) -> None:
         blocks: Sequence[Json] = press.message.get("blocks") or ()
         kept = [block for block in blocks if block.get("type") != "actions"]
-        channel, text = press.inbound.source.chat_id, press.message.get("text") or ""
+        channel = press.inbound.source.chat_id
+        text = press.message.get("text") or ""
         async with self._web() as web:
             await web.chat_update(channel=channel, ts=press.message["ts"], text=text, blocks=kept)
 

@@ -113,7 +113,8 @@ def _answer(error: Exception) -> Mapping[str, Any]:
 def _explain(error: Exception, *, sending: bool, fix: str = _WRONG_BOT_TOKEN) -> PlatformError | None:
     if not isinstance(error, SlackApiError):
         return None
-    response, code = _response(error), error_code(error)
+    response = _response(error)
+    code = error_code(error)
     status = int(getattr(response, "status_code", 0) or getattr(response, "status", 0))
     if status == HTTPStatus.TOO_MANY_REQUESTS or code in {"ratelimited", "rate_limited", "message_limit_exceeded"}:
         headers: Mapping[str, str] = getattr(response, "headers", {})
@@ -173,5 +174,6 @@ def new_session() -> aiohttp.ClientSession:
 
 def web_client(options: SlackOptions, session: aiohttp.ClientSession) -> WebClient:
     """Without the library's retries, which would send a message twice."""
-    token, url = options.bot_token.get_secret_value(), f"{options.api_url}/"
+    token = options.bot_token.get_secret_value()
+    url = f"{options.api_url}/"
     return AsyncWebClient(token=token, base_url=url, session=session, logger=SILENT, retry_handlers=[])

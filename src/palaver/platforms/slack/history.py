@@ -55,7 +55,8 @@ class Names:
 
     async def add_to(self, inbound: Inbound) -> Inbound:
         """Return the message with names, as far as Slack tells them, and with the kind of its chat."""
-        source, user = inbound.source, inbound.labels.user
+        source = inbound.source
+        user = inbound.labels.user
         chat = None if source.chat_kind == DM else await _look_up(self._chats, source.chat_id, self._fetch_chat)
         name = None if user else await _look_up(self._people, source.user_id, self._fetch_person)
         labels = Labels(chat=Label(chat.name) if chat else None, user=user or Label.of(name))
@@ -126,7 +127,10 @@ class History:
     """Reads each chat once, when there is nothing else to do or a new message comes in it."""
 
     def __init__(self, web: WebClient, receiver: Receiver, take: Take, clock: Clock) -> None:
-        self._web, self._receiver, self._take, self._clock = web, receiver, take, clock
+        self._web = web
+        self._receiver = receiver
+        self._take = take
+        self._clock = clock
         self._since = self._newest = self._paused_until = 0.0
         self._is_listed = True
         self._unread: dict[str, str] = {}

@@ -206,7 +206,8 @@ def _message(message: Json, event: Json, us: OwnApp, team: str, revision: Revisi
     attachments = tuple(_attachment(file) for file in files if not _is_external(file))
     if not (lines or attachments):
         return None
-    user, bot = message.get("user"), message.get("bot_id")
+    user = message.get("user")
+    bot = message.get("bot_id")
     is_answer = message.get("parent_user_id") == us.user
     name = message.get("username") if bot else None
     inbound = Inbound(
@@ -248,7 +249,8 @@ def _deletion(event: Json, message: Json, us: OwnApp, team: str) -> NewMessage |
 
 
 def _source(message: Json, event: Json, us: OwnApp, team: str, user: str | None) -> Source:
-    chat, number = event["channel"], message["ts"]
+    chat = event["channel"]
+    number = message["ts"]
     kind = _KINDS.get(event.get("channel_type", ""), kind_of(chat))
     return Source(
         platform=PLATFORM,
@@ -309,7 +311,8 @@ def _button_press(payload: Json, us: OwnApp) -> ButtonPress | None:
     action = payload["actions"][0]
     if "message" not in payload or not str(action["action_id"]).startswith(f"{ACTION}:"):
         return None
-    chat, message = payload["channel"]["id"], cast("Json", payload["message"])
+    chat = payload["channel"]["id"]
+    message = cast("Json", payload["message"])
     team: Json = payload.get("team") or {}
     kind = kind_of(chat)
     source = Source(

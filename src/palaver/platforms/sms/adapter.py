@@ -124,9 +124,13 @@ def plain_text(text: str) -> str:
 def segments(text: str) -> int:
     """Return how many SMS a message is sent and paid as."""
     if all(character in _BASIC or character in _EXTENDED for character in text):
-        size, alone, joined = sum(2 if character in _EXTENDED else 1 for character in text), 160, 153
+        size = sum(2 if character in _EXTENDED else 1 for character in text)
+        alone = 160
+        joined = 153
     else:
-        size, alone, joined = Unit.UTF16.measure(text), 70, 67
+        size = Unit.UTF16.measure(text)
+        alone = 70
+        joined = 67
     return 1 if size <= alone else ceil(size / joined)
 
 

@@ -104,18 +104,20 @@ def parse(activity: Json, account: str) -> NewMessage | None:
     """Parse an activity; None if nobody says anything."""
     if activity["type"] == "messageReaction":
         return _reaction(activity, account)
-    kind, event = str(activity["type"]), _object(activity, "channelData").get("eventType") or ""
+    kind = str(activity["type"])
+    event = _object(activity, "channelData").get("eventType") or ""
     change = _CHANGES.get((kind, event if kind != "message" else ""))
     if change is None:
         return None
     text, mentions_us = _text(activity)
     pressed = _object(activity, "value").get("says")
+    said = str(pressed) if pressed and not text else text
     at = parse_time(activity["timestamp"])
     sender: Json = activity["from"]
     quoted, quote = _quote(activity)
     inbound = Inbound(
         source=_source(activity, account),
-        text="" if change == "delete" else str(pressed) if pressed and not text else text,
+        text="" if change == "delete" else said,
         at=at,
         labels=Labels(user=Label.of(sender.get("name")), chat=Label.of(activity["conversation"].get("name"))),
         mentions_us=mentions_us or bool(pressed and not text) or bool(quote and quote.is_ours),
@@ -154,7 +156,8 @@ def _emoji(kind: str) -> str:
 
 def _source(activity: Json, account: str) -> Source:
     """A person's id belongs to this bot; the one in the directory is the same everywhere."""
-    conversation, sender = activity["conversation"], activity["from"]
+    conversation = activity["conversation"]
+    sender = activity["from"]
     chat, _, thread = str(conversation["id"]).partition(THREAD_MARK)
     return Source(
         platform="teams",
@@ -170,12 +173,14 @@ def _source(activity: Json, account: str) -> Source:
 
 def _text(activity: Json) -> tuple[str, bool]:
     """Return the text with names in place of mentions, without our own in front, and whether we are mentioned."""
-    text, mentions_us = _QUOTE_PLACE.sub("", str(activity.get("text") or "")), False
+    text = _QUOTE_PLACE.sub("", str(activity.get("text") or ""))
+    mentions_us = False
     us = activity["recipient"]["id"]
     for entity in _entities(activity, "mention"):
         who: Json = entity["mentioned"]
         # Not every client says which part of the text it is.
-        mark, is_us = str(entity.get("text") or f"<at>{who.get('name') or ''}</at>"), who["id"] == us
+        mark = str(entity.get("text") or f"<at>{who.get('name') or ''}</at>")
+        is_us = who["id"] == us
         mentions_us |= is_us
         if is_us and text.lstrip().startswith(mark):
             text = text.lstrip()[len(mark) :].lstrip()
@@ -196,12 +201,15 @@ def _quote(activity: Json) -> tuple[str | None, Quote | None]:
     us = str(activity["recipient"]["id"])
     for entity in _entities(activity, "quotedReply"):
         quoted: Json = entity["quotedReply"]
-        author, name = str(quoted.get("senderId") or ""), quoted.get("senderName")
+        author = str(quoted.get("senderId") or "")
+        name = quoted.get("senderName")
         quote = Quote(text=_decoded(str(quoted.get("preview") or "")), name=Label.of(name), is_ours=author == us)
         return str(quoted["messageId"]), quote if quote.text else None
     for html in _html(activity):
         if block := _QUOTED.search(html):
-            message, who, words = _ITEM_ID.search(block[0]), _AUTHOR.search(block[1]), _WORDS.search(block[1])
+            message = _ITEM_ID.search(block[0])
+            who = _AUTHOR.search(block[1])
+            words = _WORDS.search(block[1])
             author = _ITEM_ID.search(who[1]) if who else None
             name = Label.of(_decoded(_TAG.sub("", who[2]))) if who else None
             is_ours = bool(author and author[1] == us)
@@ -398,7 +406,8 @@ def _covers(token: BearerToken, body: bytes) -> bool:
     """Return whether the token was made for this service, with a key for its channel. Our token goes there."""
     try:
         activity = read_object(body)
-        service, channel = activity["serviceUrl"], activity["channelId"]
+        service = activity["serviceUrl"]
+        channel = activity["channelId"]
         return token.claims["serviceurl"] == service and channel in token.key.get("endorsements", ())
     except (ValueError, LookupError, TypeError):
         return False

@@ -130,7 +130,8 @@ class TelegramAdapter:
         with API.requests():
             async with line.used() as bot:
                 self._known_bot = await self._fetch_own_bot(bot)
-                self._open, self._serving = line, receiver
+                self._open = line
+                self._serving = receiver
                 try:
                     await (self._poll if self._options.mode is Mode.POLL else self._serve_webhook)(bot, receiver)
                 except asyncio.CancelledError:

@@ -118,7 +118,8 @@ def describe_content(message: Message) -> Iterator[str]:
 
 def _places(message: Message) -> Iterator[str]:
     if venue := message.venue:
-        title, address = Label(venue.title).quoted(), Label(venue.address).quoted()
+        title = Label(venue.title).quoted()
+        address = Label(venue.address).quoted()
         yield f"[place {title}, {address}: {venue.location.latitude}, {venue.location.longitude}]"
     elif message.location:
         yield f"[location {message.location.latitude}, {message.location.longitude}]"
@@ -155,7 +156,8 @@ def _origin(origin: MessageOrigin) -> str:
 
 PLATFORM = "telegram"
 _KINDS = {"private": DM, "group": GROUP, "supergroup": GROUP, "channel": CHANNEL}
-_START, _GREETING = "/start", "Hello"
+_START = "/start"
+_GREETING = "Hello"
 """What the button of a new chat sends, and what it says to an agent."""
 """Sent by the start button of a new chat, with the parameter of a deep link."""
 _AFTER_NAME = " \t\n,:"
@@ -224,10 +226,16 @@ def topic_name(update: Update) -> TopicName | None:
     message = update.message or update.edited_message
     if message is None or not message.message_thread_id:
         return None
-    renamed, root = message.forum_topic_edited, message.reply_to_message
-    created = message.forum_topic_created or (root.forum_topic_created if root else None)
-    name = renamed.name if renamed else created.name if created else None
+    renamed = message.forum_topic_edited
+    name = renamed.name if renamed else _name_of_created(message)
     return TopicName(str(message.chat.id), str(message.message_thread_id), name, bool(renamed)) if name else None
+
+
+def _name_of_created(message: Message) -> str | None:
+    """Return the name with which a topic was created, from that message or an answer to it."""
+    root = message.reply_to_message
+    created = message.forum_topic_created or (root.forum_topic_created if root else None)
+    return created.name if created else None
 
 
 TopicNames = Mapping[tuple[str, str], str]
@@ -250,7 +258,8 @@ def _button_press(query: CallbackQuery, us: OwnBot, now: datetime) -> ButtonPres
     message = query.message
     if message is None or not query.data:
         return None
-    user, chat = query.from_user, message.chat
+    user = query.from_user
+    chat = message.chat
     says, topic = _decode_button(query.data)
     thread = (_thread(message) if isinstance(message, Message) else None) or topic
     inbound = Inbound(
@@ -267,7 +276,8 @@ def _reaction(found: MessageReactionUpdated, us: OwnBot) -> NewMessage | None:
     """Return what changed in the reactions of a person. Of several changes, the one that is feedback."""
     if found.user is None or found.user.id == us.id:  # anonymous admins react as their chat
         return None
-    before, after = _emojis(found.old_reaction), _emojis(found.new_reaction)
+    before = _emojis(found.old_reaction)
+    after = _emojis(found.new_reaction)
     added = [Reaction(emoji=each) for each in after if each not in before]
     removed = [Reaction(emoji=each, removed=True) for each in before if each not in after]
     reaction = next((each for each in (*added, *removed) if rating_of(each.emoji)), None)
@@ -307,7 +317,8 @@ def _message(message: Message, us: OwnBot, edit: int | None) -> NewMessage | Non
     files = attachments_of(message)
     if is_others or not (text or files):
         return None
-    thread, root = _thread(message), _root(message)
+    thread = _thread(message)
+    root = _root(message)
     reply = None if root else message.reply_to_message
     speaker, name = _sender(message)
     source = _source(message.chat, thread, speaker, str(message.message_id), us)
@@ -321,12 +332,15 @@ def _message(message: Message, us: OwnBot, edit: int | None) -> NewMessage | Non
         quote=_quote(message, reply, source, us) if reply else None,
         burst=message.media_group_id,
         files=files,
-        # Seconds do not tell two edits apart; the update id does, and stays the same in a repetition.
-        revision=None
-        if edit is None
-        else Revision(version=f"{int(message.edit_date.timestamp()) if message.edit_date else 0}.{edit}"),
+        revision=None if edit is None else _revision(message, edit),
     )
     return NewMessage(inbound, Trust(is_bot=bool(user and user.is_bot and not message.sender_chat)))
+
+
+def _revision(message: Message, edit: int) -> Revision:
+    """Seconds do not tell two edits apart; the update id does, and stays the same in a repetition."""
+    seconds = int(message.edit_date.timestamp()) if message.edit_date else 0
+    return Revision(version=f"{seconds}.{edit}")
 
 
 def _quote(message: Message, reply: Message, source: Source, us: OwnBot) -> Quote | None:
@@ -362,7 +376,8 @@ def _labels(chat: Chat, user: str | None) -> Labels:
 
 def _sender(message: Message) -> tuple[str | None, str | None]:
     """Return id and name of the sender: anonymous admins and channels speak as their chat."""
-    user, chat = message.from_user, message.sender_chat
+    user = message.from_user
+    chat = message.sender_chat
     if chat:
         return str(chat.id), message.author_signature or chat.title
     return (str(user.id), user.full_name) if user else (None, message.author_signature)

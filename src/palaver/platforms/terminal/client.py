@@ -54,14 +54,16 @@ class PendingOffer:
 
     def read(self, line: str, *, default: bool = False) -> str:
         """Return what a typed line says to the gateway. With `default`, an empty line is a yes."""
-        said, self.unanswered = line.strip().lower(), ""
+        said = line.strip().lower()
+        self.unanswered = ""
         if self._offer is None:
             return line
         if said in _YES or (default and not said):
             return self._answer(accepts=True) or line
         if said in _NO:
             return self._answer(accepts=False) or line
-        self.unanswered, self._offer = self._offer.accept, None
+        self.unanswered = self._offer.accept
+        self._offer = None
         return line
 
     def is_answer(self, line: str) -> bool:
@@ -76,7 +78,8 @@ class PendingOffer:
         return self.read(line)
 
     def _answer(self, *, accepts: bool) -> str | None:
-        offer, self._offer = self._offer, None
+        offer = self._offer
+        self._offer = None
         return offer and (offer.accept if accepts else offer.decline)
 
 

@@ -31,7 +31,8 @@ _MAX_TRIES = 1000
 def save_file(file: wire.File, folder: Path) -> str:
     """Save a file in a folder under its own name, never over another one; return what to tell the person."""
     name = _UNSAFE.sub("_", file.name).strip(" .")[-_MAX_NAME:] or "file"
-    stem, suffix = Path(name).stem, Path(name).suffix
+    stem = Path(name).stem
+    suffix = Path(name).suffix
     try:
         content = Path(file.path).read_bytes()
         for number in count(1):

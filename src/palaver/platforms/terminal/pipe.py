@@ -46,7 +46,8 @@ class PipeScreen(Screen):
 
 async def say_all(client: Client, lines: AsyncIterable[str], errors: TextIO, offer: PendingOffer | None = None) -> bool:
     """Say each line when the one before is answered; return whether all were valid. The first can answer an offer."""
-    number, is_valid = 0, True
+    number = 0
+    is_valid = True
     async for line in lines:
         number += 1
         said = await offer.read_first(line) if offer and number == 1 else line
@@ -70,7 +71,8 @@ async def say_one(client: Client, message: str, errors: TextIO) -> bool:
 
 async def read_lines() -> AsyncGenerator[str]:
     """Yield the lines of standard input, read in a daemon thread. Raises OSError."""
-    loop, waiting = asyncio.get_running_loop(), asyncio.Queue[str | OSError | None](maxsize=16)
+    loop = asyncio.get_running_loop()
+    waiting = asyncio.Queue[str | OSError | None](maxsize=16)
 
     def put(line: str | OSError | None) -> None:
         asyncio.run_coroutine_threadsafe(waiting.put(line), loop).result()

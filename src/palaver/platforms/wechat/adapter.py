@@ -143,7 +143,8 @@ class WeChatAdapter:
         return self._calls[message_id]
 
     def _seal(self, text: str, message: Xml) -> HttpResponse:
-        at, nonce = int(time.time()), uuid4().hex
+        at = int(time.time())
+        nonce = uuid4().hex
         reply = render_reply(text, to=message["FromUserName"], us=message.get("ToUserName", ""), at=at)
         sealed = self._envelope.seal(reply.encode(), timestamp=str(at), nonce=nonce)
         body = (

@@ -86,7 +86,8 @@ def wecom_markdown(text: str) -> str:
 
 def render(outbound: Outbound) -> dict[str, Any]:
     """Render a customer service message. Choices are a menu: its lines can be tapped."""
-    to, text = {"touser": outbound.chat_id}, plain_text(outbound.text)
+    to = {"touser": outbound.chat_id}
+    text = plain_text(outbound.text)
     if outbound.choices:
         lines = [{"id": choice.says, "content": choice.label} for choice in outbound.choices]
         return {**to, "msgtype": "msgmenu", "msgmenu": {"head_content": text, "list": lines, "tail_content": ""}}
@@ -175,7 +176,8 @@ def _echo(query: Mapping[str, str], envelope: Envelope, stamps: dict[str, str]) 
 
 def parse(message: Xml, platform: str, account: str) -> Inbound | None:
     """Parse a message or a tap on the account's menu; None for events that nobody says anything with."""
-    kind, sender = message["MsgType"], message["FromUserName"]
+    kind = message["MsgType"]
+    sender = message["FromUserName"]
     if kind in _EVENTS:
         return _event(message, platform, account)
     source = Source(
@@ -197,7 +199,9 @@ def parse(message: Xml, platform: str, account: str) -> Inbound | None:
 
 def _event(message: Xml, platform: str, account: str) -> Inbound | None:
     """A tap says its key, and a new follower asks for help. Events have no id: they are known by person and time."""
-    kind, sender, at = message["Event"].lower(), message["FromUserName"], message["CreateTime"]
+    kind = message["Event"].lower()
+    sender = message["FromUserName"]
+    at = message["CreateTime"]
     text = {"click": message.get("EventKey", ""), "subscribe": "/help"}.get(kind)
     if not text:
         return None

@@ -121,7 +121,8 @@ def _reaction(frame: Frame, source: Source) -> Inbound:
 
 def _source(frame: Frame, account: str) -> Source:
     """The id of a direct chat is the person's."""
-    sender, group = _required(frame, "from"), frame.get("group")
+    sender = _required(frame, "from")
+    group = frame.get("group")
     return Source(
         platform=PLATFORM.name,
         account=account,

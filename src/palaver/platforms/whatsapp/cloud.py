@@ -250,7 +250,8 @@ class CloudAdapter:
     async def handle_callback(self, request: HttpRequest, receiver: Receiver) -> HttpResponse:
         if request.method == "GET":
             return self._verify(request.query)
-        secret, signature = self._options.app_secret.get_secret_value(), request.headers.get("x-hub-signature-256", "")
+        secret = self._options.app_secret.get_secret_value()
+        signature = request.headers.get("x-hub-signature-256", "")
 
         async def take(update: Mapping[str, Any]) -> None:
             for raw in parse_or_skip(self.platform.name, lambda: list_changes(update)) or ():
@@ -332,7 +333,8 @@ class CloudAdapter:
     async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:
         del idempotency_key
         file = file_to_send(outbound, content, MAX_FILE_BYTES)
-        name, body = file.name.plain() or "file", await asyncio.to_thread(content.read_bytes)
+        name = file.name.plain() or "file"
+        body = await asyncio.to_thread(content.read_bytes)
         kind, media_type = media_of(file, len(body), has_text=bool(outbound.text))
         data = {"messaging_product": "whatsapp", "type": media_type}
         files = {"file": (name, body, media_type)}
@@ -344,7 +346,8 @@ class CloudAdapter:
 
     async def typing(self, outbound: Outbound) -> None:
         """Show it for the message that is being answered, and mark that as read: WhatsApp cannot do one alone."""
-        answered, now = outbound.reply_to, time.monotonic()
+        answered = outbound.reply_to
+        now = time.monotonic()
         self._typing_until = {each: until for each, until in self._typing_until.items() if until > now}
         if answered and not is_group(outbound.chat_id) and answered not in self._typing_until:
             self._typing_until[answered] = now + _TYPING_SECONDS

@@ -139,7 +139,8 @@ def parse_message(message: Json, change: Change, us: OwnNumber) -> NewMessage | 
 
 def _reaction(message: Json, change: Change, us: OwnNumber) -> NewMessage:
     """A reaction; without an emoji it is taken back."""
-    found, (source, labels, aliases) = message["reaction"], _sender(message, change, us)
+    found = message["reaction"]
+    (source, labels, aliases) = _sender(message, change, us)
     emoji = str(found.get("emoji") or "")
     inbound = Inbound(
         source=replace(source, message_id=None),
@@ -169,8 +170,10 @@ def _revision(message: Json, change: Change, us: OwnNumber) -> NewMessage:
 
 def _sender(message: Json, change: Change, us: OwnNumber) -> tuple[Source, Labels, Sequence[tuple[str, str]]]:
     """Return who wrote it. People with a user name can hide their number; then only the other id comes."""
-    number, user_id = message.get("from"), message.get("from_user_id")
-    sender, group = str(number or user_id or ""), message.get("group_id")
+    number = message.get("from")
+    user_id = message.get("from_user_id")
+    sender = str(number or user_id or "")
+    group = message.get("group_id")
     if not sender:
         raise ValueError("no sender")
     source = Source(

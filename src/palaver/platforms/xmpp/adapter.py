@@ -178,7 +178,8 @@ class XmppAdapter:
     async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:
         file = file_to_send(outbound, content)
         url = await upload(self._connected(), self._api, file, content)
-        in_room, message_id = self._is_room(outbound), _id_for(idempotency_key)
+        in_room = self._is_room(outbound)
+        message_id = _id_for(idempotency_key)
         receipt = await self._say(stanzas.file_message(outbound, message_id, url, file, in_room=in_room))
         await send_text_of_file(outbound, lambda: self.send(outbound, idempotency_key=f"{idempotency_key} text"))
         return receipt

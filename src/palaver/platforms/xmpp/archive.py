@@ -60,7 +60,8 @@ async def read_archive(stream: Stream, archive: str, since: Place) -> AsyncGener
             stored = parse_or_skip("xmpp", lambda result=result: read_result(result, archive))
             if stored is not None:
                 yield stored
-        fin, before = answer.find(f"{{{MAM}}}fin"), last
+        fin = answer.find(f"{{{MAM}}}fin")
+        before = last
         last = answer.findtext(f"{{{MAM}}}fin/{{{RSM}}}set/{{{RSM}}}last") or ""
         if fin is None or fin.get("complete") == "true" or last in {"", before}:
             return

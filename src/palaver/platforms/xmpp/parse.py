@@ -206,7 +206,8 @@ def _user(stored: Stored, us: Us, room: str) -> str:
 
 
 def _source(message: Element, us: Us, room: str, user: str, message_id: str) -> Source:
-    in_room, thread = message.get("type") == "groupchat", message.findtext(f"{{{CLIENT}}}thread")
+    in_room = message.get("type") == "groupchat"
+    thread = message.findtext(f"{{{CLIENT}}}thread")
     return Source(
         platform="xmpp",
         account=us.account,
@@ -242,7 +243,8 @@ def _body_and_quote(message: Element) -> tuple[str, str]:
 def _range(part: Element) -> tuple[int, int]:
     """Return which part of a text is for older clients; none if that makes no sense: nothing that was said is lost."""
     try:
-        start, end = int(part.get("start", "0")), int(part.get("end", "0"))
+        start = int(part.get("start", "0"))
+        end = int(part.get("end", "0"))
     except ValueError:
         return 0, 0
     return (start, end) if 0 <= start <= end else (0, 0)
@@ -250,7 +252,8 @@ def _range(part: Element) -> tuple[int, int]:
 
 def _revision(message: Element, own_id: str, body: str, id_of: Callable[[str], str]) -> tuple[str, Revision | None]:
     """Return the id of the message that this one changes, and how."""
-    replaced, retracted = message.find(f"{{{CORRECT}}}replace"), message.find(f"{{{RETRACT}}}retract")
+    replaced = message.find(f"{{{CORRECT}}}replace")
+    retracted = message.find(f"{{{RETRACT}}}retract")
     if retracted is not None:
         # In a room people name the id that the room gave the message; only the sender's own can be theirs.
         target = id_of(retracted.attrib["id"]).removeprefix(f"{resource(message.attrib['from'])}/")
@@ -277,10 +280,12 @@ def _files(message: Element) -> Iterator[Attachment]:
         about = sharing.find(f"{{{FILE}}}file")
         source = sharing.find(f"{{{SFS}}}sources/{{{URL_DATA}}}url-data")
         if about is not None and source is not None:
-            url, size = source.attrib["target"], about.findtext(f"{{{FILE}}}size")
+            url = source.attrib["target"]
+            size = about.findtext(f"{{{FILE}}}size")
             seen.add(url)
             file = named_file(_name(url), int(size) if size else None, handle=url)
-            name, kind = about.findtext(f"{{{FILE}}}name"), about.findtext(f"{{{FILE}}}media-type")
+            name = about.findtext(f"{{{FILE}}}name")
+            kind = about.findtext(f"{{{FILE}}}media-type")
             yield file._replace(name=Label(name) if name else file.name, media_type=kind or file.media_type)
     for each in message.findall(f"{{{OOB}}}x")[:_MAX_FILES]:
         url = each.findtext(f"{{{OOB}}}url") or ""
@@ -290,7 +295,8 @@ def _files(message: Element) -> Iterator[Attachment]:
 
 def _is_allowed(url: str, user: str, us: Us) -> bool:
     """Return whether to fetch a file. People can send any URL, of our own network, too: that stays text."""
-    address, domain = urlsplit(url), _domain(user)
+    address = urlsplit(url)
+    domain = _domain(user)
     domains = (domain, *((us.domain,) if us.is_local(domain) else ()), *us.file_hosts)
     is_there = any(f".{address.hostname}".endswith(f".{each}") for each in domains)
     return (address.scheme == "https" and is_there) or f"{address.scheme}://{address.netloc}" in us.file_hosts

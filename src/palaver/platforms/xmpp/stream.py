@@ -167,7 +167,8 @@ class Stream:
     # Logging in
 
     async def open(self) -> None:
-        client, options = self._client, self._options
+        client = self._client
+        options = self._options
         client.add_event_handler("failed_auth", self._note_refusal)
         client.add_event_handler("failed_all_auth", self._fail_to_log_in)
         client.add_event_handler("ssl_invalid_chain", partial(self._fail, PlatformRefused(_WRONG_CERTIFICATE)))
@@ -251,7 +252,9 @@ class Stream:
 
     def _take_message(self, stanza: StanzaBase) -> None:
         message: Element = stanza.xml
-        result, kind, name = message.find(f"{{{MAM}}}result"), message.get("type"), message.get("id", "")
+        result = message.find(f"{{{MAM}}}result")
+        kind = message.get("type")
+        name = message.get("id", "")
         if result is not None:
             page = self._pages.get(result.get("queryid", ""))
             if page is not None:
@@ -375,7 +378,8 @@ def _tls() -> ssl.SSLContext:
 def _local_tls() -> ssl.SSLContext:
     """Do without a valid certificate on loopback, where a server can do without TLS, too."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
     return context
 
 
@@ -401,7 +405,8 @@ def _make_client(options: XmppOptions) -> Any:  # noqa: ANN401 - the library is 
 
 
 def _error(message: Element) -> PlatformError:
-    error, condition = message.find(f"{{{CLIENT}}}error"), error_condition(message)
+    error = message.find(f"{{{CLIENT}}}error")
+    condition = error_condition(message)
     if error is not None and error.get("type") == "wait":
         return PlatformBusy(_BUSY_SECONDS)
     if condition in _GONE:

@@ -97,7 +97,8 @@ class Place:
         token = str(found["encryptToken"])
         signed = {"content-length": str(size), "host": urlsplit(url).netloc, "x-cos-security-token": token}
         during = f"{int(found['startTime'])};{int(found['expiredTime'])}"
-        secret_id, secret = str(found["encryptTmpSecretId"]), str(found["encryptTmpSecretKey"])
+        secret_id = str(found["encryptTmpSecretId"])
+        secret = str(found["encryptTmpSecretKey"])
         headers = {"authorization": sign(path, signed, during, secret_id, secret), "x-cos-security-token": token}
         return cls(url=url, headers=headers, resource=str(found["resourceUrl"]))
 
@@ -188,7 +189,8 @@ class YuanbaoAdapter:
         """The group in which we met somebody: a private message goes through it."""
 
     async def _sign(self) -> tuple[Any, Any]:
-        key, secret = self._options.app_key, self._options.app_secret.get_secret_value()
+        key = self._options.app_key
+        secret = self._options.app_secret.get_secret_value()
         nonce = secrets.token_hex(16)
         stamp = datetime.now(UTC).astimezone(_BEIJING).isoformat(timespec="seconds")
         plain = f"{nonce}{stamp}{key}{secret}"
@@ -324,7 +326,8 @@ class YuanbaoAdapter:
         return {"headers": {**bot, "x-token": token, **self._device()}}
 
     async def _send(self, outbound: Outbound, body: list[bytes], idempotency_key: str) -> str:
-        us, met_in = self._signed.bot, self._met.get(outbound.chat_id, "")
+        us = self._signed.bot
+        met_in = self._met.get(outbound.chat_id, "")
         command, data = render(outbound, body, us=us, key=idempotency_key, met_in=met_in)
         answer = await self._request(command, data)
         fields = parse_or_skip(self.platform.name, lambda: decode(answer.data)) or {}
@@ -334,7 +337,9 @@ class YuanbaoAdapter:
         return receipt_of(idempotency_key)
 
     async def typing(self, outbound: Outbound) -> None:
-        us, running, chat = self._signed.bot, 1, outbound.chat_id
+        us = self._signed.bot
+        running = 1
+        chat = outbound.chat_id
         if chat.startswith(GROUP_PREFIX):
             group = chat.removeprefix(GROUP_PREFIX)
             await self._request("send_group_heartbeat", encode((1, us), (3, group), (5, running)))

@@ -109,7 +109,8 @@ def _text_elements(text: str) -> list[tuple[str, bytes]]:
 def render(outbound: Outbound, body: list[bytes], *, us: str, key: str, met_in: str = "") -> tuple[str, bytes]:
     """Return the command and its data. `met_in` is the group in which we met a person to whom it is private."""
     digest = hashlib.sha256(key.encode()).digest()
-    message_id, random = digest.hex()[:32], int.from_bytes(digest[:4], "big")
+    message_id = digest.hex()[:32]
+    random = int.from_bytes(digest[:4], "big")
     if outbound.chat_id.startswith(GROUP_PREFIX):
         group = outbound.chat_id.removeprefix(GROUP_PREFIX)
         parts = [(6, part) for part in body]
@@ -165,7 +166,9 @@ class Push(NamedTuple):
 def parse(data: bytes, account: str, us: str) -> Push | None:
     """Parse a pushed message for the bot `us`; None if nobody says anything to us."""
     fields = _unwrapped(data)
-    sender, group, name = text_of(fields, 2), text_of(fields, 6), text_of(fields, 4)
+    sender = text_of(fields, 2)
+    group = text_of(fields, 6)
+    name = text_of(fields, 4)
     if sender == us or not (sender or text_of(fields, 1)):
         return None
     source = Source(
@@ -212,7 +215,8 @@ def _message(fields: Fields, source: Source, at: datetime, labels: Labels, us: s
     files: list[Attachment] = []
     mentions_us = False
     for part in messages_of(fields, 13):
-        kind, content = text_of(part, 1), (messages_of(part, 2) or [{}])[0]
+        kind = text_of(part, 1)
+        content = (messages_of(part, 2) or [{}])[0]
         custom = _json(text_of(content, 4)) if kind == "TIMCustomElem" else _NOTHING
         if custom.get("elem_type") == MENTION and custom.get("user_id") == us:
             mentions_us = True
