@@ -24,7 +24,7 @@ from palaver.protocols import (
 )
 from palaver.testkit.conformance import AdapterConformance
 from palaver.testkit.driver import run_adapter, send, skip_unless_possible
-from palaver.testkit.fake_server import FakeServer, NotPossible, Shown, WithFiles
+from palaver.testkit.fake_server import FakeServer, NotPossible, Refusal, Shown, WithFiles
 from palaver.testkit.recorder import Recorder, running
 
 __all__ = [
@@ -247,6 +247,9 @@ class CalledChat:
     person: ClassVar[str]
     fix: ClassVar[str]
     """Words of what it says about wrong credentials."""
+    refused_as: ClassVar[Sequence[Refusal]] = ()
+    foreign: ClassVar[Sequence[str | None]] = ()
+    """Handles of files that are not on the platform's servers."""
     signs_content: ClassVar[bool] = True
     """Whether the signature of a callback covers its content."""
 
@@ -265,6 +268,18 @@ class CalledChat:
     def source(self, message_id: str, **more: Any) -> Source:
         ids = {"chat_kind": self.kind, "chat_id": self.chat_id, "user_id": self.person, **more}
         return Source(platform=self.platform, account=ACCOUNT, message_id=message_id, **ids)
+
+    def refusals(self) -> Sequence[Refusal]:
+        return self.refused_as
+
+    async def refuse(self, refusal: Refusal) -> None:
+        self.server.refuses.append(refusal.answer)
+
+    def foreign_files(self) -> Sequence[str | None]:
+        return self.foreign
+
+    async def say_nonsense(self) -> None:
+        raise NotPossible("its nonsense is in tests of its own")
 
     async def shown(self) -> Sequence[Shown]:
         return [

@@ -10,9 +10,9 @@ from palaver.platforms.feishu.parse import parse as parse_feishu
 from palaver.platforms.imessage.parse import Context, is_complete, related
 from palaver.platforms.imessage.parse import parse as parse_bubble
 from palaver.platforms.line.adapter import parse as parse_line
-from palaver.platforms.matrix.events import parse_event as parse_room_event
 from palaver.platforms.matrix.parse import EventContext
 from palaver.platforms.matrix.parse import parse as parse_matrix
+from palaver.platforms.matrix.parse import parse_event as parse_room_event
 from palaver.platforms.qq.adapter import parse as parse_qq
 from palaver.platforms.signal.parse import Known, OwnAccount
 from palaver.platforms.signal.parse import parse as parse_signal

@@ -143,7 +143,8 @@ class FakeAdapter:
             message_id=message.id,
         )
         title = None if update.kind == DM else Label(update.title)
-        files, quoted = enumerate(message.files), message.quoted
+        files = enumerate(message.files)
+        quoted = message.quoted
         return Inbound(
             source=source,
             text="" if message.deleted else message.text,
