@@ -7,7 +7,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from palaver.model.errors import BadArgument
-from palaver.model.job import FiredJob, split_schedule
+from palaver.model.firing import FiredJob
+from palaver.model.job import split_schedule
 from palaver.model.schedule import Cron, Once, parse_schedule
 from palaver.model.spoken_schedule import find_schedule
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 from palaver.model.access import AccessRole, Basis
 from palaver.model.attachment import Attachment
 from palaver.model.errors import IllegalTransition
-from palaver.model.job import FiredJob
+from palaver.model.firing import FiredJob
 from palaver.model.key import SessionKey
 from palaver.model.source import NO_LABELS, Addressee, AddresseeKind, Labels, Source, check_ids, shorten_id
 from palaver.model.text import whole_characters

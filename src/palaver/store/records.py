@@ -17,7 +17,7 @@ from palaver.model.access import AccessRole, Basis
 from palaver.model.attachment import Attachment
 from palaver.model.epochs import REPLIES
 from palaver.model.errors import InvalidInput, Unreadable
-from palaver.model.job import FiredJob
+from palaver.model.firing import FiredJob
 from palaver.model.key import SessionKey
 from palaver.model.label import Label, read_label
 from palaver.model.redact import redact, redact_own

@@ -6,7 +6,8 @@ from datetime import datetime
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
 from palaver.engine.delivery.owner import Reporting, notify_job_owner
-from palaver.model.job import FiredJob, Job
+from palaver.model.firing import FiredJob
+from palaver.model.job import Job
 from palaver.model.source import Source
 from palaver.model.turn import Inbound
 from palaver.store.jobs import firings

@@ -8,7 +8,7 @@ from palaver.engine.retry import log_error, retry_outage, retry_until_stored
 from palaver.engine.turns.running import RunningTurn
 from palaver.model.access import AccessRole
 from palaver.model.errors import BadArgument
-from palaver.model.job import FiredJob
+from palaver.model.firing import FiredJob
 from palaver.model.redact import redact
 from palaver.model.transcript import Entry, Role
 from palaver.model.value import value

@@ -21,7 +21,7 @@ from palaver.engine.turns.agent import AgentRun, TurnSnapshot
 from palaver.engine.turns.progress import ToolProgress
 from palaver.model.access import AccessRole
 from palaver.model.attachment import Attachment
-from palaver.model.job import FiredJob, is_silent
+from palaver.model.firing import FiredJob, is_silent
 from palaver.model.key import SessionKey
 from palaver.model.source import Source
 from palaver.model.turn import NO_USAGE, Cause, ClientTool, Destination, Received, Turn, Usage

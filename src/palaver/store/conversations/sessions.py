@@ -7,7 +7,7 @@ from datetime import datetime
 
 from palaver.db.transaction import Lock, Statements, transaction
 from palaver.model.errors import SessionBusy
-from palaver.model.job import FiredJob
+from palaver.model.firing import FiredJob
 from palaver.model.key import SessionKey
 from palaver.model.reset import ResetRule, decide_reset
 from palaver.model.session import EndReason, ModelOverride, Principal, Session, owner_of
