@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from palaver import platforms
-from palaver.platforms.dingtalk import stream as dingtalk
+from palaver.platforms.dingtalk import adapter as dingtalk
 from palaver.platforms.feishu import stream as feishu
 from palaver.platforms.homeassistant.adapter import HomeAssistantAdapter, HomeAssistantOptions
 from palaver.platforms.relayed.adapter import join
