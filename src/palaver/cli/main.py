@@ -71,7 +71,7 @@ GROUPS = {
         "palaver.cli.export",
         "palaver.cli.delete",
     ),
-    "jobs": LazyGroup("jobs", "palaver.cli.jobs", "List and change scheduled jobs.", "palaver.cli.add_job"),
+    "jobs": LazyGroup("jobs", "palaver.cli.jobs", "List and change scheduled jobs."),
     "usage": LazyGroup("usage", "palaver.cli.usage", "Show turns, tokens and cost."),
     "people": LazyGroup("people", "palaver.cli.people", "List, export and delete people."),
     "memory": LazyGroup("memory", "palaver.cli.memory", "List, edit and delete what agents remember."),

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -15,6 +15,9 @@ from palaver.engine.intake.roles import RoleInSession, role_in_session
 from palaver.model.command import Invocation
 from palaver.model.errors import InvalidInput, NotAllowed, StoreError
 from palaver.model.session import Principal, Session
+from palaver.model.source import source_of_identity
+from palaver.operations.operation import Call, Operation
+from palaver.platforms.web.adapter import MAIN_CHAT
 from palaver.store.conversations.deletion import Removed, delete
 from palaver.store.people.api_tokens import Right
 from palaver.store.search.search import Hit
@@ -22,6 +25,7 @@ from palaver.web.auth_middleware import caller_of
 from palaver.web.caller import person_of, principal_of
 from palaver.web.services import Services
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -79,6 +83,19 @@ class WebRequest:
     async def write(self, change: Callable[[Principal], Transaction[T]]) -> T:
         """Change something on behalf of the caller, in one transaction."""
         return await self.store.transact(self._on_behalf(change))
+
+    async def operate(self, operation: Operation[P, T], *args: P.args, **asked: P.kwargs) -> T:
+        """Do an operation on behalf of the caller."""
+        do = self.read if operation.method == "GET" else self.write
+        return await do(lambda principal: operation.work(self._call(principal), *args, **asked))
+
+    def _call(self, principal: Principal) -> Call:
+        engine, caller = self.services.engine, self.caller
+        origin = source_of_identity(caller.identity)
+        if caller.web_user:
+            origin = self.services.webchat.source(caller.web_user, MAIN_CHAT)
+        zone = engine.options.zones.find(origin)
+        return Call(principal=principal, origin=origin, now=self.now, zone=zone, job_rules=engine.job_rules)
 
     @transaction
     def _on_behalf(self, work: Callable[[Principal], Transaction[T]]) -> Statements[T]:

@@ -38,6 +38,8 @@ class JobRules:
     models: Sequence[ModelOverride] = ()
     grants: Sequence[Grant] = ()
     """The configured ones, beside those in the store."""
+    role: AccessRole = AccessRole.MEMBER
+    """The lowest role that can have jobs."""
 
 
 def job_rules(ctx: EngineContext, profile: str) -> JobRules:
@@ -48,6 +50,7 @@ def job_rules(ctx: EngineContext, profile: str) -> JobRules:
         scripts=ctx.scripts,
         models=offered_models(ctx.agents.of(profile)),
         grants=ctx.options.grants,
+        role=ctx.options.command_roles.get("jobs", AccessRole.MEMBER),
     )
 
 

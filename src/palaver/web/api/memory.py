@@ -5,9 +5,9 @@ from typing import Annotated
 from msgspec import Meta
 
 from palaver.model.memory import NOTE_LIMIT, Note
+from palaver.operations.operation import Limit, Schema, Timestamp, fill
 from palaver.store.people.api_tokens import Right
-from palaver.web.api.endpoints import Schema, endpoint, fill
-from palaver.web.api.schemas import Limit, Timestamp
+from palaver.web.api.endpoints import endpoint
 from palaver.web.routes import WebRequest
 
 _Number = Annotated[int, Meta(ge=0, le=1 << 53)]

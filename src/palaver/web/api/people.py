@@ -7,12 +7,12 @@ from typing import Annotated
 from msgspec import Meta
 
 from palaver.model.access import AccessRole, ChatKind
+from palaver.operations.operation import Limit, Schema, Timestamp, fill
 from palaver.store.people.api_tokens import Credential, Right
 from palaver.store.people.grants import GrantTable, Stranger
 from palaver.store.people.people import Person
 from palaver.web import access
-from palaver.web.api.endpoints import Schema, endpoint, fill
-from palaver.web.api.schemas import Limit, Timestamp
+from palaver.web.api.endpoints import endpoint
 from palaver.web.routes import WebRequest
 
 _Text = Annotated[str, Meta(min_length=1, max_length=500)]
