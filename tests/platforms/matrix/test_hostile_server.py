@@ -69,7 +69,7 @@ async def note(sent: list[str], *what: object, **_more: object) -> None:
 
 
 def listening(server: Odd) -> SyncReader:
-    return SyncReader(server.client, DirectChats(server.client), "helper", {}, threads=True)
+    return SyncReader(server.client, DirectChats(server.client), "helper", {})
 
 
 def visit(server: Odd) -> SyncSession:
@@ -201,7 +201,7 @@ async def test_we_ask_once_how_many_are_in_a_direct_chat_where_the_platform_does
     async with odd(reply) as server:
         direct = DirectChats(server.client)
         direct.update({ALICE: [ROOM]})
-        hearing = SyncReader(server.client, direct, "helper", {}, threads=True)
+        hearing = SyncReader(server.client, direct, "helper", {})
         for _ in range(2):
             (heard,) = (await hearing.batch("s")).events
             assert heard.context.kind == kind
@@ -225,7 +225,7 @@ async def test_where_the_platform_never_says_how_many_there_are_we_ask_again_whe
     async with odd(reply) as server:
         direct = DirectChats(server.client)
         direct.update({ALICE: [ROOM]})
-        hearing = SyncReader(server.client, direct, "helper", {}, threads=True)
+        hearing = SyncReader(server.client, direct, "helper", {})
         assert {each.context.kind for each in (await hearing.batch("s")).events} == {DM}
         members.append(bob)
         assert {each.context.kind for each in (await hearing.batch("s")).events} == {GROUP}
@@ -316,7 +316,7 @@ async def test_who_sends_what_cannot_be_read_makes_us_speak_once_in_an_hour(
         monkeypatch.setattr(sending, "send", partial(note, sent := list[str]()))
         closed = visiting.UndecryptableNotices(server.client, sending, clock)
         said = [unreadable(ALICE, "one"), unreadable(ALICE, "two"), unreadable("@bob:example.org", "three")]
-        batch = await SyncReader(server.client, direct, "helper", {}, threads=True).batch("s1")
+        batch = await SyncReader(server.client, direct, "helper", {}).batch("s1")
         for count in (1, 2):
             for each in batch.events:
                 assert each.undecrypted
