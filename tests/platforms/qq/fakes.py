@@ -127,7 +127,7 @@ class FakeQq(CalledChat):
         return self._push(text, attachments=attachments)
 
     async def say_nonsense(self) -> None:
-        unfinished = {"op": 0, "t": "C2C_MESSAGE_CREATE", "d": {}}
+        unfinished: Json = {"op": 0, "t": "C2C_MESSAGE_CREATE", "d": {}}
         for event in (unfinished, {"op": 0}, {**said("x"), "d": None}, {"t": "OTHER", "d": {}}):
             self.server.push(call(event))
 
