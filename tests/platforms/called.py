@@ -93,6 +93,7 @@ class Loopback:
     """How many access tokens it has given; only the last one is valid."""
     trouble: No | None = None
     """What every request for a token is answered with."""
+    is_down: bool = False
     calls_us: Callable[[HttpRequest], Awaitable[HttpResponse]] | None = None
     queue: list[HttpRequest] = field(default_factory=list[HttpRequest])
     """Callbacks that are not acknowledged yet."""
@@ -168,6 +169,8 @@ class Loopback:
     # Being called
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
+        if self.is_down:
+            return web.Response(status=503)
         try:
             found = await self.api(request.method, request.path, request)
         except No as no:
@@ -276,6 +279,8 @@ class CalledChat:
         self.server.refuses.append(refusal.answer)
 
     def foreign_files(self) -> Sequence[str | None]:
+        """Return them, and answer nobody: what is refused here was refused by the adapter."""
+        self.server.is_down = True
         return self.foreign
 
     async def say_nonsense(self) -> None:
