@@ -10,6 +10,7 @@ from palaver.platforms.feishu.parse import open_event, parse
 from palaver.protocols import (
     Attachment,
     Choice,
+    HttpRequest,
     Label,
     Outbound,
 )
@@ -44,6 +45,7 @@ async def test_the_question_about_the_address_is_answered_only_if_it_is_encrypte
         call(question, "another key"),
         call({**question, "token": "guess"}),
         call(question, "guess", seals=False),
+        HttpRequest(method="POST", headers={}, body=call(event_of("im.message.receive_v1", {})).body),
     ]
     for request in wrong:
         assert (await adapter.handle_callback(request, Recorder())).status == 401

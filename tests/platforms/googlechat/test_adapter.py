@@ -130,9 +130,9 @@ async def test_a_key_that_is_none_is_explained() -> None:
         await adapter.check()
 
 
-@pytest.mark.parametrize("chat", ["spaces/../x", "users/1", ""])
+@pytest.mark.parametrize("chat", ["spaces/../x", "spaces/dm/members", "users/1", ""])
 async def test_what_is_no_space_is_gone(chat: str) -> None:
     async with serve(GoogleChat()) as server:
         adapter = GoogleChatAdapter(ACCOUNT, options_of(server.url))
-        with pytest.raises(TargetGone):
+        with pytest.raises(TargetGone, match="is called spaces/"):
             await adapter.send(Outbound(platform="googlechat", chat_id=chat, text="x"), idempotency_key="x")
