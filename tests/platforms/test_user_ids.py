@@ -10,9 +10,9 @@ from palaver.model.errors import BadArgument
 from palaver.model.people import parse_code_or_identity
 from palaver.model.source import Source, Trust
 from palaver.model.target import Place, parse_targets
-from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.irc.wire import lower
-from palaver.platforms.whatsapp.frames import canonical_form
+from palaver.platforms.irc import lower
+from palaver.platforms.plugins import PLATFORMS
+from palaver.platforms.whatsapp.adapter import canonical_form
 from palaver.settings.quotas import GrantConfig
 
 UUID = "0a1b2c3d-0000-4000-8000-00000000abcd"
