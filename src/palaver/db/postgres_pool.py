@@ -15,6 +15,7 @@ from palaver.db.postgres_statements import LOST
 T = TypeVar("T")
 # asyncpg has no types of its own.
 Connection = Any
+_Opening = asyncio.Task[Connection]
 _asyncpg: Any = asyncpg
 
 _MAX_CONNECTIONS = 10
@@ -66,35 +67,42 @@ class Connector:
     async def connect(self, *_: object, **settings: Any) -> Connection:  # noqa: ANN401
         """Raise the error of the last host if none can be used."""
         settings["timeout"] = _CONNECT_TIMEOUT_SECONDS
-        tries = {asyncio.create_task(self._open(self.current, settings))}
+        first = {self._open(self.current, settings): self.current}
+        again: dict[_Opening, str] = {}
         try:
-            waiting, _ = tries, await asyncio.wait(tries, timeout=_HEAD_START_SECONDS)
-            if not any(each.done() and not each.exception() for each in tries):
-                others = (url for url in self._urls if url != self.current)
-                tries |= {asyncio.create_task(self._open(url, settings)) for url in others}
+            await asyncio.wait(first, timeout=_HEAD_START_SECONDS)
+            if not any(each.done() and not each.exception() for each in first):
+                first |= {self._open(url, settings): url for url in self._urls if url != self.current}
             while True:
-                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                for each in done:
-                    if not each.exception():
-                        tries.remove(each)
-                        connection, self.current = each.result()
-                        return connection
-                if not waiting:
-                    return done.pop().result()  # raises
+                await asyncio.wait([*first, *again], return_when=asyncio.FIRST_COMPLETED)
+                for tries in (first, again):
+                    for each in [each for each in tries if each.done()]:
+                        url = tries.pop(each)
+                        if not each.exception():
+                            self.current = url
+                            return each.result()
+                        if not first:
+                            return each.result()  # raises
+                        # One is silent. Until that is known to be gone, this one can take over.
+                        again[self._open(url, settings, after=_HEAD_START_SECONDS)] = url
         finally:
-            for each in tries:
+            for each in (*first, *again):
                 each.cancel()
                 each.add_done_callback(_drop_late)
 
     @staticmethod
-    async def _open(url: str, settings: dict[str, Any]) -> tuple[Connection, str]:
-        return await _asyncpg.connect(url, **settings), url
+    def _open(url: str, settings: dict[str, Any], after: float = 0.0) -> "_Opening":
+        async def open_host() -> Connection:
+            await asyncio.sleep(after)
+            return await _asyncpg.connect(url, **settings)
+
+        return asyncio.create_task(open_host())
 
 
-def _drop_late(opening: "asyncio.Task[tuple[Connection, str]]") -> None:
+def _drop_late(opening: "_Opening") -> None:
     """Drop a connection that was not needed any more."""
     if not opening.cancelled() and not opening.exception():
-        opening.result()[0].terminate()
+        opening.result().terminate()
 
 
 class Pool:
@@ -123,10 +131,15 @@ class Pool:
         await self._pool
 
     async def _set_up(self, connection: Connection) -> None:
-        if not self._is_pooled:
-            await connection.execute(_SET_TIMEOUTS, list(SESSION_TIMEOUTS), list(SESSION_TIMEOUTS.values()))
-            await connection.execute(DURABLE.format(is_local="false"))
-        await self._check(connection)
+        try:
+            async with asyncio.timeout(_CONNECT_TIMEOUT_SECONDS):
+                if not self._is_pooled:
+                    await connection.execute(_SET_TIMEOUTS, list(SESSION_TIMEOUTS), list(SESSION_TIMEOUTS.values()))
+                    await connection.execute(DURABLE.format(is_local="false"))
+                await self._check(connection)
+        except BaseException:
+            connection.terminate()  # the driver would say goodbye, and wait for the answer
+            raise
 
     async def run(self, work: Callable[[Connection], Awaitable[T]], within: float | None = None) -> T:
         """Do it on a connection that is free or made `within` so many seconds."""
