@@ -30,7 +30,18 @@ _NO_LIMIT = 1e6
 _FINE = {"200", "202"}
 _WARNING = re.compile(rb"^\S+ \S+ (?:warning|error|critical) ", re.MULTILINE)
 HEADS = (
-    *("trouble", "away s", "no 2xx s", "requests", "failed", "late", "no 503+retry", "longest s", "/ready wrong s"),
+    *(
+        "trouble",
+        "away s",
+        "no 2xx s",
+        "requests",
+        "failed",
+        "late",
+        "no 503+retry",
+        "longest s",
+        "ready though away s",
+    ),
+    "not ready though there s",
     *("warnings", "load"),
 )
 
@@ -84,8 +95,8 @@ class Trouble:
         late = [each for each in failed if not was_away(each.ended, _LATE_SECONDS)]
         other = Counter(each.status for each in failed if each.status != "503" or not each.can_retry)
         fine = sorted(each.ended for each in self.requests if each.status in _FINE)
-        wrong = sum(1 for at, _, said in self.ready if said == was_away(at)) * _PAUSE_SECONDS
         gateways = max(1, len({gateway for _, gateway, _ in self.ready}))
+        wrong = Counter(is_ready for at, _, is_ready in self.ready if is_ready == was_away(at))
         return (
             self.name,
             f"{sum(ended - began for began, ended in away):.1f}",
@@ -95,7 +106,7 @@ class Trouble:
             str(len(late)),
             " ".join(f"{status}:{n}" for status, n in sorted(other.items())) or "-",
             f"{max((each.seconds for each in self.requests), default=0.0):.1f}",
-            f"{wrong / gateways:.1f}",
+            *(f"{wrong[is_ready] * _PAUSE_SECONDS / gateways:.1f}" for is_ready in (True, False)),
             str(self.warnings),
             f"{os.getloadavg()[0]:.0f}",
         )

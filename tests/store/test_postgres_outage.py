@@ -256,7 +256,7 @@ async def test_a_connection_that_freezes_before_its_first_use_holds_nobody(
     async def check_nothing(_: object) -> None: ...
 
     proxy.freeze_at(b"set_config")
-    pool = postgres_pool.Pool(proxy.url, check_nothing)
+    pool = postgres_pool.Pool(postgres_pool.Connector(proxy.url), check_nothing)
     await pool.open()
     async with asyncio.timeout(PATIENCE) as patience:
         with pytest.raises(TimeoutError):
@@ -272,7 +272,7 @@ async def test_what_breaks_on_a_dropped_connection_can_be_tried_again(url: str) 
 
     async def check_nothing(_: object) -> None: ...
 
-    pool = postgres_pool.Pool(url, check_nothing)
+    pool = postgres_pool.Pool(postgres_pool.Connector(url), check_nothing)
     await pool.open()
 
     async def be_dropped(_: object) -> None:
@@ -543,8 +543,9 @@ async def test_a_rolled_back_work_wakes_nobody(url: str) -> None:
 class Stall:
     """No standby answers: what is committed waits, and is not visible yet."""
 
-    def __init__(self, observer: Any) -> None:
+    def __init__(self, observer: Any, probe: Any) -> None:
         self.observer = observer
+        self._probe = probe
 
     async def waiting(self) -> int:
         return await self.observer.fetchval(
@@ -555,8 +556,18 @@ class Stall:
         return await self.observer.fetchval("SELECT count(*) FROM inbox")
 
     async def begin(self) -> None:
+        """Return when it has begun: the server takes a moment to read its settings."""
         await self.observer.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
         await self.observer.execute("SELECT pg_reload_conf()")
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                probing = asyncio.create_task(self._probe.execute("SELECT pg_logical_emit_message(true, 'stall', '')"))
+                while not (probing.done() or await self.waiting()):  # noqa: ASYNC110 - it is elsewhere
+                    await asyncio.sleep(0.01)
+                if not probing.done():
+                    await self.observer.execute("SELECT pg_cancel_backend($1)", self._probe.get_server_pid())
+                    await probing
+                    return
 
     async def end(self) -> None:
         await self.observer.execute("ALTER SYSTEM RESET synchronous_standby_names")
@@ -565,14 +576,15 @@ class Stall:
 
 @pytest.fixture
 async def stall(url: str) -> AsyncIterator[Stall]:
-    observer = await DRIVER.connect(url)
+    observer, probe = await DRIVER.connect(url), await DRIVER.connect(url)
     await observer.execute("SET synchronous_commit = off")
-    stall = Stall(observer)
+    stall = Stall(observer, probe)
     try:
         yield stall
     finally:
         await stall.end()
         await observer.close()
+        await probe.close()
 
 
 async def test_a_commit_that_waits_for_a_standby_fails_no_other(
@@ -606,7 +618,8 @@ async def test_a_commit_that_nobody_waits_for_any_more_is_not_shown_before_its_s
 ) -> None:
     """A cancelled commit would be: others would answer what a failover loses."""
     monkeypatch.setattr(postgres, "COMMIT_SECONDS", None if is_cancelled else 0.5)
-    async with await open_store(url) as store:
+    async with await open_store(url) as store, await open_store(url) as other:
+        await asyncio.gather(until_heard(store, other), until_heard(other, store))  # nothing else commits any more
         await stall.begin()
         writing = asyncio.create_task(store.transact(accept("there")))
         await until(lambda: _is(stall.waiting, 1))
@@ -629,7 +642,8 @@ async def test_a_request_waits_for_a_stall_once_and_the_next_one_not_at_all(
 ) -> None:
     monkeypatch.setattr(postgres, "_PATIENCE_SECONDS", 0.5)
     monkeypatch.setattr(postgres, "_SILENT_SECONDS", 0.2)
-    async with await open_store(url) as store:
+    async with await open_store(url) as store, await open_store(url) as other:
+        await asyncio.gather(until_heard(store, other), until_heard(other, store))  # nothing else commits any more
         await stall.begin()
         assert not store.is_stalled
         with answering_request(), pytest.raises(StoreUnavailable, match="may or may not"):
@@ -647,7 +661,9 @@ async def test_a_request_waits_for_a_stall_once_and_the_next_one_not_at_all(
         await until(lambda: _is(stall.waiting, 2))
         await stall.end()
         await asyncio.wait_for(others, PATIENCE)
-        assert not store.is_stalled
+        async with asyncio.timeout(PATIENCE):
+            while store.is_stalled:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
         assert sorted(await store.read(bodies())) == [("first",), ("not of a request",)]
 
 
@@ -656,7 +672,8 @@ async def test_what_a_request_has_waited_for_counts_for_all_that_it_does_later(
 ) -> None:
     monkeypatch.setattr(postgres, "_PATIENCE_SECONDS", 3600.0)
     monkeypatch.setattr(postgres, "_SILENT_SECONDS", 0.2)
-    async with await open_store(url) as store:
+    async with await open_store(url) as store, await open_store(url) as other:
+        await asyncio.gather(until_heard(store, other), until_heard(other, store))  # nothing else commits any more
         await stall.begin()
         with answering_request():
             waiting = waiting_of_request()

@@ -146,6 +146,8 @@ class PostgresDatabase(Notifier):
         self._positions: dict[Text, int] = {}
         self._reckon: Reckon | None = None
         self._commits = Commits(COMMIT_SECONDS)
+        self._host = ""
+        """To which our listener was connected, and the pool can still be."""
         self._server = ""
         """Which one was compared with what we have seen."""
         self._witness = Witness()
@@ -157,16 +159,18 @@ class PostgresDatabase(Notifier):
         try:
             if not self._servers.is_pooled:
                 await refuse_transaction_pooler(self._direct.connect)
-            self._pool = await self._open_pool(self._servers.url, is_pooled=self._servers.is_pooled)
+            # They know together which host takes writes, unless there is a pooler.
+            connector = Connector(self._servers.url) if self._servers.is_pooled else self._direct
+            self._pool = await self._open_pool(connector, is_pooled=self._servers.is_pooled)
             await self._pool.run(_do_nothing)
             if self._servers.replica:
-                self._replica = await self._open_pool(self._servers.replica)
+                self._replica = await self._open_pool(Connector(self._servers.replica))
         except (*LOST, asyncpg.PostgresError) as error:
             raise StoreUnavailable(_outage_text(error)) from error
         self._listener = asyncio.create_task(self._listen(), name="palaver-listener")
 
-    async def _open_pool(self, url: str, *, is_pooled: bool = False) -> Pool:
-        pool = Pool(url, self._refuse_other_server, is_pooled=is_pooled)
+    async def _open_pool(self, connector: Connector, *, is_pooled: bool = False) -> Pool:
+        pool = Pool(connector, self._refuse_other_server, is_pooled=is_pooled)
         await pool.open()
         return pool
 
@@ -478,6 +482,7 @@ class PostgresDatabase(Notifier):
                 await self._listen_until_lost()
             except TimeoutError:
                 await self._drop_connections()
+                self._host = ""
             except (*LOST, asyncpg.PostgresError):
                 await asyncio.sleep(_FIRST_PAUSE_SECONDS * 4)
 
@@ -488,7 +493,7 @@ class PostgresDatabase(Notifier):
 
     async def _listen_until_lost(self) -> None:
         settings = {} if self._held_version is None else {"application_name": connection_name(self._held_version)}
-        server, loop = self._direct.current, asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         asked_at = loop.time()
         try:
             connection: Connection = await self._direct.connect(server_settings=settings)
@@ -505,14 +510,16 @@ class PostgresDatabase(Notifier):
 
         connection.add_termination_listener(on_cut)
         try:
+            # Before anything begins on the new one.
+            if self._host not in {"", self._direct.current}:
+                await self._drop_connections()
+            self._host = self._direct.current
             async with asyncio.timeout(_HOLD_ATTEMPT_SECONDS):
                 await self._hold(connection, self._held_version)
             await connection.add_listener(CHANNEL, on_notify)
             # Nothing that matters is written here: a wake-up can be lost, so everybody also looks from time to time.
             await connection.execute("SET synchronous_commit = off")
             self._lost_at = None
-            if self._direct.current != server:
-                await self._drop_connections()
             self.wake_all()
             while not (self._closed or connection.is_closed()):
                 # Not `asyncio.wait_for`: before Python 3.12 it can swallow the cancellation that closing waits for.

@@ -61,18 +61,20 @@ class Connector:
     """Connects to a host of a URL that answers and has the `target_session_attrs`. The last one goes first."""
 
     def __init__(self, url: str) -> None:
+        self.url = url
         self._urls = hosts_of(url)
         self.current = self._urls[0]
 
     async def connect(self, *_: object, **settings: Any) -> Connection:  # noqa: ANN401
         """Raise the error of the last host if none can be used."""
         settings["timeout"] = _CONNECT_TIMEOUT_SECONDS
-        first = {self._open(self.current, settings): self.current}
+        current = self.current
+        first = {self._open(current, settings): current}
         again: dict[_Opening, str] = {}
         try:
             await asyncio.wait(first, timeout=_HEAD_START_SECONDS)
             if not any(each.done() and not each.exception() for each in first):
-                first |= {self._open(url, settings): url for url in self._urls if url != self.current}
+                first |= {self._open(url, settings): url for url in self._urls if url != current}
             while True:
                 await asyncio.wait([*first, *again], return_when=asyncio.FIRST_COMPLETED)
                 for tries in (first, again):
@@ -108,20 +110,21 @@ def _drop_late(opening: "_Opening") -> None:
 class Pool:
     """A pool of connections, all of which can be dropped at once if their server has gone silent."""
 
-    def __init__(self, url: str, check: Callable[[Connection], Awaitable[None]], *, is_pooled: bool = False) -> None:
+    def __init__(
+        self, connector: Connector, check: Callable[[Connection], Awaitable[None]], *, is_pooled: bool = False
+    ) -> None:
         """`check` raises an error for a connection that must not be used."""
-        self._connector = Connector(url)
         self._check = check
         self._is_pooled = is_pooled
         self._in_use: set[Connection] = set()
         self._pool = _asyncpg.create_pool(
-            url,
+            connector.url,
             min_size=0,  # with more, the pool reconnects in the background and logs tracebacks during an outage
             max_size=_MAX_CONNECTIONS,
             command_timeout=_COMMAND_TIMEOUT_SECONDS,
             # The next transaction can get another connection of the server, without what was prepared.
             statement_cache_size=0 if is_pooled else _CACHED_STATEMENTS,
-            connect=self._connector.connect,
+            connect=connector.connect,
             init=self._set_up,
             reset=_reset_nothing,
             server_settings={"application_name": f"palaver, pid {os.getpid()} on {socket.gethostname()}"[:63]},
