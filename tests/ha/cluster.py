@@ -35,6 +35,7 @@ _SETTINGS = {
     "max_connections": "60",
     "wal_keep_size": "128MB",
     "wal_retrieve_retry_interval": "500ms",
+    "wal_receiver_timeout": "5s",
 }
 
 

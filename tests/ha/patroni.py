@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+import httpx
 import psutil
 
 from tests.ha.cluster import REFUSED, WRITE, Cluster, Node, user_of_servers
@@ -30,6 +31,7 @@ _SETTINGS = {
     "max_connections": 60,
     "wal_keep_size": "128MB",
     "wal_retrieve_retry_interval": "500ms",
+    "wal_receiver_timeout": "5s",
 }
 _TIMES = {"ttl": 20, "loop_wait": 2, "retry_timeout": 3}
 """The quickest that Patroni takes."""
@@ -41,7 +43,7 @@ def _configuration(node: Node, etcd: Link, api: Link, api_port: int) -> dict[str
         "scope": "ha",
         "name": node.name,
         "restapi": {"listen": f"127.0.0.1:{api_port}", "connect_address": f"127.0.0.1:{api.port}"},
-        "etcd3": {"host": f"127.0.0.1:{etcd.port}"},
+        "etcd3": {"host": f"127.0.0.1:{etcd.port}", "use_proxies": True},  # look for no other way there
         "bootstrap": {
             "dcs": {**_TIMES, "synchronous_mode": True, "postgresql": {"parameters": _SETTINGS}},
             "initdb": [{"auth": "trust"}, {"encoding": "UTF8"}],
@@ -105,13 +107,14 @@ def _programs() -> Path:
     return max(Path("/usr/lib/postgresql").glob("*/bin/initdb")).parent
 
 
-async def _until_answers(port: int) -> None:
-    async with asyncio.timeout(60):
+async def _until_etcd_answers(port: int) -> None:
+    """At first it does not know its own version, which Patroni does not expect."""
+    async with asyncio.timeout(60), httpx.AsyncClient() as client:
         while True:
-            with suppress(OSError):
-                _, writer = await asyncio.open_connection("127.0.0.1", port)
-                writer.close()
-                return
+            with suppress(httpx.HTTPError):
+                found = (await client.get(f"http://127.0.0.1:{port}/version")).json()
+                if found["etcdcluster"] != "not_decided":
+                    return
             await asyncio.sleep(0.1)
 
 
@@ -132,7 +135,7 @@ async def under_patroni(folder: Path) -> AsyncGenerator[Cluster]:
     etcd = await asyncio.create_subprocess_exec(*command, stdout=quiet, stderr=quiet)
     cluster = Patroni(nodes=nodes)
     try:
-        await _until_answers(etcd_port)
+        await _until_etcd_answers(etcd_port)
         for node in nodes:
             api_port = free_port()
             to_etcd, to_api = Link(etcd_port), Link(api_port)
