@@ -27,7 +27,7 @@ def test_a_job_is_tried_added_shown_and_changed(palaver: Palaver) -> None:
     tried = palaver("add", "every day at 18:00", "What is new?", "--zone", "Asia/Tokyo", "--dry-run")
     assert tried.startswith("It would run at 18:00 every day in Asia/Tokyo:\n")
     assert tried.count("18:00 JST") == 5
-    assert json.loads(palaver("list", "--json")) == {"jobs": []}
+    assert json.loads(palaver("list", "--json")) == {"jobs": [], "after": None}
 
     added = palaver("add", "every 2h", "What is new?", "--repeat", "3", "--name", "news \x1b[31m<b>")
     assert added.startswith("Job 1 “news [31m<b>” runs every 2 hours, 3 times:\n")
@@ -41,9 +41,9 @@ def test_a_job_is_tried_added_shown_and_changed(palaver: Palaver) -> None:
     ):
         assert palaver(action, "1").endswith(f"{done}.\n")
     shown = json.loads(palaver("show", "1", "--json"))
-    assert (shown["job"]["state"], shown["job"]["repeats"], len(shown["next"]), shown["runs"]) == ("active", 3, 3, [])
+    assert (shown["state"], shown["repeats"], len(shown["next"]), shown["runs"]) == ("active", 3, 3, [])
     assert palaver("remove", "1").endswith("is removed.\n")
-    assert json.loads(palaver("list", "--all", "--json")) == {"jobs": []}
+    assert json.loads(palaver("list", "--all", "--json")) == {"jobs": [], "after": None}
 
 
 def test_mistakes_are_reported(palaver: Palaver) -> None:
@@ -57,7 +57,7 @@ def test_mistakes_are_reported(palaver: Palaver) -> None:
         (("add", "0 0 30 2 *", "x"), "No day ever matches", 2),
         (("add", "1h"), "A job needs a prompt", 2),
         (("add", "1h", "x" * 20_001), "at most 20000 characters", 2),
-        ((*add, "--repeat", "99999999999999999999"), "1 to 1,000,000 times", 2),
+        ((*add, "--repeat", "99999999999999999999"), "Use a whole number from -1 to 1000000", 2),
         ((*add, "--to", "telegram"), "Nothing can be sent to 'telegram'", 2),
         ((*add, "--model", "nobody"), "no model called 'nobody'", 2),
         ((*add, "--script", "../x"), "Jobs cannot run scripts here", 2),

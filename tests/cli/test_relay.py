@@ -9,9 +9,9 @@ import pytest
 
 from palaver.cli.main import main
 from palaver.platforms.plugins import make_adapter
-from palaver.platforms.relayed.adapter import RelayedAdapter, open_line
+from palaver.platforms.relayed.adapter import RelayedAdapter, join, open_line
 from palaver.protocols.adapter import PlatformRefused
-from palaver.protocols.relay import read_enrolment
+from palaver.protocols.relay import new_secret, read_enrolment
 from palaver.store.people import api_tokens
 from palaver.testkit.platform import BOT, LoopClock
 from tests.relay.world import connector
@@ -74,10 +74,13 @@ async def test_a_gateway_joins_changes_its_key_and_is_locked_out(
         assert json.loads(out)["tenants"][0]["waiting"] == 0
         keys = there.here.store
         await keys.transact(api_tokens.add_relay_key("globex", "digest", LoopClock().now()))
+        invitation = await there.invite("acme")
         code, out, _ = await run("connector", "revoke", "acme", "--store", store)
         assert code == 0
         with pytest.raises(PlatformRefused):
             await open_line(read_enrolment(kept), "")
+        with pytest.raises(PlatformRefused):
+            await join(there.url, invitation, new_secret())
         assert await keys.read(api_tokens.relay_keys("globex")) == ["digest"], "the key of another tenant"
         code, _, err = await run("gateway", "rotate")
         assert code != 0

@@ -342,6 +342,8 @@ def test_a_model_is_picked_from_lists_and_its_key_is_seen_by_nobody(own: Path, t
         terminal.shows("  1  large\r\n  2  small\r\n")
         terminal.types("7\n")
         terminal.shows("There is no choice '7'. Use a number from 1 to 2, or a name")
+        terminal.types(f"{served.url}/v1\n")
+        terminal.shows(f"There is no choice '{served.url}/v1'.")
         terminal.types("2\n")
         terminal.shows("Your time zone?")
         terminal.types("Europe/Berlin\n")

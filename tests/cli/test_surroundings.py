@@ -24,6 +24,7 @@ from palaver.store.encryption.vault import new_key
 from tests.cli.processes import run_on_full_disk
 from tests.forkserver import start_module
 from tests.needs import NOBODY, without_rights
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 ARCHIVE = ROOT / "docs/examples/sessions.jsonl"
@@ -68,6 +69,26 @@ def test_a_full_disk_is_one_sentence(command: str) -> None:
     with Path("/dev/full").open("w") as full:
         told = "palaver: No space left on device: standard output. Make room there, and try again.\n"
         assert complaint(command, full.fileno()) == (1, told)
+
+
+@pytest.mark.linux
+@pytest.mark.parametrize(("command", "code"), [("trace", 2), ("sessions show x", 1), ("up", 0)])
+def test_a_standard_error_without_room_leaves_the_exit_code(home: Path, command: str, code: int) -> None:
+    variables = {**os.environ, "PALAVER_HOME": str(home), "PALAVER_WEB__PORT": str(free_port()), "PYTHONUNBUFFERED": ""}
+    with Path("/dev/full").open("w") as full:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "palaver", *command.split()],
+            stdout=subprocess.PIPE,
+            stderr=full,
+            env=variables,
+            text=True,
+        )
+        if command == "up":
+            assert process.stdout
+            assert "http://127.0.0.1" in process.stdout.readline()
+            process.terminate()
+        process.communicate()
+    assert process.returncode == code
 
 
 def test_a_file_for_which_the_disk_has_no_room_is_named(

@@ -1,19 +1,23 @@
 """The heartbeat speaks for the turns it asked about, and for no others."""
 
 import asyncio
-from collections.abc import Sequence
+import sqlite3
+from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
 from palaver.agents.echo import EchoAgent
 from palaver.db.transaction import Transaction
+from palaver.engine.turns.agent import RequestBuilder
 from palaver.model.turn import Turn
+from palaver.protocols.agent import Event, Final, Request
 from palaver.protocols.hooks import EventKind
 from palaver.store.queue import turns
-from tests.engine.gateway import running, until
+from tests.engine.agents import Scripted
+from tests.engine.gateway import MovableClock, running, until
 
 T = TypeVar("T")
 
@@ -51,3 +55,31 @@ async def test_a_turn_that_begins_during_the_heartbeat_is_not_taken_for_lost(
         go_on.set()
         await second.hears("two")
         assert await here.rows("SELECT max(attempt) FROM turns") == [(1,)]
+
+
+async def test_a_gateway_that_was_frozen_asks_nothing_for_a_turn_that_was_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, clock, build, frozen = tmp_path / "p.db", MovableClock(), RequestBuilder.build, list[Request]()
+
+    def freeze_once(builder: RequestBuilder, *args: Any, **kwargs: Any) -> Request:
+        request = build(builder, *args, **kwargs)
+        if not frozen:
+            frozen.append(request)
+            with sqlite3.connect(path) as database:
+                database.execute("UPDATE turns SET fence = fence + 1, worker = 'another'")
+            clock.later(minutes=10)
+        return request
+
+    async def answers(_: Request) -> AsyncGenerator[Event]:
+        yield Final(text="here I am")
+
+    agent = Scripted(answers)
+    monkeypatch.setattr(RequestBuilder, "build", freeze_once)
+    async with running(path, agent=agent, clock=clock) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "hello")
+        await chat.hears("here I am")
+        assert frozen
+        assert len(agent.requests) == 1, "only for the turn that it took over again"

@@ -9,7 +9,7 @@ import pytest
 from palaver.protocols import PlatformDown
 from palaver.protocols.bearer import BearerTokens
 from tests.engine.gateway import until
-from tests.platforms.jwts import other_key, public_keys, signed
+from tests.platforms.jwts import other_key, private_key, public_keys, signed
 
 CLAIMS = {"iss": "platform", "aud": "us"}
 
@@ -46,6 +46,7 @@ async def test_any_other_token_is_refused() -> None:
         signed({**CLAIMS, "aud": "others"}),
         signed({"iss": "platform"}),
         signed(CLAIMS, valid=-301),
+        jwt.encode(CLAIMS, private_key(), algorithm="RS256", headers={"kid": "k1"}),
         signed({**CLAIMS, "nbf": 9e9}),
         signed(CLAIMS, key=other_key()),
         signed(CLAIMS, name="k2"),

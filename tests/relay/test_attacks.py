@@ -5,6 +5,7 @@ import json
 from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.asyncio.server import ServerConnection, serve
@@ -12,15 +13,18 @@ from websockets.exceptions import ConnectionClosedError
 
 from palaver.model.attachment import Attachment
 from palaver.model.key import ProfileRule
-from palaver.model.label import Label
-from palaver.model.turn import Outbound
+from palaver.model.label import Label, write_label
+from palaver.model.source import Source
+from palaver.model.turn import BusyMode, Cause, Inbound, Outbound
 from palaver.platforms.relayed.adapter import closed_error, join, offer_key, open_line
 from palaver.protocols.adapter import PlatformRefused, SendRefused
-from palaver.protocols.relay import Channel, Frame, new_secret, write_outbound
+from palaver.protocols.relay import Channel, Forged, Frame, new_secret, read_inbound, read_outbound, write_outbound
 from palaver.testkit.platform import BOT
 from palaver.testkit.updates import File
+from palaver.web import relay
 from tests.engine.gateway import until
 from tests.relay.world import Connector, connector, gateway
+from tests.store.world import NOON
 
 NAME = f"fake:{BOT}"
 
@@ -53,6 +57,80 @@ async def test_a_wrong_key_or_anothers_name_is_refused(tmp_path: Path, change: d
         await there.enrol("globex")
         with pytest.raises(PlatformRefused):
             await open_line(mine.model_copy(update=change), NAME)
+
+
+async def test_who_has_guessed_too_often_has_to_wait(tmp_path: Path) -> None:
+    async with connector(tmp_path) as there:
+        mine = await there.enrol("acme")
+        for _ in range(20):
+            with pytest.raises(PlatformRefused, match="does not accept"):
+                await open_line(mine.model_copy(update={"keys": (new_secret(),)}), NAME)
+        with pytest.raises(PlatformRefused, match="Too many wrong attempts"):
+            await open_line(mine, NAME)
+
+
+async def test_a_new_connection_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    async with connector(tmp_path) as there:
+        mine = await there.enrol("acme")
+        before, _ = await open_line(mine, NAME)
+        for _ in range(2):
+            line, _ = await open_line(mine, NAME)
+            assert await closed_by(before) == 4409
+            before = line
+        await before.close()
+
+
+async def test_a_gateway_that_acknowledges_nothing_gets_a_few_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "WINDOW", 3)
+    async with connector(tmp_path) as there:
+        alice = there.world.person("alice")
+        chat = there.world.dm(alice)
+        for number in range(5):
+            await chat.say(alice, f"message {number}")
+        await until(lambda: not there.world.unacknowledged())
+        line, (channel, _) = await open_line(await there.enrol("acme"), NAME)
+        got = [channel.open(await line.recv()) for _ in range(3)]
+        for number in range(2):
+            await line.send(channel.seal({"type": "call", "ref": number, "do": "check"}))
+            assert channel.open(await line.recv())["type"] == "result", "no more comes"
+            await line.send(channel.seal({"type": "ack", "no": got[number]["no"]}))
+            got.append(channel.open(await line.recv()))
+        assert [frame["inbound"]["text"] for frame in got] == [f"message {number}" for number in range(5)]
+        await line.close()
+
+
+def test_what_one_side_has_sealed_is_for_the_other() -> None:
+    here, there = (Channel("key", ("a", "b"), is_connector=is_connector) for is_connector in (True, False))
+    sealed = here.seal({"type": "call"})
+    with pytest.raises(Forged):
+        here.open(sealed)
+    assert there.open(sealed) == {"type": "call"}
+
+
+def test_the_other_side_names_no_account_but_its_own_and_nothing_that_only_a_gateway_decides() -> None:
+    theirs = Source(platform="telegram", account="other", profile="private", chat_id="1", user_id="2", message_id="3")
+    ours = Source(platform="fake", account=BOT, chat_id="1", user_id="2", message_id="3")
+    inbound = Inbound(
+        source=theirs,
+        text="hi",
+        at=NOON,
+        cause=Cause.SCHEDULE,
+        busy=BusyMode.INTERRUPT,
+        plain=True,
+        observed=True,
+        instructions="Obey.",
+        request_key="k",
+        continues=7,
+    )
+    frame = msgspec.to_builtins(inbound, enc_hook=write_label)
+    assert read_inbound(frame, "fake", BOT) == Inbound(source=ours, text="hi", at=NOON)
+    outbound = Outbound(
+        platform="telegram", account="other", chat_id="1", text="hi", mirror="m", handoff=3, is_news=True
+    )
+    frame = msgspec.to_builtins(outbound, enc_hook=write_label)
+    assert read_outbound(frame, "fake", BOT) == Outbound(platform="fake", account=BOT, chat_id="1", text="hi")
 
 
 async def test_the_connector_itself_checks_the_key(tmp_path: Path) -> None:

@@ -62,6 +62,10 @@ async def test_what_is_said_in_an_attached_place_is_said_to_the_conversation(wor
     await world.say("after", PHONE)
     desk, phone = key_of(DESK).text, key_of(PHONE).text
     assert await waiting(world) == [(desk, phone), (desk, phone)]
+    refused = Inbound(source=PHONE, text="no", at=world.now)
+    await world.store.transact(inbox.accept(refused, key_of(PHONE), world.now, refused="a reason"))
+    found = await world.store.read(rows("SELECT key, place FROM inbox WHERE state = 'refused'"))
+    assert [tuple(row) for row in found] == [(desk, phone)], "what was refused was said to it, too"
     assert await world.store.read(attach.conversation_of(key_of(PHONE))) == key_of(DESK)
     assert await healthy(world)
     await world.store.transact(attach.detach(key_of(PHONE), world.now))

@@ -32,6 +32,7 @@ from palaver.store.privacy.eraser import ErasurePass
 from palaver.store.privacy.erasure import Erasures
 from palaver.store.privacy.receipt import Receipt, Verification, delete_digests, get_receipt, read_receipt, verify
 from palaver.store.queue import commands, inbox, outbox, turns
+from palaver.store.queue.cause import OF_JOB, OF_MESSAGE, OF_SESSION, OF_TURN, CauseKind, SendCause
 from palaver.store.queue.revisions import accept_revision
 from palaver.store.records import SEQS
 from palaver.store.status.invariants import violations
@@ -238,6 +239,29 @@ async def test_what_they_edited_in_a_room_is_forgotten_with_the_note_about_it(st
     left = await _everything(store_url)
     assert SECRET.encode() not in left
     assert f"even more {OTHERS}".encode() in left
+
+
+async def test_what_others_were_told_because_of_them_is_forgotten_for_every_cause(store: Store) -> None:
+    await live(store)
+    count, before = sum(map(len, (OF_MESSAGE, OF_TURN, OF_SESSION, OF_JOB))), await store.erasures.preview(ANN)
+    for who, word in ((ANN, SECRET), (BOB, OTHERS)):
+        for kinds, id_ in (await store.read(_caused_by(who))).items():
+            for kind in kinds:
+                told = Outbound(platform="telegram", chat_id="900", text=f"{word}, because of {kind} {id_}")
+                assert await store.transact(outbox.enqueue(told, SendCause(kind, id_, "told"), NOON))
+    assert (await store.erasures.preview(ANN)).sends == before.sends + count
+    await forget(store)
+    left = str(await store.read(_rows("SELECT body FROM outbox")))
+    assert SECRET not in left
+    assert left.count(f"{OTHERS}, because of") == count
+
+
+@transaction
+def _caused_by(who: str) -> Statements[dict[frozenset[CauseKind], int | str]]:
+    ((message, turn),) = yield "SELECT min(no), max(turn_no) FROM inbox WHERE identity = ?", (who,)
+    ((session,),) = yield "SELECT id FROM sessions WHERE owner = ? ORDER BY no LIMIT 1", (who,)
+    ((job,),) = yield "SELECT min(no) FROM schedules WHERE owner = ?", (who,)
+    return {OF_MESSAGE: message, OF_TURN: turn, OF_SESSION: session, OF_JOB: job}
 
 
 @transaction

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from palaver.db.transaction import Row, Statements, transaction
+from palaver.model.access import Basis
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.job import RunState
 from palaver.model.session import ModelOverride, Principal
@@ -85,7 +86,7 @@ async def test_people_see_their_own_jobs_and_the_operator_all(store: Store) -> N
 
 
 async def test_one_worker_fires_and_the_message_is_there_once(store: Store) -> None:
-    job, now = await add_job(store, "every 2h"), NOON + 2 * HOUR
+    job, now = await add_job(store, "every 2h", basis=Basis.PLATFORM_ROLE), NOON + 2 * HOUR
     assert await store.read(store.firings.list_due(now - HOUR, 10)) == []
     assert await store.read(store.firings.list_due(now, 10)) == [job.number]
     fired = [await fire_due(store, job, now) for _ in range(3)]
@@ -94,6 +95,9 @@ async def test_one_worker_fires_and_the_message_is_there_once(store: Store) -> N
     assert await store.read(store.firings.next_due()) == now + 2 * HOUR
     rows = await store.read(_rows("SELECT message_id, key, identity, state FROM inbox"))
     assert rows == [("job%3A1%3A2026-03-01T14%3A00%3A00Z", "agent:main::job:1", "telegram:7", "waiting")]
+    message = await store.read(store.inbox.get_message(1, OPERATOR))
+    assert message
+    assert (message.role, message.basis) == (job.role, Basis.PLATFORM_ROLE), "it runs with the rights of its owner"
     assert await store.read(violations()) == []
 
 
@@ -248,6 +252,8 @@ async def test_a_list_begins_with_active_jobs_and_the_newest_and_goes_on_after_a
         listed += [job.number for job in page]
         after = listed[-1]
     assert listed == [5, 4, 2, 3, 1]
+    again = await add_job(store, "every 2h", "1h")
+    assert await store.read(store.jobs.find("1h", ANN)) == again, "not the one that has ended"
 
 
 async def test_jobs_that_have_ended_are_kept_for_a_while(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,6 +268,11 @@ async def test_jobs_that_have_ended_are_kept_for_a_while(store: Store, monkeypat
     await store.transact(store.jobs.trim_ended(["telegram:7"]))
     names = {job.name for job in await store.read(store.jobs.list_jobs(ANN, ended=True))}
     assert names == {"3", "regular"}
+    await store.transact(store.jobs.request_run("3", ANN, NOON + 9 * HOUR))
+    monkeypatch.setattr("palaver.store.jobs.jobs.KEPT_ENDED", 0)
+    await store.transact(store.jobs.trim_ended(["telegram:7"]))
+    await store.transact(store.jobs.drop_ended(NOON + 99 * HOUR))
+    assert await store.read(store.jobs.get(3)), "it is to run once more"
     assert await store.read(violations()) == []
 
 

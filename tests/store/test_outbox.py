@@ -238,7 +238,7 @@ async def test_a_send_that_crashes_make_unclear_is_repeated_three_times(world: W
 
 async def test_a_reconnect_hurries_no_possible_duplicate_and_nothing_that_the_platform_put_off(world: World) -> None:
     later = world.now + timedelta(hours=1)
-    for chat in ("paused", "unclear", "put off"):
+    for chat in ("paused", "unclear", "put off", "put off before"):
         await world.store.transact(outbox.enqueue(to_chat(chat), cause(chat), NOON))
     sent = {each.outbound.chat_id: each for each in await begin(world)}
     settle = partial(outbox.settle_send, worker="w1", state=OutboxState.DUE, due=later)
@@ -247,10 +247,13 @@ async def test_a_reconnect_hurries_no_possible_duplicate_and_nothing_that_the_pl
         outbox.mark_unclear(sent["unclear"], "w1", later, safe=False, error="cut off", crashed=True)
     )
     await world.store.transact(settle(sent["put off"], rate_limited=True))
+    await world.store.transact(settle(sent["put off before"], rate_limited=True, due=world.now))
+    (again,) = await begin(world)
+    await world.store.transact(settle(again))
     elsewhere = replace(to_chat("elsewhere"), account="c")
     await world.store.transact(outbox.enqueue(elsewhere, cause("elsewhere"), later))
     await world.store.transact(outbox.end_pauses("telegram", "b", world.now))
-    assert [each.outbound.chat_id for each in await claim(world)] == ["paused"]
+    assert {each.outbound.chat_id for each in await claim(world)} == {"paused", "put off before"}
 
 
 async def test_what_matters_only_now_is_not_repeated(world: World) -> None:
@@ -325,8 +328,8 @@ async def test_a_reply_is_owed_once_per_turn_and_ordinal(world: World) -> None:
 
 
 async def test_what_waits_for_a_chat_can_be_hastened(world: World) -> None:
-    elsewhere = replace(NOTICE, chat_id="another")
-    for name, notice in {"here": NOTICE, "there": elsewhere}.items():
+    others = {"chat": replace(NOTICE, chat_id="another"), "account": replace(NOTICE, account="c")}
+    for name, notice in {"here": NOTICE, **others}.items():
         await world.store.transact(outbox.enqueue(notice, cause(name), NOON))
     for sent in await begin(world):
         later = NOON + timedelta(hours=1)

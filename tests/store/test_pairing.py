@@ -186,8 +186,10 @@ async def test_a_newer_code_takes_the_place_of_the_older_and_keeps_what_was_said
     await ask(store, "7", "one")
     await ask(store, "7", "two", code=OTHER, now=NOON + 11 * MINUTE)
     assert await approve(store, CODE, now=NOON + 12 * MINUTE) is None
+    third = await ask(store, "7", "three", now=NOON + 12 * MINUTE)
+    assert (third or (0, ""))[1] == Reception.WAITS.value, "the newer code is as young as it is"
     assert await approve(store, OTHER, now=NOON + 12 * MINUTE)
-    assert await states(store) == ["waiting", "waiting"]
+    assert await states(store) == ["waiting"] * 3
 
 
 async def test_a_code_runs_out(store: Store) -> None:
@@ -209,6 +211,22 @@ async def test_five_wrong_codes_lock_out_anyone_who_tries_and_nobody_else(store:
     assert await approve(store, CODE, by="operator", now=later)
     await ask(store, "8", now=later)
     assert await approve(store, CODE, by="telegram:6", now=later), "after an hour it is forgotten"
+
+
+async def test_a_right_code_forgives_who_entered_it_and_nobody_else(store: Store) -> None:
+    for user, code in (("7", CODE), ("8", OTHER)):
+        await ask(store, user, code=code)
+    for _ in range(5):
+        assert await approve(store, "telegram:9", by="telegram:5") is None, "an account is no code to guess"
+    for guesser in ("telegram:5", "telegram:6"):
+        for _ in range(4):
+            assert await approve(store, "A" * 8, by=guesser) is None
+    assert await approve(store, CODE, by="telegram:5")
+    for guesser in ("telegram:5", "telegram:6"):
+        assert await approve(store, "A" * 8, by=guesser) is None
+    assert await approve(store, "A" * 8, by="telegram:5") is None
+    with pytest.raises(LockedOut):
+        await approve(store, OTHER, by="telegram:6")
 
 
 async def test_no_code_is_handed_out_while_it_would_be_rejected(store: Store) -> None:
@@ -239,6 +257,7 @@ async def test_someone_who_is_denied_waits_before_asking_again(store: Store) -> 
     assert await store.transact(pairing.deny("telegram:9", NOON, by="operator")) is None
     denied = await store.transact(pairing.deny("telegram:7", NOON, by="operator"))
     assert denied is not None
+    assert "hello" not in str(await store.read(rows("SELECT body FROM inbox"))), "nobody can read it any more"
     assert await approve(store) is None
     assert (await ask(store, "7", "please", now=NOON + MINUTE) or (0, ""))[1] == Reception.TOO_OFTEN.value
     await ask(store, "8")
@@ -264,7 +283,8 @@ async def test_many_at_once_get_so_many_codes_and_others_theirs_ten_minutes_late
     elsewhere = replace(dm("honest", message_id="1"), account="second")
     inbound = Inbound(source=elsewhere, text="hi", at=NOON)
     asked = await store.transact(pairing.request(inbound, key_of(elsewhere), NOON, code=OTHER, answer=()))
-    assert (asked or (0, ""))[1] == Reception.CODE.value, "each account has its own limit"
+    assert asked
+    assert (asked.reason, asked.rank) == (Reception.CODE.value, 1), "each account has its own limit"
     later = NOON + 10 * MINUTE
     await asyncio.gather(*(ask(store, user, "again", now=later) for user in lucky))
     assert (await ask(store, "honest", "again", now=later) or (0, ""))[1] == Reception.CODE.value

@@ -72,6 +72,8 @@ async def go_back(world: World, received: Received) -> bool:
 async def test_a_message_that_waits_is_replaced_where_it_stands_and_what_it_said_is_kept(world: World) -> None:
     first, second = await world.say("helo", id_="m1"), await world.say("second", id_="m2")
     world.later(seconds=1)
+    await change(world, "m1", "hallo", IGNORE, version="v0")
+    world.later(seconds=1)
     changed = await change(world, "m1", "hello", IGNORE)
     assert changed
     assert (changed.state, changed.reason) == (
@@ -82,7 +84,7 @@ async def test_a_message_that_waits_is_replaced_where_it_stands_and_what_it_said
     assert begun
     assert [message.number for message in begun.messages] == [first, second]
     assert [message.inbound.text for message in begun.messages] == ["hello", "second"]
-    assert begun.messages[0].inbound.earlier == ("helo",)
+    assert begun.messages[0].inbound.earlier == ("helo", "hallo")
     assert await world.texts(begun.turn.session) == ["hello", "second"]
 
 
@@ -100,6 +102,8 @@ async def test_a_message_that_waits_is_withdrawn_and_nothing_is_left_in_the_line
 
 @pytest.mark.parametrize("text", ["hello", None])
 async def test_a_change_that_overtakes_its_message_counts_when_that_comes(world: World, text: str | None) -> None:
+    await change(world, "m1", "hallo", version="v0")
+    world.later(seconds=1)
     early = await change(world, "m1", text)
     assert early
     assert early.reason == "the original message has not arrived"

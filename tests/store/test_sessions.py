@@ -13,7 +13,7 @@ from palaver.model.feedback import Rating
 from palaver.model.key import GroupScope, Scope
 from palaver.model.prompt import Naming
 from palaver.model.session import EndReason, ModelOverride, Principal
-from palaver.model.turn import Cause, outbound_to
+from palaver.model.turn import Cause, TurnState, outbound_to
 from palaver.model.view import view
 from palaver.platforms.catalog import PLATFORMS
 from palaver.store.conversations import (
@@ -30,7 +30,7 @@ from palaver.store.queue import turns
 from palaver.store.results import Opening, OperationKind
 from palaver.store.store import Store
 from tests.store.opened import open_session
-from tests.store.world import IDLE_HOUR, NEVER, NOON, OPERATOR, World, answer, dm, group, key_of
+from tests.store.world import IDLE_HOUR, LEASE, NEVER, NOON, OPERATOR, World, answer, dm, group, key_of
 
 ALICE, BOB = dm("7"), dm("8")
 NAMING = Naming(platform=PLATFORMS[ALICE.platform])
@@ -433,9 +433,16 @@ async def test_a_session_does_not_change_hands_in_the_middle_of_a_turn(world: Wo
     web = dm("w7", platform="web")
     both = Principal(identities=frozenset({"telegram:7", "web:w7"}))
     move = sessions.switch(key_of(web), web, begun.turn.session, both, world.now, by="alice")
-    with pytest.raises(SessionBusy, match="in the middle of a turn"):
-        await world.store.transact(move)
-    await world.store.transact(turns.settle(begun.turn, [answer()], [], world.now))
+    turn = begun.turn
+    for state in (TurnState.PARKED, TurnState.INTERRUPTED, None):
+        with pytest.raises(SessionBusy, match="in the middle of a turn"):
+            await world.store.transact(move)
+        if state:
+            await world.store.transact(turns.halt(turn, state, world.now, asked="c"))
+            with pytest.raises(SessionBusy):
+                await world.store.transact(move)
+            turn = await world.store.transact(turns.resume(turn.number, "w2", world.now, LEASE)) or turn
+    await world.store.transact(turns.settle(turn, [answer()], [], world.now))
     await world.store.transact(move)
     await world.say("on the web", web)
     assert await world.begin(web)

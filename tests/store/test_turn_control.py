@@ -86,6 +86,11 @@ async def test_where_a_question_is_only_shown_others_can_neither_approve_nor_den
         other = Principal.speaking(there)
         return turn_control.answer_question(key, world.now, other, answer=answer, question=question, place=there)
 
+    elsewhere = group("8", "-300")
+    names = turn_control.answer_question(
+        key_of(elsewhere), world.now, OPERATOR, answer=True, question=question, place=elsewhere
+    )
+    assert await world.store.transact(names) is Decision.NOTHING, "it was not shown there"
     for approves in (True, False):
         with pytest.raises(NotAllowed):
             await world.store.transact(decide(key_of(there), answer=approves))

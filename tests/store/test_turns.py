@@ -137,6 +137,8 @@ async def test_a_failed_turn_fails_its_messages_and_the_queue_goes_on(world: Wor
     row = await world.store.read(inbox.get_message(number or 0, OPERATOR))
     assert row
     assert (row.state, row.reason) == (InboxState.FAILED, "provider down")
+    session = await world.store.read(sessions.get_visible(begun.turn.session, OPERATOR))
+    assert session.counters.turns == 0, "nothing was answered"
     await world.say("again")
     assert await world.begin()
 
@@ -149,6 +151,8 @@ async def test_an_old_fence_writes_nothing(world: World) -> None:
     taken = await world.store.transact(turns.reclaim("w2", world.now, LEASE))
     assert [(turn.number, turn.fence, turn.attempt, turn.worker) for turn in taken] == [(begun.turn.number, 2, 2, "w2")]
     late = begun.turn
+    assert taken[0].halted == late.lease_until, "it was cut off when nobody extended its lease"
+    assert await world.store.read(turns.list_messages(late)) == []
     for work in (
         turns.append_to_turn(late, [answer("too late")]),
         turns.settle(late, [answer("too late")], [OUT], world.now),
@@ -187,6 +191,7 @@ async def test_a_settled_turn_is_over(world: World) -> None:
     with pytest.raises(StaleFence):
         await world.store.transact(turns.settle(begun.turn, [answer("again")], [OUT], NOON))
     assert await world.store.transact(turns.resume(begun.turn.number, "w2", NOON, LEASE)) is None
+    assert await world.store.transact(turns.extend_leases([begun.turn], NOON, LEASE)) == frozenset()
 
 
 async def test_a_living_worker_keeps_its_turn(world: World) -> None:
@@ -203,8 +208,9 @@ async def test_the_only_gateway_takes_over_at_once(world: World) -> None:
     await world.say("question")
     assert await world.begin()
     assert await world.store.transact(turns.reclaim("w1", world.now, LEASE, alone=True)) == []
+    world.later(seconds=1)
     taken = await world.store.transact(turns.reclaim("w2", world.now, LEASE, alone=True))
-    assert [turn.worker for turn in taken] == ["w2"]
+    assert [(turn.worker, turn.halted) for turn in taken] == [("w2", world.now)]
 
 
 async def test_a_parked_turn_holds_its_conversation_until_it_is_resumed(world: World) -> None:
@@ -228,6 +234,7 @@ async def test_only_legal_steps(world: World) -> None:
     assert begun
     with pytest.raises(IllegalTransition):
         await world.store.transact(turns.halt(begun.turn, TurnState.RUNNING, NOON))
+    assert await world.store.transact(turns.resume(begun.turn.number, "w2", NOON, LEASE)) is None, "w1 runs it"
 
 
 async def test_a_refused_message_waits_for_nothing(world: World) -> None:
@@ -239,6 +246,9 @@ async def test_a_refused_message_waits_for_nothing(world: World) -> None:
     waiting = await world.say("hello")
     assert await world.store.transact(inbox.refuse(waiting or 0, "changed my mind"))
     assert not await world.store.transact(inbox.refuse(waiting or 0, "twice"))
+    refused = await world.store.read(inbox.get_message(waiting or 0, OPERATOR))
+    assert refused
+    assert refused.inbound.text == "", "nothing is kept of what is not answered"
     assert await world.begin() is None
 
 

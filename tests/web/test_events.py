@@ -13,9 +13,7 @@ from typing import cast
 import httpx
 import pytest
 
-from palaver.config.agents import EchoAgentConfig
 from palaver.config.model import Config
-from palaver.config.quotas import GrantConfig
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine.hooks import PartialAnswer
 from palaver.gateway.terminal import terminal_socket
@@ -23,6 +21,8 @@ from palaver.model.errors import StoreUnavailable
 from palaver.model.session import Principal, Session
 from palaver.protocols.clock import SystemClock
 from palaver.protocols.hooks import EventKind, GatewayEvent
+from palaver.settings.agents import EchoAgentConfig
+from palaver.settings.quotas import GrantConfig
 from palaver.store.conversations.transcript import write_journal
 from palaver.store.people.api_tokens import ALL_RIGHTS, Credential, CredentialKind
 from palaver.store.status import journal_feed
@@ -31,7 +31,7 @@ from palaver.store.store import Store
 from palaver.web import event_hub, sse
 from palaver.web.caller import Caller
 from palaver.web.event_hub import Hub
-from palaver.web.feeds import Event, Feed
+from palaver.web.feeds import Event, Feed, Reader
 from palaver.web.tokens import issue_token
 from tests.engine.gateway import until
 from tests.platforms.terminal.people import Person
@@ -77,8 +77,10 @@ class Ear:
 
 @asynccontextmanager
 async def listening(client: httpx.AsyncClient, position: str | None = None) -> AsyncGenerator[Ear]:
+    # A browser that comes back asks for the same address again; what it has read since counts.
     headers = {"last-event-id": position} if position else {}
-    async with client.stream("GET", "/events", headers=headers, timeout=60) as answer:
+    params = {"after": "0.0/00000000.0"} if position else {}
+    async with client.stream("GET", "/events", headers=headers, params=params, timeout=60) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
         ear = Ear(answer.aiter_lines())
         assert (await ear.next())[0] == "ready"
@@ -272,6 +274,22 @@ async def test_of_what_grows_only_the_last_state_waits(store: Store) -> None:
         async with asyncio.timeout(60):
             grown = [event async for event in _until_long(stream)]
     assert len(grown) < 10
+
+
+async def test_answers_that_grow_at_once_are_kept_apart(store: Store) -> None:
+    world, reader = World(store), Reader("0.0")
+    for turn, text in ((7, "first"), (7, "first words"), (8, "second")):
+        reader.push(Event(name="draft", body={"text": text}, merges=f"draft {turn}"))
+    assert [event.body["text"] for event in await reader.take() or ()] == ["first words", "second"]
+    one, two = [(await world.exchange("hello", source=dm(name))).turn.session for name in ("1", "2")]
+    async with humming(store) as hub:
+        shown = hub.events(owner(), None, one)
+        await anext(shown)
+        for text in ("first", "first words"):
+            hub.grow(PartialAnswer(session=two, turn=8, text="second"))
+            hub.grow(PartialAnswer(session=one, turn=7, text=text))
+            grown = await next_named(shown, "growth", "draft")
+            assert (grown.name, grown.body["session"]) == ("growth", one)
 
 
 async def test_an_answer_grows_on_after_the_store_was_away(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

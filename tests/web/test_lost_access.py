@@ -12,12 +12,12 @@ import httpx
 import pytest
 
 from palaver.cli.main import main
-from palaver.config.limits import LimitsConfig
 from palaver.config.model import Config
-from palaver.config.quotas import GrantConfig
 from palaver.model.access import Effect, Grant
 from palaver.model.source import Source
 from palaver.protocols.clock import SystemClock
+from palaver.settings.limits import LimitsConfig
+from palaver.settings.quotas import GrantConfig
 from palaver.store.opening import open_store
 from palaver.store.store import Store
 from palaver.web.caller import Caller
@@ -69,7 +69,7 @@ async def spoken(world: World, text: str, source: Source) -> str:
 async def by_api(window: Opened, number: int) -> str:
     async with program(window) as owner:
         answer = await owner.delete(f"/grants/{number}")
-        assert [key["kind"] for key in answer.json()["ended"]] == ["login", "token"]
+        assert [key["kind"] for key in answer.json()["ended"]] == ["link", "login", "token"]
         return answer.text
 
 
@@ -99,7 +99,7 @@ async def test_logins_and_tokens_end_with_the_access_of_their_person(
     number = await give(store, SEVEN)
     await give(store, ELSE)
     session = await meet(world, "7", "8")
-    path = f"/sessions/{session}/entries"
+    path, link = f"/sessions/{session}/entries", await window.link("telegram:7")
     async with program(window, "telegram:7") as seven, program(window, "telegram:8") as eight:
         async with window.visit("telegram:7") as browser, stream(seven) as news, asyncio.timeout(60):
             assert (await seven.get(path)).status_code == (await browser.get(f"/sessions/{session}")).status_code == 200
@@ -114,6 +114,8 @@ async def test_logins_and_tokens_end_with_the_access_of_their_person(
         assert "hello from 8" in (await eight.get(path)).text
         await give(store, SEVEN)
         assert (await seven.get(path)).status_code == 401, "who is let in again needs a new key"
+    async with httpx.AsyncClient(timeout=60, base_url=window.url) as late:
+        assert (await late.post("/login", data={"code": link.partition("#")[2]})).status_code == 401
 
 
 @asynccontextmanager

@@ -8,7 +8,6 @@ import httpx
 import pytest
 
 from palaver.config.model import Config
-from palaver.config.quotas import GrantConfig
 from palaver.db.sqlite import SqliteDatabase
 from palaver.db.transaction import Statements, transaction
 from palaver.gateway.terminal import terminal_socket
@@ -16,6 +15,7 @@ from palaver.model.access import AccessRole, Effect, Grant
 from palaver.model.errors import StoreError
 from palaver.model.session import Principal
 from palaver.protocols.clock import SystemClock
+from palaver.settings.quotas import GrantConfig
 from palaver.store.people.api_tokens import Right
 from palaver.web.tokens import issue_token
 from tests.engine.gateway import until
@@ -209,6 +209,19 @@ async def test_a_place_that_leads_elsewhere_takes_the_right_to_read(window: Open
             await asyncio.sleep(0.02)
         assert (await talker.post(beside(talker, "/chat/main"), files=words)).status_code == 403
         assert (await talker.post(beside(talker, "/chat/one"), files=words)).status_code == 200
+
+
+async def test_what_somebody_else_has_ended_goes_on_in_a_branch(window: Opened) -> None:
+    async with program(window, "api:alice") as alice, program(window) as owner, asyncio.timeout(60):
+        hers = f"/sessions/{(await say(alice, 'hello', conversation='a'))['session']}"
+        await say(alice, "/new", conversation="a")
+        before = (await owner.get(hers)).json()
+        sent = await owner.post(beside(owner, f"/chat{hers.replace('sessions', 's')}"), files={"text": (None, "more")})
+        assert sent.status_code == 200, sent.text
+        while not (found := (await owner.get("/sessions", params={"platform": "web"})).json()["sessions"]):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        assert "hello" in (await owner.get(f"/sessions/{found[0]['id']}/entries")).text
+        assert (await owner.get(hers)).json() == before, "it stays ended, and with her"
 
 
 async def test_who_is_blocked_where_a_conversation_is_at_home_does_not_speak_in_it_from_elsewhere(

@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 from palaver.cli.main import main
 from palaver.config.model import Config
-from palaver.config.web import WebConfig
 from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import InvalidInput
 from palaver.model.session import Principal
+from palaver.settings.web import WebConfig
 from palaver.store.people import api_tokens
 from palaver.store.people.api_tokens import ALL_RIGHTS, CredentialKind, Right
 from palaver.store.status import journal_feed
@@ -53,6 +53,9 @@ async def test_a_link_becomes_a_login_once_and_both_end(store: Store) -> None:
     found = await auth.by_login(secret)
     assert found
     assert found.csrf == caller.csrf
+    other = await auth.log_in((await issue_link(store, "http://x", NOON)).partition("#")[2], "another")
+    assert other
+    assert other[1].csrf != caller.csrf, "what one login sees on its pages is of no use with another"
     assert await auth.by_token(secret) is None, "a login is no token"
     token, _ = await issue_token(store, NOON, name="t")
     assert [await auth.log_in(wrong, "another") for wrong in (secret, token)] == [None, None], "nor are these links"

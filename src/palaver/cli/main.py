@@ -20,7 +20,7 @@ import typer.main
 from typer.core import TyperGroup
 
 from palaver import __version__
-from palaver.cli.output import FAILED, TEMPORARY, WRONG, discard_output, print_error
+from palaver.cli.output import FAILED, TEMPORARY, WRONG, discard, print_error
 from palaver.db.private_files import NO_ROOM
 from palaver.model.errors import BadArgument, InvalidInput, NotFound, PalaverError, StoreInUse, StoreUnavailable
 
@@ -71,7 +71,7 @@ GROUPS = {
         "palaver.cli.export",
         "palaver.cli.delete",
     ),
-    "jobs": LazyGroup("jobs", "palaver.cli.jobs", "List and change scheduled jobs.", "palaver.cli.add_job"),
+    "jobs": LazyGroup("jobs", "palaver.cli.jobs", "List and change scheduled jobs."),
     "usage": LazyGroup("usage", "palaver.cli.usage", "Show turns, tokens and cost."),
     "people": LazyGroup("people", "palaver.cli.people", "List, export and delete people."),
     "memory": LazyGroup("memory", "palaver.cli.memory", "List, edit and delete what agents remember."),
@@ -128,7 +128,7 @@ def run() -> None:
         code = FAILED
         if not isinstance(error, BrokenPipeError):
             print_error(_refused(error), as_json=False)
-        discard_output()
+        discard(sys.stdout)
     _exit(code)
 
 
@@ -160,12 +160,15 @@ def _refused(error: OSError) -> str:
 
 
 def _exit(code: int) -> NoReturn:
-    """Exit even if a thread of an agent is still running."""
+    """Exit even if a thread of an agent is still running, or standard error cannot be written."""
+    try:
+        sys.stderr.flush()
+    except OSError:
+        discard(sys.stderr)
     threads = (each for each in threading.enumerate() if each is not threading.main_thread())
     if all(thread.daemon for thread in threads):
         gc.freeze()  # the interpreter looks for no cycles in what ends with it
         sys.exit(code)
-    sys.stderr.flush()
     os._exit(code)
 
 

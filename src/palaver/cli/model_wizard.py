@@ -203,13 +203,13 @@ def _ask_model(plan: AgentPlan, listed: list[str], before: AgentPlan) -> str:
         [Choice(name, name) for name in shown],
         named or listed[0],
         help=f"{plan.title} offers these to your key.",
-        accepts=lambda said: bool(said) and not said.isdecimal(),
+        accepts=lambda said: bool(said) and not said.isdecimal() and not _is_address(said),
     )
     return _spell(plan, said)
 
 
 def _spell(plan: AgentPlan, said: str) -> str:
-    if not said or " " in said:
+    if not said or " " in said or _is_address(said):
         raise BadArgument("This is not the name of a model:", found=said, allowed="one word", example="gpt-5-mini")
     named = parse_model(said)
     return named if named.startswith(f"{plan.provider}:") else f"{plan.provider}:{said}"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from enum import Enum
+from typing import TextIO
 
 import typer
 from rich.console import Console
@@ -173,14 +174,20 @@ def progress_line() -> Generator[Callable[[str], None]]:
 def print_error(sentence: str, *, as_json: bool) -> None:
     """Print an error on standard error; with `--json` also as JSON on standard output."""
     lines = "\n".join(map(escape_invisible, sentence.split("\n")))
-    Console(stderr=True, highlight=False).print(Text(f"palaver: {lines}"), soft_wrap=True)
+    try:
+        Console(stderr=True, highlight=False).print(Text(f"palaver: {lines}"), soft_wrap=True)
+    except OSError:
+        discard(sys.stderr)  # the exit code still tells
     if as_json:
         print_json({"error": sentence})
 
 
-def discard_output() -> None:
-    """Redirect standard output to /dev/null, so that flushing at exit cannot fail again."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def discard(stream: TextIO) -> None:
+    """Redirect standard output or error to /dev/null, so that flushing at exit cannot fail again.
+
+    Otherwise Python's exit code for that, 120, would replace the command's own.
+    """
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _print_table(table: Table) -> None:

@@ -147,13 +147,14 @@ def ask_database(
     absent: T | None = None,
     *,
     nothing: str = "",
+    make: bool = False,
 ) -> T:
     """Like `ask`, but without the search index: this takes half the time."""
 
     async def connect(url: str, key: bytes | None) -> DatabaseClient:
         return DatabaseClient(await open_database(url, key=key))
 
-    return _ask(option, connect, do, absent, nothing=nothing)
+    return _ask(option, connect, do, absent, nothing=nothing, make=make)
 
 
 def _ask(

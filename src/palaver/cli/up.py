@@ -12,7 +12,7 @@ import typer
 
 from palaver.agents.plugins import agent_options
 from palaver.cli.loop import run
-from palaver.cli.output import FAILED, INTERNAL, WRONG, discard_output, print_error
+from palaver.cli.output import FAILED, INTERNAL, WRONG, discard, print_error
 from palaver.cli.shared_options import StoreOption
 from palaver.config.editor import ConfigFile
 from palaver.config.loader import Loaded
@@ -70,7 +70,7 @@ def _tell_link(sentence: str) -> None:
     try:
         print(sentence, flush=True)
     except OSError:
-        discard_output()
+        discard(sys.stdout)
         log.warning(
             "the link could not be printed: palaver web link makes another", extra={"action": "web.link_not_shown"}
         )

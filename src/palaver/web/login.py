@@ -5,7 +5,7 @@ import math
 from collections.abc import Awaitable, Sequence
 from datetime import datetime
 from typing import TypeVar
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
@@ -157,9 +157,8 @@ def _set_cookie(http: Request, response: Response, secret: str, seconds: int) ->
 def _own_path(target: str | None) -> str:
     """Return the target if it is a path of ours, else /: a login never redirects to another site."""
     path = target or "/"
-    parts = urlsplit(path)
-    is_own = path.startswith("/") and not path.startswith(("//", "/\\")) and not parts.netloc and path.isprintable()
-    return path if is_own and "\\" not in path else "/"
+    is_own = path.startswith("/") and not path.startswith("//") and "\\" not in path and path.isprintable()
+    return path if is_own else "/"
 
 
 ROUTES = (

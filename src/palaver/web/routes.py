@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -15,6 +15,9 @@ from palaver.engine.intake.roles import RoleInSession, role_in_session
 from palaver.model.command import Invocation
 from palaver.model.errors import InvalidInput, NotAllowed, StoreError
 from palaver.model.session import Principal, Session
+from palaver.model.source import source_of_identity
+from palaver.operations.operation import Call, Operation
+from palaver.platforms.web.adapter import MAIN_CHAT
 from palaver.store.conversations.deletion import Removed, delete
 from palaver.store.people.api_tokens import Right
 from palaver.store.search.search import Hit
@@ -22,6 +25,7 @@ from palaver.web.auth_middleware import caller_of
 from palaver.web.caller import person_of, principal_of
 from palaver.web.services import Services
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -54,10 +58,10 @@ class WebRequest:
 
     def read_body(self, *, with_files: bool) -> AbstractAsyncContextManager[bytearray]:
         """Read the whole body. It takes memory from all callers until the block ends, so do not wait inside it."""
-        bodies, options = self.services.bodies, self.services.engine.options
+        bodies, limits = self.services.bodies, self.services.engine.settings.limits
         # One person with several tokens has one share. The owner's tokens are for programs, each with its own.
         holder = self.caller.key.identity or self.caller.key.number
-        return bodies.read(self.http.stream(), options, holder, with_files=with_files)
+        return bodies.read(self.http.stream(), limits, holder, with_files=with_files)
 
     async def read(self, query: Callable[[Principal], Transaction[T]]) -> T:
         """Read on behalf of the caller: `await request.read(lambda who: request.store.sessions.find(name, who))`."""
@@ -79,6 +83,19 @@ class WebRequest:
     async def write(self, change: Callable[[Principal], Transaction[T]]) -> T:
         """Change something on behalf of the caller, in one transaction."""
         return await self.store.transact(self._on_behalf(change))
+
+    async def operate(self, operation: Operation[P, T], *args: P.args, **asked: P.kwargs) -> T:
+        """Do an operation on behalf of the caller."""
+        do = self.read if operation.method == "GET" else self.write
+        return await do(lambda principal: operation.work(self._call(principal), *args, **asked))
+
+    def _call(self, principal: Principal) -> Call:
+        engine, caller = self.services.engine, self.caller
+        origin = source_of_identity(caller.identity)
+        if caller.web_user:
+            origin = self.services.webchat.source(caller.web_user, MAIN_CHAT)
+        zone = engine.settings.zones.find(origin)
+        return Call(principal=principal, origin=origin, now=self.now, zone=zone, job_rules=engine.job_rules)
 
     @transaction
     def _on_behalf(self, work: Callable[[Principal], Transaction[T]]) -> Statements[T]:
@@ -133,9 +150,9 @@ class WebRequest:
     @transaction
     def check_command(self, principal: Principal, session: str, command: str) -> Statements[RoleInSession]:
         """Return the principal's role in a session; raise NotAllowed if it is too low for the command."""
-        options = self.services.engine.options
-        there = yield from role_in_session(session, principal, options.grants)
-        needed = options.command_roles.get(command, self.services.commands.table[command].role)
+        settings = self.services.engine.settings
+        there = yield from role_in_session(session, principal, settings.grants)
+        needed = settings.command_roles.get(command, self.services.commands.table[command].role)
         if there.role < needed:
             raise NotAllowed(f"/{command}", needed.text)
         return there

@@ -125,12 +125,14 @@ def test_programs_bounces_and_lists_are_not_answered() -> None:
         ({"X_Auto_Response_Suppress": "OOF, AutoReply"}, "automatic"),
         ({"List_Id": "Tea lovers <tea.example.org>"}, "from a mailing list"),
         ({"list_unsubscribe": "<https://example.org/>"}, "from a mailing list"),
-        ({"Precedence": "Bulk"}, "bulk mail"),
+        *(({name: "yes"}, "automatic") for name in ("X_Autoreply", "X_Autorespond", "X_Autorespond_To")),
+        *(({"Precedence": precedence}, "bulk mail") for precedence in ("Bulk", "list", "junk", "auto_reply")),
         ({"Return_Path": "<>"}, "a bounce or report"),
         ({"Content_Type": 'multipart/report; report-type=delivery-status; boundary="b"'}, "a bounce or report"),
-        ({"From": "MAILER-DAEMON@example.org"}, "from a robot"),
-        ({"From": "do-not-reply@example.org"}, "from a robot"),
-        ({"From": "noreply@example.org"}, "from a robot"),
+        *(
+            ({"From": f"{robot}@example.org"}, "from a robot")
+            for robot in ("MAILER-DAEMON", "postmaster", "bounces", "do-not-reply", "noreply", "no_reply")
+        ),
         ({"From": "helper@example.net"}, "our own"),
     ):
         assert skipped(raw(**headers)) == reason, headers

@@ -12,6 +12,7 @@ from palaver.platforms.feishu.render import file_kind, render, render_text
 from palaver.protocols import (
     Attachment,
     Choice,
+    HttpRequest,
     Label,
     Outbound,
     PlatformBusy,
@@ -52,6 +53,7 @@ async def test_the_question_about_the_address_is_answered_only_if_it_is_encrypte
         call(question, "another key"),
         call({**question, "token": "guess"}),
         call(question, "guess", seals=False),
+        HttpRequest(method="POST", headers={}, body=call(event_of("im.message.receive_v1", {})).body),
     ]
     for request in wrong:
         assert (await adapter.handle_callback(request, Recorder())).status == 401

@@ -152,6 +152,6 @@ async def test_each_answer_means_something() -> None:
             with pytest.raises(PlatformError) as raised:
                 await adapter.send(TO, idempotency_key=str(number))
             assert type(raised.value) is kind, no
-        for chat in ("spaces/../x", "users/1", ""):
-            with pytest.raises(TargetGone):
+        for chat in ("spaces/../x", "spaces/dm/members", "users/1", ""):
+            with pytest.raises(TargetGone, match="is called spaces/"):
                 await adapter.send(Outbound(platform="googlechat", chat_id=chat, text="x"), idempotency_key="x")

@@ -269,12 +269,14 @@ async def test_forms_are_read_and_github_can_wrap_its_payload(tmp_path: Path) ->
 
 
 async def test_a_template_reads_headers_but_none_that_prove_who_calls(tmp_path: Path) -> None:
-    text = "{{ @headers.X-GitHub-Event }} {{ @headers.x-hub-signature-256 }} {{ @headers.authorization }} {{ action }}"
+    proofs = ("x-hub-signature-256", "authorization", "cookie", "x-api-key", "x-gitlab-token", "x-shared-secret")
+    shown = "".join(f"{{{{ @headers.{name} }}}}" for name in proofs)
+    text = f"{{{{ @headers.X-GitHub-Event }}}} {shown} {{{{ action }}}}"
     hub = account("hub", scheme="github", text=text, session="@headers.x-github-event")
     async with running(tmp_path / "p.db", adapters=[hub], grants=GRANTS) as here:
-        headers = {"content-type": "application/json", "x-github-event": "issues", "authorization": "Bearer secret"}
+        headers = {**dict.fromkeys(proofs, "s3cret"), "content-type": "application/json", "x-github-event": "issues"}
         reply = await called(here, hub, _github(b'{"action": "opened"}', headers))
-        assert told(reply)["answer"] == "You said: issues   opened"
+        assert told(reply)["answer"] == "You said: issues  opened"
         headers.pop("x-github-event")
         refused = await called(here, hub, _github(b'{"action": "closed"}', headers))
         assert (refused.status, "@headers.x-github-event" in told(refused)["error"]) == (400, True)

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import field
 from datetime import datetime
 from enum import Enum
-from typing import Any, TypeVar, cast, get_args, get_type_hints
+from typing import Any, cast, get_args, get_type_hints
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -23,9 +23,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from palaver.model.errors import BadArgument, PalaverError
-from palaver.model.label import Label
 from palaver.model.text import one_line
 from palaver.model.value import value
+from palaver.operations.operation import Operation, Schema
 from palaver.store.people.api_tokens import Right
 from palaver.web.address import API_ROOT
 from palaver.web.bodies import MAX_PLAIN_BYTES
@@ -34,21 +34,6 @@ from palaver.web.routes import WebRequest
 
 _JSON = "application/json"
 _MAX_QUOTED = 300
-
-
-class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of every JSON object that the API takes or gives."""
-
-
-S = TypeVar("S", bound=Schema)
-
-
-def fill(schema: type[S], source: object, **others: object) -> S:
-    """Make a schema from the attributes of the same names, and the others as given."""
-    names = [name for name in schema.__struct_fields__ if name not in others and hasattr(source, name)]
-    found = {name: getattr(source, name) for name in names}
-    plain = {name: given.plain() if isinstance(given, Label) else given for name, given in found.items()}
-    return schema(**plain, **others)
 
 
 @value(kw_only=False)
@@ -106,6 +91,29 @@ def endpoint(method: str, path: str, **options: Any) -> Callable[[Callable[..., 
         return Endpoint(method=method, path=path, handler=handler, **{**found, **options})
 
     return declare
+
+
+def endpoint_of(operation: Operation[..., Any]) -> Endpoint:
+    """Serve an operation: the parts of its path and what it asks for come from the request."""
+
+    async def handle(request: WebRequest, query: Schema | None = None, body: Schema | None = None) -> Schema:
+        asked = query or body
+        found = await request.operate(operation, **request.path, **({"asked": asked} if asked else {}))
+        return operation.form(found, request.store.epochs)
+
+    reads = operation.method == "GET"
+    return Endpoint(
+        method=operation.method,
+        path=operation.path,
+        handler=handle,
+        summary=operation.summary,
+        needs=operation.needs,
+        query=operation.asked if reads else None,
+        body=None if reads else operation.asked,
+        response=operation.answer,
+        example=operation.example,
+        status=operation.status,
+    )
 
 
 def route_of(endpoint: Endpoint) -> Route:

@@ -5,9 +5,9 @@ from typing import Annotated
 from msgspec import Meta
 
 from palaver.model.memory import NOTE_LIMIT, Note
+from palaver.operations.operation import Limit, Schema, Timestamp, fill
 from palaver.store.people.api_tokens import Right
-from palaver.web.api.endpoints import Schema, endpoint, fill
-from palaver.web.api.schemas import Limit, Timestamp
+from palaver.web.api.endpoints import endpoint
 from palaver.web.routes import WebRequest
 
 _Number = Annotated[int, Meta(ge=0, le=1 << 53)]
@@ -74,7 +74,8 @@ async def delete_note(request: WebRequest) -> NoteSchema:
 
 
 async def change_note(request: WebRequest, text: str) -> Note:
-    memory, limits, number = request.store.memory, request.services.engine.options.memory_limits, request.path["number"]
+    memory, number = request.store.memory, request.path["number"]
+    limits = request.services.engine.settings.limits.memory
     changed = await request.write(lambda principal: memory.edit(number, text, principal, limits, request.now))
     request.services.hub.hint("people")
     return changed

@@ -13,10 +13,11 @@ from palaver.model.epochs import Epochs
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.source import Source
 from palaver.model.turn import InboxState, OutboxState, TurnState
+from palaver.operations.operation import Schema, Timestamp, fill
 from palaver.store.people.api_tokens import Right
 from palaver.store.status.trace import Trace
-from palaver.web.api.endpoints import Deferred, Schema, endpoint, fill, json_response
-from palaver.web.api.schemas import MessageSchema, Timestamp, UsageSchema, message_schema
+from palaver.web.api.endpoints import Deferred, endpoint, json_response
+from palaver.web.api.schemas import MessageSchema, UsageSchema, message_schema
 from palaver.web.message_service import (
     MAX_TEXT_LENGTH,
     MessageService,

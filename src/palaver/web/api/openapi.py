@@ -8,16 +8,18 @@ import msgspec
 from starlette.responses import JSONResponse, Response
 
 from palaver import __version__
+from palaver.operations import jobs
+from palaver.operations.operation import Schema
 from palaver.web.address import API_ROOT
-from palaver.web.api import jobs, memory, messages, overview, people, processes, sessions, turns
-from palaver.web.api.endpoints import Endpoint, Schema, route_of
+from palaver.web.api import memory, messages, overview, people, processes, sessions, turns
+from palaver.web.api.endpoints import Endpoint, endpoint_of, route_of
 from palaver.web.routes import WebRequest, page
 
 ENDPOINTS = (
     *sessions.ENDPOINTS,
     *messages.ENDPOINTS,
     *turns.ENDPOINTS,
-    *jobs.ENDPOINTS,
+    *map(endpoint_of, jobs.OPERATIONS),
     *processes.ENDPOINTS,
     *people.ENDPOINTS,
     *memory.ENDPOINTS,

@@ -5,10 +5,11 @@ from datetime import UTC, date, timedelta
 from starlette.responses import Response
 
 from palaver.model.problem import ProblemArea
+from palaver.operations.operation import Schema, Timestamp, fill
 from palaver.store.people.api_tokens import Right
 from palaver.store.people.usage import GroupBy
-from palaver.web.api.endpoints import Schema, endpoint, fill
-from palaver.web.api.schemas import Timestamp, UsageSchema
+from palaver.web.api.endpoints import endpoint
+from palaver.web.api.schemas import UsageSchema
 from palaver.web.routes import WebRequest
 from palaver.web.sse import event_stream
 

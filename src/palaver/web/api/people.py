@@ -7,12 +7,12 @@ from typing import Annotated
 from msgspec import Meta
 
 from palaver.model.access import AccessRole, ChatKind
+from palaver.operations.operation import Limit, Schema, Timestamp, fill
 from palaver.store.people.api_tokens import Credential, Right
 from palaver.store.people.grants import GrantTable, Stranger
 from palaver.store.people.people import Person
 from palaver.web import access
-from palaver.web.api.endpoints import Schema, endpoint, fill
-from palaver.web.api.schemas import Limit, Timestamp
+from palaver.web.api.endpoints import endpoint
 from palaver.web.routes import WebRequest
 
 _Text = Annotated[str, Meta(min_length=1, max_length=500)]
@@ -144,7 +144,7 @@ class GrantsSchema(Schema, frozen=True, kw_only=True):
 @_owner_endpoint("GET", "/grants", summary="List grants")
 async def list_grants(request: WebRequest) -> GrantsSchema:
     table = await request.store.read(request.store.grants.load_table(GrantTable()))
-    configured = [GrantSchema(number=None, grant=grant.to_json()) for grant in request.services.engine.options.grants]
+    configured = [GrantSchema(number=None, grant=grant.to_json()) for grant in request.services.engine.settings.grants]
     stored = [GrantSchema(number=number, grant=grant.to_json()) for number, grant in table.grants.items()]
     return GrantsSchema(grants=[*configured, *stored])
 

@@ -9,10 +9,10 @@ from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import NotAllowed, NotFound
 from palaver.model.process import Process, ProcessState
 from palaver.model.session import Principal
+from palaver.operations.operation import Limit, Schema, Timestamp, fill
 from palaver.processes.pages import read_page
 from palaver.store.people.api_tokens import Right
-from palaver.web.api.endpoints import Schema, endpoint, fill
-from palaver.web.api.schemas import Limit, Timestamp
+from palaver.web.api.endpoints import endpoint
 from palaver.web.routes import WebRequest
 
 _PAGE_BYTES = 200_000

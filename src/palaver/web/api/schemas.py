@@ -1,19 +1,11 @@
 """JSON schemas of sessions, entries and messages, and how they are made from our values."""
 
-from datetime import datetime
-from typing import Annotated
-
-from msgspec import Meta
-
 from palaver.model.epochs import Epochs
 from palaver.model.session import EndReason, Session, SessionState
 from palaver.model.transcript import Entry, Role, ToolCall, is_answer
 from palaver.model.turn import InboxState
+from palaver.operations.operation import Schema, Timestamp, fill
 from palaver.store.status.message_status import Reply
-from palaver.web.api.endpoints import Schema, fill
-
-Timestamp = Annotated[datetime, Meta(tz=True)]
-Limit = Annotated[int, Meta(ge=1, le=500)]
 
 
 class UsageSchema(Schema, frozen=True, kw_only=True):

@@ -11,11 +11,12 @@ from starlette.responses import Response
 from palaver.model.errors import BadArgument
 from palaver.model.session import SessionState
 from palaver.model.transcript import Role
+from palaver.operations.operation import Limit, Schema, Timestamp, fill
 from palaver.store.people.api_tokens import Right
 from palaver.store.search.search import Order, SearchFilter
 from palaver.store.status.session_list import ListFilter
-from palaver.web.api.endpoints import Schema, endpoint, fill
-from palaver.web.api.schemas import EntrySchema, Limit, SessionSchema, Timestamp, entry_schema, session_schema
+from palaver.web.api.endpoints import endpoint
+from palaver.web.api.schemas import EntrySchema, SessionSchema, entry_schema, session_schema
 from palaver.web.files import download
 from palaver.web.routes import WebRequest
 

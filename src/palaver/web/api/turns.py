@@ -12,12 +12,13 @@ from palaver.model.errors import BadArgument, NotFound
 from palaver.model.session import Principal
 from palaver.model.transcript import Sender
 from palaver.model.turn import TurnState
+from palaver.operations.operation import Limit, Schema, Timestamp, fill
 from palaver.store.people.api_tokens import Right
 from palaver.store.results import Decision, Words
 from palaver.store.status.overview import OpenTurn
 from palaver.store.store import Store
-from palaver.web.api.endpoints import Schema, endpoint, fill
-from palaver.web.api.schemas import CallSchema, Limit, Timestamp, call_schema
+from palaver.web.api.endpoints import endpoint
+from palaver.web.api.schemas import CallSchema, call_schema
 from palaver.web.routes import WebRequest
 
 _TURN_ID = re.compile(r"turn:([0-9]{1,18})", re.ASCII)

@@ -14,8 +14,9 @@ from starlette.types import Receive, Scope, Send
 from palaver.model.attachment import TooLarge
 from palaver.model.errors import PalaverError
 from palaver.model.value import value
+from palaver.operations.operation import Schema
 from palaver.protocols.installation import install_line
-from palaver.web.api.endpoints import Deferred, Schema, convert
+from palaver.web.api.endpoints import Deferred, convert
 from palaver.web.bodies import BodyTooSlow, ServerBusy, replay_body
 from palaver.web.errors import API_PREFIX, error_response, text_response
 from palaver.web.mcp.tools import McpTool

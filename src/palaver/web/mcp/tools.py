@@ -8,8 +8,9 @@ import msgspec
 
 from palaver.model.errors import BadArgument
 from palaver.model.value import value
+from palaver.operations.operation import Schema
 from palaver.store.people.api_tokens import Right
-from palaver.web.api.endpoints import Endpoint, Schema
+from palaver.web.api.endpoints import Endpoint
 from palaver.web.api.messages import send_message
 from palaver.web.api.overview import get_me
 from palaver.web.api.sessions import get_entries, list_sessions, search

@@ -7,10 +7,10 @@ from starlette.responses import Response
 
 from palaver.engine.jobs.describe import change_text, named, next_text, schedule_text
 from palaver.model.errors import NotFound
-from palaver.model.job import Job, JobAction, JobRequest
+from palaver.model.job import Job, JobAction
 from palaver.model.source import readable_identity
 from palaver.model.text import one_line
-from palaver.web.jobs import JobService
+from palaver.operations import jobs
 from palaver.web.pages.common import YOU, answer_action, list_names, query_value, read_stripped_form, show_page
 from palaver.web.routes import WebRequest, action, page
 
@@ -20,11 +20,11 @@ _MAX_SHOWN = 200
 @page("/jobs")
 async def show(request: WebRequest) -> Response:
     ended = query_value(request, "ended") == "1"
-    found = await JobService(request).list_jobs(ended=ended, limit=_MAX_SHOWN)
+    found = await request.operate(jobs.list_jobs, jobs.JobsQuery(ended=ended, limit=_MAX_SHOWN))
     return show_page(
         request,
         "jobs.html",
-        jobs=found,
+        jobs=found.jobs,
         ended=ended,
         schedule_text=schedule_text,
         targets=await _targets(request),
@@ -56,7 +56,7 @@ def _describe(names: Mapping[str, str], job: Job) -> str:
 
 @page("/jobs/{number:int}")
 async def show_job(request: WebRequest) -> Response:
-    found = await JobService(request).get(str(request.path["number"]))
+    found = await request.operate(jobs.show_job, str(request.path["number"]))
     return show_page(
         request,
         "job.html",
@@ -70,7 +70,7 @@ async def show_job(request: WebRequest) -> Response:
 @action("/jobs")
 async def create(request: WebRequest) -> Response:
     form = await read_stripped_form(request)
-    asked = JobRequest(
+    asked = jobs.NewJobSchema(
         when=form.get("when", ""),
         prompt=form.get("prompt", ""),
         name=form.get("name", ""),
@@ -78,8 +78,8 @@ async def create(request: WebRequest) -> Response:
         mirrors=bool(form.get("mirrors")),
         skips_silent=not form.get("always"),
     )
-    job = (await JobService(request).create(asked)).job
-    zone = request.services.engine.options.zones.default
+    job = (await request.operate(jobs.add_job, asked)).job
+    zone = request.services.engine.settings.zones.default
     return _answer(request, f"{named(job)} runs {schedule_text(job)}, {next_text(job, request.now, zone)}")
 
 
@@ -88,8 +88,8 @@ async def change(request: WebRequest) -> Response:
     asked = request.path["action"]
     if asked not in set(JobAction):
         raise NotFound("action", asked)
-    job = await JobService(request).change(str(request.path["number"]), JobAction(asked))
-    return _answer(request, change_text(job, JobAction(asked)), moved=asked == JobAction.REMOVE)
+    changed = await request.operate(jobs.CHANGES[JobAction(asked)], str(request.path["number"]))
+    return _answer(request, change_text(changed.job, JobAction(asked)), moved=asked == JobAction.REMOVE)
 
 
 def _answer(request: WebRequest, notice: str, *, moved: bool = False) -> Response:

@@ -1,0 +1,1 @@
+"""What can be asked of an installation, one file per subject."""
