@@ -135,8 +135,8 @@ class Cluster(ABC):
         hosts = ",".join(f"127.0.0.1:{node.clients.port}" for node in sorted(self.nodes, key=lambda node: node.name))
         return f"postgresql://postgres@{hosts}/palaver?target_session_attrs=read-write"
 
-    async def until_replicated(self) -> None:
-        async with asyncio.timeout(120):
+    async def until_replicated(self, seconds: float = 120.0) -> None:
+        async with asyncio.timeout(seconds):
             while True:
                 with suppress(*REFUSED):
                     if await self.primary.ask(_STREAMING) >= len(self.standbys):

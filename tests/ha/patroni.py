@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -35,6 +36,7 @@ _SETTINGS = {
 }
 _TIMES = {"ttl": 20, "loop_wait": 2, "retry_timeout": 3}
 """The quickest that Patroni takes."""
+_REJOIN_SECONDS = 45.0
 
 
 def _configuration(node: Node, etcd: Link, api: Link, api_port: int) -> dict[str, object]:
@@ -100,7 +102,13 @@ class Patroni(Cluster):
             link.mend()
         if node.manager not in node.processes():
             self.start(node)
-        await self.until_replicated()
+        try:
+            await self.until_replicated(_REJOIN_SECONDS)
+        except TimeoutError:  # what it has differs from what the others have
+            await node.until_ended()
+            await asyncio.to_thread(shutil.rmtree, node.folder)
+            self.start(node)
+            await self.until_replicated()
 
 
 def _programs() -> Path:
