@@ -11,6 +11,7 @@ from palaver.model.errors import NotAllowed, StaleFence
 from palaver.model.key import SessionKey
 from palaver.model.session import Principal
 from palaver.model.split import ReplyRoutes
+from palaver.model.tools import ASK_USER
 from palaver.model.transcript import ToolCall
 from palaver.model.turn import Inbound, InboxState, Turn, TurnState, outbound_to
 from palaver.model.view import NOT_RUN
@@ -118,6 +119,19 @@ async def test_a_turn_that_waits_can_be_ended(world: World, asked: str | None, c
     assert await world.store.read(_end_of(turn)) == ("failed", "left", "alice")
     assert await world.texts(turn.session) == ["hello", "", *closed, "It was left."]
     assert not await world.store.transact(dropped)
+
+
+async def test_what_answers_a_question_is_no_message_that_the_turn_answers(world: World) -> None:
+    turn = await begin(world)
+    call = ToolCall("c1", ASK_USER, '{"question": "Tea?"}')
+    await world.store.transact(turns.append_to_turn(turn, [answer("", calls=(call,))]))
+    await world.store.transact(turns.halt(turn, TurnState.PARKED, world.now, asked=call.id))
+    number = await world.say("yes, please") or 0
+    said = await world.store.read(inbox.get_message(number, OPERATOR))
+    assert said
+    assert await world.store.transact(turn_control.answer_by_message(KEY, number, world.now, inbound=said.inbound))
+    (taken,) = await world.store.transact(turns.reclaim("w2", world.now, LEASE))
+    assert [each.inbound.text for each in await world.store.read(turns.list_messages(taken))] == ["hello"]
 
 
 async def test_a_turn_that_was_cut_off_can_be_stopped_before_it_is_taken_up(world: World) -> None:
