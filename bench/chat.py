@@ -17,16 +17,16 @@ from bench.measure import Bare, Figure, at_most, median_of, ratio_at_most
 from bench.pages import served
 from bench.workshop import Workshop
 from palaver.agents.echo import EchoAgent
-from palaver.config.agents import EchoAgentConfig
 from palaver.config.model import Config
 from palaver.db.transaction import Statements, transaction
-from palaver.engine.options import Options
+from palaver.model.addressing import ConversationRules
 from palaver.model.key import Scope, derive_key
 from palaver.model.session import Principal
 from palaver.model.source import Source
 from palaver.model.transcript import Entry, Role
 from palaver.protocols.agent import Event, Request, TextDelta
 from palaver.protocols.clock import SystemClock
+from palaver.settings.agents import EchoAgentConfig
 from palaver.store.opening import open_store
 from tests.ports import free_port
 from tests.store.opened import open_session
@@ -193,7 +193,7 @@ async def _fill(config: Config) -> None:
     now = SystemClock().now()
     async with await open_store(config.store) as store:
         key = derive_key(_SOURCE, Scope())
-        await store.transact(open_session(key, _SOURCE, now, Options().reset_rule(_SOURCE)))
+        await store.transact(open_session(key, _SOURCE, now, ConversationRules().reset_rule(_SOURCE)))
 
         @transaction
         def fill(first: int) -> Statements[None]:

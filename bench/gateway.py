@@ -13,11 +13,13 @@ from palaver.commands.builtin import builtin_commands
 from palaver.db.transaction import Database
 from palaver.engine.engine import Engine
 from palaver.engine.hooks import NoMeter, Step
-from palaver.engine.options import Options
+from palaver.engine.settings import Settings
 from palaver.gateway.gateway import GC_THRESHOLD
 from palaver.model.access import AccessRole, Grant
 from palaver.model.turn import Outbound
 from palaver.protocols.clock import SystemClock
+from palaver.settings.engine import EngineConfig
+from palaver.settings.limits import LimitsConfig
 from palaver.store.opening import open_store
 from palaver.store.search.search import Search
 from palaver.testkit.adapter import FakeAdapter, PlatformClient
@@ -25,15 +27,13 @@ from palaver.testkit.chat import Chat
 from palaver.testkit.platform import FakePlatform
 from palaver.testkit.updates import Person
 
-__all__ = ["AT_ONCE", "OPTIONS", "Crowd", "Gateway", "TimedAdapter", "gateway"]
+__all__ = ["AT_ONCE", "SETTINGS", "Crowd", "Gateway", "TimedAdapter", "gateway"]
 
 AT_ONCE = 256
 _PATIENCE = 300.0
-OPTIONS = Options(
+SETTINGS = Settings(
     grants=(Grant(platform="fake", role=AccessRole.MEMBER),),
-    acknowledges=False,
-    concurrent_turns=64,
-    concurrent_sends=64,
+    config=EngineConfig(acknowledges=False, limits=LimitsConfig(concurrent_turns=64, concurrent_sends=64)),
 )
 
 
@@ -115,7 +115,7 @@ async def gateway(url: str, people: int) -> AsyncGenerator[Gateway]:
             adapters=[adapter],
             agent=EchoAgent(),
             commands=builtin_commands(store),
-            options=OPTIONS,
+            settings=SETTINGS,
             clock=SystemClock(),
             worker="bench",
             alone=True,

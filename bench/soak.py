@@ -17,10 +17,10 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.gateway import OPTIONS
+from bench.gateway import SETTINGS
 from bench.lines import line
 from bench.measure import Bare, Figure, Verdict, at_most, ratio_at_most, resident
 from bench.workshop import Workshop, say
@@ -37,6 +37,7 @@ from palaver.testkit.chat import Chat
 from palaver.testkit.faults import Faults
 from palaver.testkit.platform import FakePlatform, LoopClock
 from palaver.testkit.updates import Person
+from tests.settings import change
 
 __all__ = ["soak"]
 
@@ -63,8 +64,8 @@ _FAULTS = Faults(
     lost_after=0.002,
     delay=0.1,
 )
-_OPTIONS = replace(
-    OPTIONS,
+_SETTINGS = change(
+    SETTINGS,
     acknowledges=True,
     resets=ScopedSetting(default=ResetPolicy(mode=ResetMode.IDLE, idle_minutes=10)),
     crash_limit=1_000_000,
@@ -184,7 +185,7 @@ class _Soak:
                 adapters=[FakeAdapter(self.town.world, concurrency=16)],
                 agent=EchoAgent(streams=True, delay=0.1),
                 commands=builtin_commands(store),
-                options=_OPTIONS,
+                settings=_SETTINGS,
                 clock=LoopClock(),
                 worker=f"life {len(self.lives)}",
                 alone=True,

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from bench.measure import Bare, Figure, at_most, resident, set_aside
 from bench.streams import Stream
 from bench.workshop import Workshop
-from palaver.engine.options import Options
+from palaver.model.addressing import ConversationRules
 from palaver.model.key import Scope, derive_key
 from palaver.model.source import Source
 from palaver.model.transcript import Entry, Role
@@ -66,7 +66,7 @@ async def _measured(file: Path) -> tuple[list[float], list[float], list[float], 
         resource.setrlimit(resource.RLIMIT_NOFILE, (2 * _STREAMS + 500, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     now = SystemClock().now
     async with _window(file) as (store, port, token), asyncio.timeout(_PATIENCE):
-        key, rule = derive_key(_SOURCE, Scope()), Options().reset_rule(_SOURCE)
+        key, rule = derive_key(_SOURCE, Scope()), ConversationRules().reset_rule(_SOURCE)
         await store.transact(open_session(key, _SOURCE, now(), rule))
 
         async def commit() -> float:

@@ -5,7 +5,7 @@ import gc
 import sys
 from contextlib import suppress
 
-from bench.gateway import AT_ONCE, OPTIONS
+from bench.gateway import AT_ONCE, SETTINGS
 from palaver.agents.echo import EchoAgent
 from palaver.cli.loop import run
 from palaver.commands.builtin import builtin_commands
@@ -27,7 +27,7 @@ async def _serve(url: str, socket: str, name: str, *accounts: str) -> None:
             adapters=[FakeAdapter(SocketClient(socket), account, concurrency=AT_ONCE) for account in accounts],
             agent=EchoAgent(),
             commands=builtin_commands(store),
-            options=OPTIONS,
+            settings=SETTINGS,
             clock=SystemClock(),
             worker=name,
             alone=False,

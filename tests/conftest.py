@@ -18,10 +18,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
 from palaver.cli import versions
-from palaver.config.agents import EchoAgentConfig
 from palaver.db.postgres import PostgresDatabase
 from palaver.db.sqlite import SqliteDatabase
 from palaver.db.transaction import Transaction
+from palaver.settings.agents import EchoAgentConfig
 from palaver.store.store import Store
 from tests.echo import answer_with
 from tests.needs import (

@@ -6,8 +6,8 @@ Tests of the guide start a new interpreter, name it in the configuration, or use
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from palaver.config.agents import EchoAgentConfig, GuideAgentConfig
 from palaver.config.model import Config
+from palaver.settings.agents import EchoAgentConfig, GuideAgentConfig
 
 
 def answer_with(default: EchoAgentConfig | GuideAgentConfig) -> None:

@@ -17,7 +17,6 @@ from playwright.async_api import Browser, expect
 
 from palaver.agents.guide import GuideAgent
 from palaver.agents.guide_rules import RULES
-from palaver.config.agents import GuideAgentConfig
 from palaver.config.model import Config
 from palaver.model.label import note_marker
 from palaver.model.prompt import TurnFacts
@@ -38,6 +37,7 @@ from palaver.protocols.agent import (
     ToolCalled,
 )
 from palaver.protocols.tools import Tool
+from palaver.settings.agents import GuideAgentConfig
 from palaver.testkit.platform import FakePlatform
 from palaver.tools.toolsets import Toolsets
 from tests.cli.processes import Place

@@ -11,11 +11,11 @@ from palaver.agents.fallback import FallbackAgent
 from palaver.agents.model.agent import ModelAgent
 from palaver.agents.model.costs import Costs
 from palaver.agents.model.options import ModelOptions, make_model_agent
-from palaver.config.agents import ModelAgentConfig
 from palaver.config.errors import MalformedConfig
 from palaver.config.loader import load
 from palaver.model.errors import InvalidInput
 from palaver.protocols.installation import MissingPackages, install_line
+from palaver.settings.agents import ModelAgentConfig
 
 PAGE = Path(__file__).parents[2] / "docs/agents.md"
 EXAMPLES = re.findall(r"^```yaml\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from palaver.agents.plugins import agent_options, make_agent
-from palaver.config.agents import EchoAgentConfig, PluginAgentConfig
 from palaver.config.errors import MalformedConfig
 from palaver.config.loader import load, load_with_sources
 from palaver.model.errors import BadArgument
 from palaver.protocols.agent import Final
+from palaver.settings.agents import EchoAgentConfig, PluginAgentConfig
 from tests.agents.helpers import asked, events
 from tests.cli.processes import Place
 

@@ -12,18 +12,20 @@ import pytest
 
 from palaver.agents.external import ExternalAgent
 from palaver.cli.loop import run
-from palaver.engine.options import Agents
+from palaver.engine.settings import Agents
 from palaver.model.access import AccessRole, Grant
 from palaver.model.errors import StoreError
 from palaver.model.key import GroupScope, Scope, ScopedSetting
 from palaver.model.transcript import Role, ToolCall
 from palaver.protocols.agent import Failure, FailureKind, Final, TextDelta
+from palaver.settings.engine import PrivacyConfig
 from palaver.store.privacy.pseudonyms import resolve
 from palaver.testkit.adapter import FAKE, FakeAdapter
 from palaver.testkit.platform import BOT, FakePlatform
 from palaver.tools.messages import MessageTools
 from tests.agents.helpers import Tools, asked, events, program
 from tests.engine.gateway import running
+from tests.settings import change
 
 ANSWERS = "while True: say(type='final', id=hear()['id'], text='x')"
 LEAVES_SOMEBODY = """
@@ -124,7 +126,13 @@ async def test_a_program_gets_the_situation_as_structure(tmp_path: Path) -> None
     ann, bob = world.person("ann"), world.person("bob")
     group = world.group('Dev" ⟦x⟧', ann, bob)
     async with running(
-        tmp_path / "p.db", world, agent=agent, adapters=[adapter], scopes=scopes, zones=zones, pseudonyms=False
+        tmp_path / "p.db",
+        world,
+        agent=agent,
+        adapters=[adapter],
+        scopes=scopes,
+        zones=zones,
+        privacy=PrivacyConfig(pseudonyms=False),
     ) as here:
         await group.say(bob, "hi")
         await group.hears("{")
@@ -148,7 +156,7 @@ async def test_a_program_gets_the_situation_as_structure(tmp_path: Path) -> None
             "zone": "Asia/Tokyo",
             "participants": [{"id": bob.id, "name": "bob"}, {"id": ann.id, "name": "ann"}],
         }
-        here.engine.reload(replace(here.engine.options, pseudonyms=True), Agents(agent))
+        here.engine.reload(change(here.engine.settings, privacy=PrivacyConfig(pseudonyms=True)), Agents(agent))
         await group.say(ann, "and now?")
         hidden = json.loads((await group.hears("{", times=3)).text)
         assert "message_id" not in hidden["source"]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from palaver.config.agents import EchoAgentConfig, GuideAgentConfig
 from palaver.config.model import Config
 from palaver.engine.commands import CommandContext
 from palaver.gateway.connector import Connector
@@ -22,6 +21,7 @@ from palaver.model.source import MAIN, Source
 from palaver.model.turn import Inbound, InboxState, Received
 from palaver.platforms.terminal.offers import PendingOffer
 from palaver.platforms.terminal.wire import Offer
+from palaver.settings.agents import EchoAgentConfig, GuideAgentConfig
 from tests.agents.fake_provider import Provider, Refuses, Says, provided
 from tests.cli.processes import PATIENCE, Place
 from tests.cli.test_chat_live import Terminal, terminal

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from palaver.commands.plugins import GROUP
-from palaver.config import quotas
+from palaver.config import model
 from palaver.config.effective import effective_settings
 from palaver.config.errors import MalformedConfig, Mistake
 from palaver.config.loader import load, load_with_sources
@@ -24,7 +24,7 @@ def _installed(found: tuple[EntryPoint, ...], group: str) -> tuple[EntryPoint, .
 @pytest.fixture(autouse=True)
 def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(quotas, "find_plugins", partial(_installed, ()))
+    monkeypatch.setattr(model, "find_plugins", partial(_installed, ()))
 
 
 def _mistake(text: str, file: str = "own.yaml") -> Mistake:
@@ -39,7 +39,7 @@ def _mistake(text: str, file: str = "own.yaml") -> Mistake:
 def test_a_role_is_chosen_for_a_command_and_shown() -> None:
     Path("own.yaml").write_text("commands:\n  model: admin\n  status: guest\n")
     loaded = load_with_sources(Path(), OWN)
-    assert loaded.config.options().command_roles == {"model": AccessRole.ADMIN, "status": AccessRole.GUEST}
+    assert loaded.config.settings().command_roles == {"model": AccessRole.ADMIN, "status": AccessRole.GUEST}
     shown = {setting.field: (setting.value, str(setting.position)) for setting in effective_settings(loaded)}
     assert shown["commands.model"] == ("admin", "own.yaml:2")
 
@@ -64,7 +64,7 @@ def test_a_role_that_there_is_not_is_named_with_those_that_there_are() -> None:
 
 def test_with_plugins_any_name_can_be_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
     dice = EntryPoint("dice", "dice:all", GROUP)
-    monkeypatch.setattr(quotas, "find_plugins", partial(_installed, (dice,)))
+    monkeypatch.setattr(model, "find_plugins", partial(_installed, (dice,)))
     Path("own.yaml").write_text("commands: {dice: admin}")
     assert load(Path(), OWN).commands == {"dice": AccessRole.ADMIN}
 

@@ -9,7 +9,7 @@ import pytest
 from palaver.cli.main import main
 from palaver.config.loader import load
 from palaver.config.model import Config
-from palaver.config.types import Section
+from palaver.settings.types import Section
 
 FILE = Path(__file__).parents[2] / "docs/examples/complete.yaml"
 CHOSEN = {"agent", "platforms", "kinds", "profiles", "grants", "commands", "caps"}

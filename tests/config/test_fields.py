@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -14,13 +13,12 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from palaver.config import agents, encryption, limits, model, quotas, relay, retention, terminal, tools, web
+from palaver.config import model
 from palaver.config.effective import effective_settings
 from palaver.config.errors import MalformedConfig
 from palaver.config.loader import load, load_with_sources
 from palaver.config.model import Config
 from palaver.config.nodes import Node, Position
-from palaver.config.types import Section
 from palaver.config.validation import (
     find_schema_mistakes,
     find_user_only_fields,
@@ -29,14 +27,15 @@ from palaver.config.validation import (
     syntax_of,
     without_tags,
 )
-from palaver.engine.options import Options
+from palaver.settings import agents, chats, engine, gateway, limits, quotas, relay, retention, terminal, tools, web
+from palaver.settings.types import Section
 
 PAGE = Path(__file__).parents[2] / "docs/configuration.md"
 ENVIRON = {"PALAVER_CONFIG": "own.yaml"}
 
 
 def models() -> Iterator[type[Section]]:
-    for module in (model, agents, encryption, quotas, limits, relay, retention, tools, terminal, web):
+    for module in (model, agents, chats, engine, gateway, quotas, limits, relay, retention, tools, terminal, web):
         for found in vars(module).values():
             if isinstance(found, type) and issubclass(found, Section) and found.__module__ == module.__name__:
                 yield found
@@ -147,38 +146,6 @@ def test_what_is_shown_can_be_written_and_is_then_the_same(tmp_path: Path, monke
         assert f"own.yaml:{line}" in froms or "data_dir" in text
 
 
-def test_every_option_of_the_engine_can_be_configured() -> None:
-    """An option that is added to the engine gets a field here, or is set by `Config.options`."""
-    set_by_the_rest = {
-        "scopes",
-        "resets",
-        "zones",
-        "busy",
-        "questions",
-        "reset_notices",
-        "progress",
-        "quotes",
-        "revisions",
-        "attention",
-        "pairing",
-        "memory",
-        "instructions",
-        "profiles",
-        "tenants",
-        "grants",
-        "caps",
-        "command_roles",
-        "acknowledges",
-        "pseudonyms",
-        "retention",
-        "titles",
-        "tools",
-        "written_at",
-        "unclear_notice_every",
-    }
-    assert {option.name for option in fields(Options)} == set_by_the_rest | set(limits.LimitsConfig.model_fields)
-
-
 trees = st.recursive(
     st.text(max_size=5) | st.sampled_from(["true", "1", "queue", "never", "1h"]),
     lambda inner: (
@@ -233,7 +200,7 @@ def test_the_examples_of_the_page_are_right(tmp_path: Path, monkeypatch: pytest.
     for example in examples:
         Path("own.yaml").write_text(example)
         environ = dict.fromkeys(re.findall(r"\$\{(\w+)\}", example), "x")
-        assert load(Path(), {**ENVIRON, **environ}).options()
+        assert load(Path(), {**ENVIRON, **environ}).settings()
 
 
 def test_the_page_says_what_a_projects_file_can_say() -> None:

@@ -12,15 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.config.agents import EchoAgentConfig, GuideAgentConfig, ModelAgentConfig
 from palaver.config.errors import MalformedConfig, Mistake
 from palaver.config.essentials import FIELDS, Essentials, load_essentials
 from palaver.config.loader import load, load_with_sources
 from palaver.config.model import Config
-from palaver.config.quotas import API_OWNER, TERMINAL_OWNER, WEB_OWNER
 from palaver.config.reader import parse
 from palaver.config.variables import resembles
-from palaver.engine.options import Options, follow_moves
+from palaver.engine.settings import Settings, follow_moves
 from palaver.model.access import AccessRole, Effect, Grant
 from palaver.model.key import ChatSelector, DmScope, GroupScope, ProfileRule, Scope
 from palaver.model.reset import ResetMode, ResetPolicy
@@ -28,6 +26,8 @@ from palaver.model.source import Source
 from palaver.model.tools import ApprovalMode, ToolRules
 from palaver.model.turn import BusyMode
 from palaver.platforms.catalog import PLATFORMS
+from palaver.settings.agents import EchoAgentConfig, GuideAgentConfig, ModelAgentConfig
+from palaver.settings.quotas import API_OWNER, TERMINAL_OWNER, WEB_OWNER
 from tests.echo import guided
 from tests.needs import without_rights
 
@@ -113,11 +113,13 @@ def test_no_setting_resembles_those_that_are_found_alone() -> None:
 # Nothing configured
 
 
-def test_with_nothing_configured_the_options_are_the_engines_own(place: Place) -> None:
+def test_with_nothing_configured_the_settings_are_the_engines_own(place: Place) -> None:
     with guided():
         config = place.load()
-    caps, tools = config.options().caps, config.options().tools
-    assert config.options() == Options(grants=(TERMINAL_OWNER, WEB_OWNER, API_OWNER), caps=caps, tools=tools)
+    caps, tools = config.settings().caps, config.settings().tools
+    assert config.settings() == Settings(
+        config=config, grants=(TERMINAL_OWNER, WEB_OWNER, API_OWNER), caps=caps, tools=tools
+    )
     assert ToolRules(private=tools.private) == tools
     assert not any(caps.of(role) for role in (None, *AccessRole))
     assert config.data_dir == Path(place.environ["PALAVER_HOME"])
@@ -195,17 +197,17 @@ scope: {dm: per-person, group: per-user}
 kinds: {group: {scope: {thread: per-user}}}
 platforms: {telegram: {scope: {group: shared}, chats: {"7": {scope: {dm: per-chat}}}}}
 """
-    options = place.load(user=text).options()
+    settings = place.load(user=text).settings()
     source = Source(platform="telegram", chat_kind="group", chat_id="7")
-    assert options.scopes.find(source) == Scope(
+    assert settings.scopes.find(source) == Scope(
         dm=DmScope.PER_CHAT, group=GroupScope.SHARED, thread=GroupScope.PER_USER
     )
     section = ("platforms", "telegram", "chats", "7")
-    assert options.scopes.locate(source, "dm")[0] == section
-    assert options.scopes.locate(source, "group")[0] == ("platforms", "telegram")
-    assert options.scopes.locate(source, "thread")[0] == ("kinds", "group")
-    moved = follow_moves(options, {("telegram:", None): {"7": "8"}})
-    assert moved.scopes.find(replace(source, chat_id="8")) == options.scopes.find(source)
+    assert settings.scopes.locate(source, "dm")[0] == section
+    assert settings.scopes.locate(source, "group")[0] == ("platforms", "telegram")
+    assert settings.scopes.locate(source, "thread")[0] == ("kinds", "group")
+    moved = follow_moves(settings, {("telegram:", None): {"7": "8"}})
+    assert moved.scopes.find(replace(source, chat_id="8")) == settings.scopes.find(source)
 
 
 def test_a_list_is_one_value(place: Place) -> None:
@@ -213,7 +215,7 @@ def test_a_list_is_one_value(place: Place) -> None:
         user="profiles: {work: {serves: [{platform: irc}, {platform: sms}]}}",
         PALAVER_PROFILES__WORK__SERVES="[{platform: slack}]",
     )
-    assert config.options().profiles == (ProfileRule(profile="work", platform="slack"),)
+    assert config.settings().profiles == (ProfileRule(profile="work", platform="slack"),)
 
 
 def test_what_the_environment_says_of_this_run_wins_over_files(place: Place) -> None:
@@ -223,7 +225,7 @@ def test_what_the_environment_says_of_this_run_wins_over_files(place: Place) -> 
 
 def test_one_file_in_both_places_is_the_users(place: Place) -> None:
     config = place.load(project="grants: [{platform: irc}]", PALAVER_CONFIG="palaver.yaml")
-    assert Grant(platform="irc") in config.options().grants
+    assert Grant(platform="irc") in config.settings().grants
 
 
 def test_a_project_lets_nobody_in(place: Place) -> None:
@@ -287,34 +289,43 @@ def test_no_mistake_shows_a_secret(store: str, place: Place) -> None:
     assert "sesa" not in str(mistake)
 
 
-# Into options
+# Into settings of the engine
 
 
 def test_a_whole_configuration(place: Place) -> None:
-    options = place.load(user=WHOLE).options()
-    assert options.zones.default == ZoneInfo("Europe/Berlin")
-    assert options.zones.profiles == {"work": ZoneInfo("America/New_York")}
-    assert options.busy.kinds == {"group": BusyMode.COLLECT}
-    assert options.resets.default == ResetPolicy(mode=ResetMode.IDLE, idle_minutes=60)
-    assert options.resets.platforms == {"telegram": ResetPolicy(mode=ResetMode.BOTH, idle_minutes=60)}
+    settings = place.load(user=WHOLE).settings()
+    assert settings.zones.default == ZoneInfo("Europe/Berlin")
+    assert settings.zones.profiles == {"work": ZoneInfo("America/New_York")}
+    assert settings.busy.kinds == {"group": BusyMode.COLLECT}
+    assert settings.resets.default == ResetPolicy(mode=ResetMode.IDLE, idle_minutes=60)
+    assert settings.resets.platforms == {"telegram": ResetPolicy(mode=ResetMode.BOTH, idle_minutes=60)}
     shared = Scope(group=GroupScope.SHARED)
-    assert options.scopes.chats == {
+    assert settings.scopes.chats == {
         ChatSelector("telegram", "-100"): shared,
         ChatSelector("discord", "007", "1_1"): shared,
     }
-    assert options.profiles == (
+    assert settings.profiles == (
         ProfileRule(profile="work", platform="slack"),
         ProfileRule(profile="work", platform="telegram", chat_id="-5", thread_id="1"),
     )
-    assert options.grants == (
+    assert settings.grants == (
         TERMINAL_OWNER,
         WEB_OWNER,
         API_OWNER,
         Grant(platform="telegram", user_id="7", role=AccessRole.OWNER),
         Grant(platform="telegram", user_id="12:30", effect=Effect.BLOCK),
     )
-    assert (options.poll, options.fresh_for) == (timedelta(milliseconds=500), None)
-    assert options.acknowledges is False
+    assert (settings.limits.poll, settings.limits.fresh_for) == (timedelta(milliseconds=500), None)
+    assert settings.config.acknowledges is False
+
+
+def test_the_engine_takes_sections_as_they_are_written(place: Place) -> None:
+    config = place.load(user="titles: no\nlimits: {turn_limit: 7m, process_limit: 3h, burst_window: 2s}")
+    settings = config.settings()
+    assert settings.config is config
+    assert settings.limits.turn_limit == timedelta(minutes=7)
+    # What the store decides by as well.
+    assert (settings.process_limit, settings.burst_window) == (timedelta(hours=3), timedelta(seconds=2))
 
 
 WHOLE = """
@@ -361,12 +372,12 @@ def test_lengths_of_time(text: str, expected: timedelta, place: Place) -> None:
 
 @pytest.mark.parametrize("text", ["0", "0s", "forever"])
 def test_no_window_in_which_a_turn_is_resumed(text: str, place: Place) -> None:
-    assert place.load(user=f"limits: {{fresh_for: {text}}}").options().fresh_for is None
+    assert place.load(user=f"limits: {{fresh_for: {text}}}").settings().limits.fresh_for is None
 
 
 @pytest.mark.parametrize("text", ["idle_minutes: 5256000", "idle_minutes: 1", "at_hour: 0", "at_hour: 23"])
 def test_what_the_domain_allows_is_allowed(text: str, place: Place) -> None:
-    assert place.load(user=f"reset: {{{text}}}").options().resets.default
+    assert place.load(user=f"reset: {{{text}}}").settings().resets.default
 
 
 def test_instructions_can_have_several_lines(place: Place) -> None:
@@ -519,7 +530,7 @@ def test_all_mistakes_are_found_at_once_in_the_order_of_lines(place: Place) -> N
 
 def test_without_a_catalogue_any_platform_can_be_named(place: Place) -> None:
     place.user.write_text("platforms: {fake: {busy: steer}}")
-    assert load(place.project.parent, place.environ).options().busy.platforms == {"fake": BusyMode.STEER}
+    assert load(place.project.parent, place.environ).settings().busy.platforms == {"fake": BusyMode.STEER}
 
 
 def test_the_store_of_this_run_may_be_a_mistake(place: Place) -> None:

@@ -30,7 +30,7 @@ def written(folder: Path, text: str) -> dict[str, str]:
 
 def test_rules_and_servers_are_read(tmp_path: Path) -> None:
     config = load_with_sources(tmp_path, written(tmp_path, WRITTEN)).config
-    rules = config.options().tools
+    rules = config.settings().tools
     leaves = [
         rules.approval_mode(name, role, platform, needs_approval=True)
         for name, role, platform in (

@@ -51,7 +51,7 @@ def test_variables_win_over_files_field_by_field(here: Path) -> None:
     }
     config = loaded(here, **variables).config
     assert (config.reset.mode, config.reset.at_hour, config.busy.value) == (ResetMode.BOTH, 5, "steer")
-    assert Grant(platform="telegram", user_id="007", role=AccessRole.OWNER) in config.options().grants
+    assert Grant(platform="telegram", user_id="007", role=AccessRole.OWNER) in config.settings().grants
     assert config.platforms["telegram"].chats["-100"].busy.value == "collect"
     assert list(config.platforms["telegram"].accounts) == ["Helper"]
     assert (str(config.profiles["work"].timezone), len(config.profiles["work"].serves)) == ("Europe/Berlin", 1)

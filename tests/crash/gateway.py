@@ -24,9 +24,11 @@ from palaver.agents.echo import EchoAgent
 from palaver.commands.builtin import builtin_commands
 from palaver.config.loader import load
 from palaver.db import postgres
+from palaver.engine.context import Resources
 from palaver.engine.delivery.departures import Departures
 from palaver.engine.engine import Engine
-from palaver.engine.options import Options
+from palaver.engine.reply_waiter import ReplyWaiter
+from palaver.engine.settings import Settings
 from palaver.gateway.vault import database_key, find_vault
 from palaver.model.access import AccessRole, Grant
 from palaver.model.command_policy import CommandPolicy
@@ -37,6 +39,7 @@ from palaver.processes.backends.base import LocalBackend
 from palaver.processes.manager import ProcessManager
 from palaver.protocols.adapter import Adapter, Limits
 from palaver.protocols.clock import SystemClock
+from palaver.settings.limits import LimitsConfig
 from palaver.store.clock import StoreClock
 from palaver.store.opening import open_store, sqlite_path
 from palaver.store.processes import Keeper
@@ -48,6 +51,7 @@ from palaver.tools.terminal import TerminalTools
 from tests.crash.background import make_home
 from tests.crash.fuse import Fuse, FusedAgent, FusedStore, fuse_adapter
 from tests.forkserver import start_module
+from tests.settings import settings
 
 __all__ = ["ACCOUNT", "Gateway", "Order", "Slot", "open_keyed", "slots"]
 
@@ -82,10 +86,10 @@ class Order:
     """What the gateway gets when it has reached the step so many times."""
 
 
-def _options(order: Order) -> Options:
+def _settings(order: Order) -> Settings:
     lease = timedelta(seconds=order.lease)
     owners = (Grant(platform=order.platform, user_id=OWNER, role=AccessRole.OWNER),) if order.is_paced else ()
-    return Options(
+    return settings(
         grants=(*owners, Grant(platform=order.platform, role=AccessRole.ADMIN if order.home else AccessRole.MEMBER)),
         lease=lease,
         send_limit=lease,
@@ -93,7 +97,7 @@ def _options(order: Order) -> Options:
         poll=lease,
         attempts=20 if order.is_paced else 5,
         unclear_notice_every=timedelta(seconds=1),
-        sweep_every=timedelta(seconds=1) if order.is_paced else Options().sweep_every,
+        sweep_every=timedelta(seconds=1) if order.is_paced else LimitsConfig().sweep_every,
         # Here nobody starts a gateway that crashes by itself.
         crash_limit=1_000_000,
     )
@@ -124,7 +128,8 @@ def _background(order: Order, store: Store) -> dict[str, Any]:
     manager = ProcessManager(store=store, home=home, keeper=keeper, clock=SystemClock())
     backend = LocalBackend(folder=Path(order.home))
     terminal = TerminalTools(manager=manager, backend=backend, policy=CommandPolicy())
-    return {"toolsets": [terminal], "loops": {"processes": manager.serve}}
+    resources = Resources(reply_waiter=ReplyWaiter(store), toolsets=[terminal])
+    return {"resources": resources, "loops": {"processes": manager.serve}}
 
 
 async def open_keyed(url: str, key_file: str | None, *, exclusive: bool = False) -> Store:
@@ -162,7 +167,7 @@ async def _serve(order: Order) -> None:
             adapters=[adapter],
             agent=FusedAgent(fuse, note, echo),
             commands=builtin_commands(fused),
-            options=_options(order),
+            settings=_settings(order),
             clock=StoreClock(store.database, SystemClock()),
             worker=order.worker,
             alone=order.alone,

@@ -17,7 +17,6 @@ from pathlib import Path
 from palaver.agents.echo import EchoAgent
 from palaver.commands.builtin import builtin_commands
 from palaver.engine.engine import Engine
-from palaver.engine.options import Options
 from palaver.model.key import ProfileRule
 from palaver.platforms.relayed.adapter import join
 from palaver.protocols.adapter import PlatformDown
@@ -33,6 +32,7 @@ from palaver.testkit.socket import SocketClient, serve
 from palaver.web.relay import RelayServer
 from tests.crash.square import FAULTS, FakeSquare
 from tests.ports import free_port
+from tests.settings import settings
 
 __all__ = ["relay_square"]
 
@@ -134,7 +134,7 @@ async def _listens(port: int) -> None:
 
 
 async def _serve(folder: Path, port: int, worker: str) -> None:
-    options = Options(
+    engine_settings = settings(
         tenants=(ProfileRule(profile=_TENANT, platform="fake"),),
         lease=_LEASE,
         send_limit=_LEASE,
@@ -149,7 +149,7 @@ async def _serve(folder: Path, port: int, worker: str) -> None:
             adapters=[FakeAdapter(SocketClient(folder / "world"))],
             agent=EchoAgent(),
             commands=builtin_commands(store),
-            options=options,
+            settings=engine_settings,
             clock=clock,
             worker=worker,
             alone=True,

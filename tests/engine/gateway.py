@@ -7,15 +7,18 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from palaver.agents.echo import EchoAgent
 from palaver.commands.builtin import builtin_commands
 from palaver.db.transaction import Row, Statements, Value, transaction
+from palaver.engine.context import Resources
 from palaver.engine.delivery.departures import Departures
 from palaver.engine.engine import Engine
 from palaver.engine.hooks import Meter
 from palaver.engine.jobs.scripts import Scripts
-from palaver.engine.options import Agents, Options
+from palaver.engine.reply_waiter import ReplyWaiter
+from palaver.engine.settings import Agents, Settings
 from palaver.model.access import AccessRole, Grant
 from palaver.model.session import Principal
 from palaver.model.transcript import Entry
@@ -31,16 +34,17 @@ from palaver.store.privacy.pseudonyms import load_pseudonyms
 from palaver.store.store import Store
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.platform import FakePlatform, LoopClock
+from tests.settings import change
 
-__all__ = ["Bench", "MovableClock", "NoPauses", "options", "running", "until"]
+__all__ = ["Bench", "MovableClock", "NoPauses", "running", "settings", "until"]
 
 OPERATOR = Principal.operator()
 
 
-def options(**changed: object) -> Options:
+def settings(**named: Any) -> Settings:
     """Everybody on the fake platform may speak."""
     usual = {"grants": (Grant(platform="fake", role=AccessRole.MEMBER),), "acknowledge_after": timedelta()}
-    return Options(**{**usual, **changed})  # pyright: ignore[reportArgumentType]
+    return change(Settings(), **{**usual, **named})
 
 
 class MovableClock:
@@ -153,19 +157,22 @@ async def running(
             adapters=[FakeAdapter(world, limits=limits)] if adapters is None else adapters,
             agent=agent or EchoAgent(),
             commands=builtin_commands(store),
-            options=options(**changed),
+            settings=settings(**changed),
             clock=clock(store) if callable(clock) else clock or LoopClock(),
             worker=worker,
             alone=alone,
             hooks=(note, *hooks),
             chance=chance,
-            blob_store=shelf,
-            scripts=scripts,
             departures=departures,
-            voice=voice,
             meter=meter,
-            toolsets=toolsets(store),
-            pseudonyms=await store.transact(load_pseudonyms()) if "pseudonyms" in changed else None,
+            resources=Resources(
+                reply_waiter=ReplyWaiter(store),
+                blob_store=shelf,
+                scripts=scripts,
+                voice=voice,
+                toolsets=toolsets(store),
+            ),
+            pseudonyms=await store.transact(load_pseudonyms()) if "privacy" in changed else None,
             loops=loops,
         )
         serving = asyncio.create_task(engine.serve())

@@ -11,7 +11,7 @@ from palaver.agents.echo import EchoAgent
 from palaver.db.postgres import PostgresDatabase
 from palaver.engine import retry
 from palaver.engine.accounts import ReconnectBackoff
-from palaver.engine.options import Agents
+from palaver.engine.settings import Agents
 from palaver.model.errors import NotServed, StaleFence, StoreError
 from palaver.model.source import Source
 from palaver.protocols.adapter import PlatformBusy, PlatformDown, PlatformRefused, Receiver
@@ -323,7 +323,7 @@ async def test_an_account_that_is_refused_says_what_to_do_and_is_tried_again_whe
         _, health = await here.store.read(here.store.accounts.list_health(clock.now()))
         assert (health.state, (health.last_error or "")[:16]) == ("refused", "make a new token")
         assert tries == 1
-        here.engine.reload(here.engine.options, Agents(EchoAgent()))
+        here.engine.reload(here.engine.settings, Agents(EchoAgent()))
         await until(lambda: tries == 2)
     told = [record for record in caplog.records if getattr(record, "action", "") == "account.rejected"]
     assert "make a new token" in told[0].getMessage()

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from palaver.engine.options import Options
 from palaver.model.key import GroupScope, Scope, ScopedSetting
 from palaver.model.transcript import Role
 from palaver.model.turn import BusyMode, Cause
 from palaver.protocols.adapter import Limits
 from palaver.protocols.agent import Event, Final, Request
+from palaver.settings.limits import LimitsConfig
 from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Scripted, Slow, heard
 from tests.engine.gateway import MovableClock, running, until
@@ -70,7 +70,7 @@ async def test_a_short_wait_is_not_mentioned(tmp_path: Path) -> None:
         agent.go.set()
         await chat.hears("answer to: second")
         assert len(chat.shown) == 2
-    assert Options().acknowledge_after == timedelta(seconds=2)
+    assert LimitsConfig().acknowledge_after == timedelta(seconds=2)
 
 
 async def test_a_wait_goes_on_through_the_turns_in_front(tmp_path: Path) -> None:

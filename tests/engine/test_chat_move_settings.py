@@ -4,13 +4,13 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 from palaver.agents.echo import EchoAgent
-from palaver.engine.options import Agents, ChatMoves, Options, follow_moves
+from palaver.engine.settings import Agents, ChatMoves, Settings, follow_moves
 from palaver.model.access import Effect, Grant
 from palaver.model.addressing import AddressingRules, AnswerMode
 from palaver.model.key import ChatSelector, GroupScope, ProfileRule, Scope, ScopedSetting
 from palaver.testkit.platform import FakePlatform
 from palaver.testkit.updates import Person
-from tests.engine.gateway import options, running, until
+from tests.engine.gateway import running, settings, until
 
 MOVED: ChatMoves = {("telegram:bot", None): {"-1": "-1001", "-2": "-1001"}}
 OLD, NEW = ChatSelector("telegram", "-1"), ChatSelector("telegram", "-1001")
@@ -23,19 +23,19 @@ def scopes(*chats: ChatSelector, group: GroupScope = GroupScope.SHARED) -> Scope
 def test_settings_rules_and_grants_name_both_ids() -> None:
     rule = ProfileRule(profile="work", platform="telegram", account="bot", chat_id="-1")
     block = Grant(platform="telegram", chat_id="-1", effect=Effect.BLOCK)
-    given = Options(scopes=scopes(OLD), profiles=(rule,), grants=(block,))
+    given = Settings(scopes=scopes(OLD), profiles=(rule,), grants=(block,))
     led = follow_moves(given, MOVED)
     assert led.scopes == scopes(OLD, NEW)
     topics = [chat._replace(thread_id="42") for chat in (OLD, NEW)]
-    assert follow_moves(Options(scopes=scopes(topics[0])), MOVED).scopes == scopes(*topics)
+    assert follow_moves(Settings(scopes=scopes(topics[0])), MOVED).scopes == scopes(*topics)
     assert [each.chat_id for each in (*led.profiles, *led.grants)] == ["-1", "-1001"] * 2
     assert follow_moves(led, MOVED) == led
 
 
 def test_what_is_set_for_the_new_id_stays_and_other_chats_are_others() -> None:
-    here = Options(scopes=ScopedSetting(default=Scope(), chats={OLD: Scope(group=GroupScope.SHARED), NEW: Scope()}))
+    here = Settings(scopes=ScopedSetting(default=Scope(), chats={OLD: Scope(group=GroupScope.SHARED), NEW: Scope()}))
     assert follow_moves(here, MOVED) == here
-    others = Options(
+    others = Settings(
         scopes=scopes(ChatSelector("matrix", "-1"), ChatSelector("telegram", "-10")),
         grants=(Grant(platform="telegram", account="second", chat_id="-1"), Grant(platform="telegram", user_id="-1")),
     )
@@ -50,16 +50,16 @@ def test_settings_follow_a_chat_of_one_server_and_hold_there_alone() -> None:
     new = ChatSelector("irc", "#lab", "libera")
     block = Grant(platform="irc", chat_id="#dev", effect=Effect.BLOCK)
     rules = ProfileRule(profile="work", scope_id="libera", chat_id="#dev"), ProfileRule(profile="x", scope_id="oftc")
-    given = Options(scopes=scopes(general, elsewhere), grants=(block,), profiles=rules)
+    given = Settings(scopes=scopes(general, elsewhere), grants=(block,), profiles=rules)
     led = follow_moves(given, moves)
     assert led.scopes == scopes(general, elsewhere, new)
     assert led.grants == (block, replace(block, scope_id="libera", chat_id="#lab"))
     assert led.profiles == (*rules, replace(rules[0], chat_id="#lab"))
     assert follow_moves(led, moves) == led
     both = {general: Scope(group=GroupScope.SHARED), there: Scope()}
-    led = follow_moves(Options(scopes=ScopedSetting(default=Scope(), chats=both)), moves)
+    led = follow_moves(Settings(scopes=ScopedSetting(default=Scope(), chats=both)), moves)
     assert led.scopes.chats[new] == Scope(), "the narrower one"
-    own = Options(scopes=scopes(general, ChatSelector("irc", "#lab")))
+    own = Settings(scopes=scopes(general, ChatSelector("irc", "#lab")))
     assert follow_moves(own, moves) == own
 
 
@@ -67,7 +67,7 @@ async def test_a_chat_keeps_its_settings_when_it_gets_another_id(tmp_path: Path)
     world = FakePlatform()
     alice, eve = world.person("alice"), world.person("eve")
     chat, blocked = world.group("Dev", alice, eve), world.group("Spam", eve)
-    given = options(
+    given = settings(
         scopes=scopes(ChatSelector("fake", chat.id)),
         attention=ScopedSetting(
             default=AddressingRules(),
@@ -93,6 +93,6 @@ async def test_a_chat_keeps_its_settings_when_it_gets_another_id(tmp_path: Path)
         await is_as_before(alice, "three")
     changed = {each.name: getattr(given, each.name) for each in fields(given)}
     async with running(tmp_path / "p.db", world, worker="w2", **changed) as here:
-        await until(lambda: ChatSelector("fake", chat.id) in here.engine.options.scopes.chats)
+        await until(lambda: ChatSelector("fake", chat.id) in here.engine.settings.scopes.chats)
         await is_as_before(eve, "four")
         assert len(await here.rows("SELECT 1 FROM sessions")) == 1

@@ -405,7 +405,7 @@ async def test_a_chat_that_cannot_be_written_to_for_long_gets_no_mark(tmp_path: 
     limit = timedelta(seconds=0.2)
     async with running(tmp_path / "p.db", world, clock=clock, lease=lease, send_limit=limit, poll=OFTEN) as here:
         chat = world.dm(world.person("alice"))
-        hold = here.engine._ctx.budget.back_off  # pyright: ignore[reportPrivateUsage]
+        hold = here.engine._live.budget.back_off  # pyright: ignore[reportPrivateUsage]
         hold(chat_columns(Outbound(platform="fake", account="bot", chat_id=chat.id, text="")), 0.8)
         await owe(here, chat.id, "hello", "n", clock)
         shown = await chat.hears("hello")

@@ -9,7 +9,7 @@ from typing import Any
 from palaver.agents.echo import EchoAgent
 from palaver.config.model import Config
 from palaver.engine.explain import Explanation
-from palaver.engine.options import Agents
+from palaver.engine.settings import Agents
 from palaver.model.access import AccessRole, Effect, Grant, Verdict
 from palaver.model.addressing import Addressing
 from palaver.model.source import DM, GROUP, Source, Trust
@@ -126,7 +126,7 @@ async def test_what_is_explained_is_what_happens(tmp_path: Path) -> None:
         chats = {world.dm(person).id: DM for person in people_here} | {world.group("Dev", *people_here).id: GROUP}
         for seed in range(CONFIGURATIONS):
             rng = random.Random(seed)  # noqa: S311 - a seed that repeats
-            here.engine.reload(a_configuration(rng, tmp_path, sorted(chats)).options(), Agents(EchoAgent()))
+            here.engine.reload(a_configuration(rng, tmp_path, sorted(chats)).settings(), Agents(EchoAgent()))
             for _ in range(MESSAGES):
                 await change_the_store(rng, here, clock, sorted(chats))
                 clock.later(minutes=rng.choice([1, 45, 60 * 20]))

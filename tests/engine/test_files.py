@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from palaver.engine import attachments
-from palaver.engine.attachments import Attachments
 from palaver.model.attachment import Attachment, NewFile
 from palaver.model.errors import NotFound
 from palaver.model.turn import Outbound
@@ -321,7 +320,7 @@ async def test_what_another_gateway_fetched_is_not_remembered_for_ever(tmp_path:
     stingy.connects.set()
     async with running(tmp_path / "p.db", stingy.world, adapters=[stingy], shelf=shelf, clock=clock) as here:
         alice, chat = place(here)
-        failing = here.engine._ctx.download_failing_since  # pyright: ignore[reportPrivateUsage]
+        failing = here.engine._attachments._failing_since  # pyright: ignore[reportPrivateUsage]
         failing[99] = clock.now()
         clock.later(minutes=21)
         await chat.say(alice, "look", files=(CAT,))
@@ -339,7 +338,7 @@ async def test_what_nobody_has_is_removed_and_what_somebody_has_stays(tmp_path: 
         alice, chat = place(here)
         await chat.say(alice, "look", files=(CAT,))
         await chat.hears("turn 1: 1 files")
-        attachments = Attachments(here.engine._ctx)  # pyright: ignore[reportPrivateUsage]
+        attachments = here.engine._attachments  # pyright: ignore[reportPrivateUsage]
         await attachments.store(NewFile("orphan", b"left behind by a crash"))
         assert len(kept(tmp_path / "files")) == 2
         await attachments.clean_up(timedelta(hours=1))

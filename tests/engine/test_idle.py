@@ -28,8 +28,8 @@ def kept(here: Bench) -> dict[str, int]:
         "running": len(engine._runner._running),
         "sending": len(engine._deliveries._sending),
         "tries": len(engine._deliveries._retry_times),
-        "free at": len(engine._ctx.budget._free_at),
-        "drafts": len(engine._ctx.budget._drafting),
+        "free at": len(engine._live.budget._free_at),
+        "drafts": len(engine._live.budget._drafting),
         "telling": len(engine._ctx.hooks._tasks),
     }
 

@@ -45,7 +45,7 @@ platforms:
 """
     )
     environ = {"PALAVER_HOME": str(tmp_path), "PALAVER_CONFIG": str(tmp_path / "palaver.yaml")}
-    options = load(tmp_path, environ).options()
+    options = load(tmp_path, environ).settings()
     async with running(tmp_path / "p.db", world, agent=agent, **vars(options)):
         friends = "Be brief.\n\nUse no emoji.\n\nThis is a group of friends."
         assert await _ask(other, "hello") == "Be brief.\n\nUse no emoji."

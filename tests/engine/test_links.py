@@ -5,7 +5,7 @@ from pathlib import Path
 
 from palaver.agents.echo import EchoAgent
 from palaver.db.transaction import Statements, transaction
-from palaver.engine.options import Agents
+from palaver.engine.settings import Agents
 from palaver.model.access import AccessRole, Grant
 from palaver.model.key import DmScope, Scope, ScopedSetting
 from palaver.model.session import Principal
@@ -14,7 +14,7 @@ from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.chat import Chat
 from palaver.testkit.platform import BOT, FakePlatform
 from palaver.testkit.updates import Person
-from tests.engine.gateway import MovableClock, options, running, until
+from tests.engine.gateway import MovableClock, running, settings, until
 from tests.engine.mouth import Mouth
 from tests.engine.places import OTHER, Two, between
 from tests.store.conftest import fresh_store
@@ -233,7 +233,7 @@ async def test_a_configured_grant_to_a_person_holds_for_all_their_accounts(store
             await mouth.say(chat, f"from {user}", user=user)
             await chat.hears(f"You said: from {user}")
         ((person,),) = await here.rows("SELECT person FROM identities WHERE identity = 'fake:ann'")
-        here.engine.reload(options(grants=(Grant(person=person),)), Agents(EchoAgent()))
+        here.engine.reload(settings(grants=(Grant(person=person),)), Agents(EchoAgent()))
         await mouth.say(chat, "let in", user="ann")
         await chat.hears("You said: let in")
         await here.store.transact(here.store.links.link("fake:elder", "fake:ann", clock.now(), by="test"))

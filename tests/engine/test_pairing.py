@@ -29,7 +29,7 @@ CODE = re.compile(f"[{CODE_ALPHABET}]{{8}}")
 
 
 async def approve(here: Bench, code: str, clock: MovableClock, role: AccessRole = AccessRole.MEMBER) -> bool:
-    scope_of = here.engine.options.scopes.find
+    scope_of = here.engine.settings.scopes.find
     work = here.store.pairing.approve(code, role, clock.now(), by="operator", notice=texts.PAIRED, scope_of=scope_of)
     return await here.store.transact(work) is not None
 
@@ -54,7 +54,7 @@ async def test_a_stranger_is_let_in_and_answered(store_url: str) -> None:
         await chat.hears("and now")
         assert [message.text for message in chat.shown].count(texts.PAIRED) == 1
         said = Inbound(source=Source(platform="fake", account="bot", chat_id=chat.id, user_id="p1"), text="", at=NOON)
-        step = explain(said, Trust(), NOON, options=here.engine.options, accounts={"fake:bot": FAKE}, commands={})
+        step = explain(said, Trust(), NOON, settings=here.engine.settings, accounts={"fake:bot": FAKE}, commands={})
         (rule,) = (await here.store.read(step)).access_rules
         assert rule.where == "grant 1 of palaver grants list, given by operator"
         assert "approved" in chat.shown[1].text

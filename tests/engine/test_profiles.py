@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from palaver.engine.options import Agents
+from palaver.engine.settings import Agents
 from palaver.model.access import AccessRole, Grant
 from palaver.model.key import ProfileRule
 from palaver.model.source import Source
@@ -11,7 +11,7 @@ from palaver.testkit.chat import Chat
 from palaver.testkit.platform import FakePlatform
 from palaver.tools.toolsets import Toolsets
 from tests.engine.agents import Slow
-from tests.engine.gateway import Bench, options, running, until
+from tests.engine.gateway import Bench, running, settings, until
 from tests.store.world import NOON
 
 
@@ -71,7 +71,7 @@ async def test_another_agent_answers_after_a_reload(tmp_path: Path) -> None:
         chat = here.world.dm(alice)
         await chat.say(alice, "one")
         await chat.hears("one")
-        here.engine.reload(options(), Agents(after))
+        here.engine.reload(settings(), Agents(after))
         await chat.say(alice, "two")
         await chat.hears("two")
         assert [len(agent.requests) for agent in (before, after)] == [1, 1]

@@ -11,8 +11,8 @@ import pytest
 from palaver.agents.echo import EchoAgent
 from palaver.engine import texts
 from palaver.engine.delivery.replies import Replies
-from palaver.engine.options import Agents
 from palaver.engine.retry import Timeouts
+from palaver.engine.settings import Agents
 from palaver.engine.turns.agent import AgentRun
 from palaver.model.errors import BadArgument
 from palaver.model.key import ChatSelector, ScopedSetting
@@ -27,7 +27,7 @@ from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.platform import FakePlatform, LoopClock
 from tests.agents.helpers import asked
 from tests.engine.agents import Scripted, Slow, heard
-from tests.engine.gateway import options, running, until
+from tests.engine.gateway import running, settings, until
 
 LONG = "nine char\n" * 1100
 
@@ -201,7 +201,7 @@ async def test_a_chat_can_do_without_replies_and_the_setting_can_change(tmp_path
         for chat in (quiet, other):
             await chat.say(alice, "hello")
             await chat.hears("hello")
-        here.engine.reload(options(quotes=ScopedSetting(default=QuoteMode.ALWAYS)), Agents(EchoAgent()))
+        here.engine.reload(settings(quotes=ScopedSetting(default=QuoteMode.ALWAYS)), Agents(EchoAgent()))
         await quiet.say(alice, "again")
         await quiet.hears("again")
     assert [each.reply_to for each in quiet.shown] == [None, quiet.said[1].id]

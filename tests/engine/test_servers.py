@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from palaver.engine.explain import explain
-from palaver.engine.options import Options
+from palaver.engine.settings import Settings
 from palaver.model.access import AccessRole, Grant
 from palaver.model.key import ChatSelector, GroupScope, Scope, ScopedSetting, SessionKey
 from palaver.model.platform import Platform
@@ -111,7 +111,7 @@ async def test_a_target_names_the_server(store_url: str) -> None:
 
 async def test_a_setting_that_followed_a_chat_is_named_with_its_line(tmp_path: Path) -> None:
     field = ("platforms", "fake", "chats", "general", "scope", "group")
-    options = Options(
+    given = Settings(
         scopes=ScopedSetting(default=Scope(), chats={ChatSelector("fake", "general"): Scope(group=GroupScope.SHARED)}),
         written_at=lambda path: "palaver.yaml, line 7" if path == field else "",
     )
@@ -119,6 +119,6 @@ async def test_a_setting_that_followed_a_chat_is_named_with_its_line(tmp_path: P
         await store.transact(store.chat_migration.move("fake", "bot", "general", "lobby", NOON, server="s"))
         here = Source(platform="fake", account="bot", chat_kind="group", scope_id="s", chat_id="lobby", user_id="p1")
         said = Inbound(source=here, text="hi", at=NOON)
-        step = explain(said, Trust(), NOON, options=options, accounts={"fake:bot": PLATFORM}, commands={})
+        step = explain(said, Trust(), NOON, settings=given, accounts={"fake:bot": PLATFORM}, commands={})
         (rule,) = (await store.read(step)).key_rules
         assert (rule.value, rule.where) == ("shared", "palaver.yaml, line 7")

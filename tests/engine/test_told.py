@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from palaver.cli.main import main
-from palaver.engine.options import Agents
+from palaver.engine.settings import Agents
 from palaver.model.access import AccessRole, Grant
 from palaver.model.addressing import AddressingRules, AnswerMode
 from palaver.model.key import GroupScope, Scope, ScopedSetting
@@ -19,6 +19,7 @@ from palaver.model.session import Principal
 from palaver.model.tools import ALL_TOOLS, ToolRules
 from palaver.model.transcript import Role, ToolCall
 from palaver.protocols.agent import Event, Final, Request
+from palaver.settings.engine import PrivacyConfig
 from palaver.store.opening import open_store
 from palaver.store.privacy import erase_steps
 from palaver.store.privacy.footprint import Footprint
@@ -30,6 +31,7 @@ from palaver.tools.toolsets import Toolsets
 from tests.engine.agents import Scripted, heard, noted
 from tests.engine.gateway import running
 from tests.engine.test_tools import all_tools, use
+from tests.settings import change
 
 
 async def _repeat(request: Request) -> AsyncGenerator[Event]:
@@ -196,7 +198,9 @@ async def test_pseudonyms_stand_for_ids_and_the_operator_can_resolve_them(
     adapter = FakeAdapter(world)
     adapter.platform = replace(adapter.platform, hides_ids=True)
     shared = ScopedSetting(default=Scope(group=GroupScope.SHARED))
-    async with running(store_url, world, agent=agent, adapters=[adapter], scopes=shared, pseudonyms=True) as here:
+    async with running(
+        store_url, world, agent=agent, adapters=[adapter], scopes=shared, privacy=PrivacyConfig(pseudonyms=True)
+    ) as here:
         alice = world.person("+49 170 1234567")
         group = world.group("Dev", alice)
         await group.say(alice, "hi")
@@ -206,7 +210,7 @@ async def test_pseudonyms_stand_for_ids_and_the_operator_can_resolve_them(
         assert alice.name not in shown
         assert await here.store.read(resolve(user)) == ("user", "fake", alice.id)
         assert await here.store.read(resolve(chat)) == ("chat", "fake", group.id)
-        here.engine.reload(replace(here.engine.options, pseudonyms=False), Agents(agent))
+        here.engine.reload(change(here.engine.settings, privacy=PrivacyConfig(pseudonyms=False)), Agents(agent))
         await group.say(alice, "again")
         await group.hears("ok again")
         assert f'id "{group.id}"' in agent.requests[-1].section
@@ -234,7 +238,7 @@ async def test_a_pseudonym_in_a_target_leads_to_the_chat_it_stands_for(tmp_path:
         world,
         agent=Scripted(send),
         adapters=[adapter],
-        pseudonyms=True,
+        privacy=PrivacyConfig(pseudonyms=True),
         grants=(Grant(platform="fake", role=AccessRole.OWNER),),
         toolsets=lambda _: (MessageTools(),),
     ) as here:

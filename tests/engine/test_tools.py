@@ -21,6 +21,7 @@ from palaver.model.view import INTERRUPTED
 from palaver.protocols.agent import Event, Final, Request
 from palaver.protocols.clock import SystemClock
 from palaver.protocols.tools import Tool, Toolset, ToolUse
+from palaver.settings.engine import PrivacyConfig
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.status.invariants import violations
 from palaver.store.status.trace import find_traces
@@ -345,7 +346,7 @@ async def test_a_search_names_others_only_where_ids_are_shown(tmp_path: Path, hi
         toolsets=all_tools,
         scopes=SHARED,
         grants=MEMBERS,
-        pseudonyms=hides,
+        privacy=PrivacyConfig(pseudonyms=hides),
     ):
         alice, bob = world.person("alice"), world.person("+49 170 1234567")
         group = world.group("Dev", alice, bob)

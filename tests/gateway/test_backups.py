@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from palaver.config.loader import load
-from palaver.config.model import BackupConfig
 from palaver.gateway import backups
 from palaver.gateway.backups import find_backups, serve_backups
+from palaver.settings.gateway import BackupConfig
 from palaver.store.opening import open_store
 from tests.engine.gateway import until
 from tests.store.world import World

@@ -12,10 +12,7 @@ from typing import Any
 
 import pytest
 
-from palaver.config.agents import EchoAgentConfig
-from palaver.config.limits import LimitsConfig
 from palaver.config.model import Config
-from palaver.config.quotas import GrantConfig
 from palaver.db.postgres import PostgresDatabase
 from palaver.db.sqlite import SqliteDatabase
 from palaver.db.transaction import Row, Statements, transaction
@@ -26,6 +23,9 @@ from palaver.model.errors import StoreInUse, StoreUnavailable
 from palaver.model.redact import redact
 from palaver.platforms.terminal.client import GatewayFailing
 from palaver.platforms.terminal.wire import RecapLine
+from palaver.settings.agents import EchoAgentConfig
+from palaver.settings.limits import LimitsConfig
+from palaver.settings.quotas import GrantConfig
 from palaver.store.opening import open_store
 from tests.engine.gateway import until
 from tests.platforms.terminal.people import Person

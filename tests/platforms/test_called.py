@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from palaver.cli.main import main
 from palaver.config.model import Config, PlatformConfig
-from palaver.config.quotas import GrantConfig
 from palaver.platforms.plugins import load_factory, make_adapter
+from palaver.settings.quotas import GrantConfig
 from tests.engine.gateway import until
 from tests.platforms.called import ACCOUNT, CalledChat, Loopback, serve
 from tests.platforms.dingtalk import fakes as dingtalk

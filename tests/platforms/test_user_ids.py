@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from palaver.config.quotas import GrantConfig
 from palaver.model.access import Effect, Grant, Verdict, decide_access, parse_grantee
 from palaver.model.errors import BadArgument
 from palaver.model.people import parse_code_or_identity
@@ -14,6 +13,7 @@ from palaver.model.target import Place, parse_targets
 from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.irc.wire import lower
 from palaver.platforms.whatsapp.frames import canonical_form
+from palaver.settings.quotas import GrantConfig
 
 UUID = "0a1b2c3d-0000-4000-8000-00000000abcd"
 FORMS = [

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 from palaver.agents.echo import EchoAgent
-from palaver.engine.options import Agents
+from palaver.engine.settings import Agents
 from palaver.model.key import ScopedSetting
 from palaver.model.process import Process, ProcessState
 from palaver.model.transcript import ToolCall
@@ -25,6 +24,7 @@ from palaver.store.processes import ProcessLimits
 from tests.engine.agents import Scripted
 from tests.engine.gateway import until
 from tests.processes.workshop import Workshop, use, workshop
+from tests.settings import change
 
 
 async def test_a_command_runs_and_says_how_it_ended(store_url: str, tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ async def test_no_call_waits_until_the_limit_of_tools_also_after_a_reload(
     monkeypatch.setattr(ProcessManager, "wait", no_wait)
     async with workshop(tmp_path / "p.db", tmp_path, wait_limit=timedelta(hours=1)) as shop:
         engine = shop.here.engine
-        engine.reload(replace(engine.options, tool_limit=timedelta(seconds=60)), Agents(EchoAgent()))
+        engine.reload(change(engine.settings, tool_limit=timedelta(seconds=60)), Agents(EchoAgent()))
         assert "at most" not in await shop.runs("sleep 60", timeout=5)
         told = await shop.runs("sleep 60", timeout=3600)
         assert (waits[0], waits[1] <= 54 - 0.2) == (5, True)

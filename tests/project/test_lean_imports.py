@@ -39,7 +39,7 @@ SLOW = (
     "config.loader",
     "config.model",
     "engine.jobs.creation",
-    "engine.options",
+    "engine.settings",
     "gateway",
     "store.privacy.eraser",
     "store.search.search",

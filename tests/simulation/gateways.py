@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 from palaver.agents.echo import EchoAgent
 from palaver.commands.builtin import builtin_commands
 from palaver.engine.engine import Engine
-from palaver.engine.options import Options
+from palaver.engine.settings import Settings
 from palaver.model.turn import Outbound
 from palaver.protocols.adapter import Limits
 from palaver.protocols.capabilities import MenuCommand
@@ -124,7 +124,7 @@ class Gateway:
         accounts: Sequence[str],
         limits: Limits,
         agent: EchoAgent,
-        options: Options,
+        settings: Settings,
         clock: Clock,
         alone: bool,
         seed: int,
@@ -139,7 +139,7 @@ class Gateway:
             adapters=[FakeAdapter(self._wire, account, limits=limits) for account in accounts],
             agent=agent,
             commands=builtin_commands(store),
-            options=options,
+            settings=settings,
             clock=clock,
             worker=name,
             alone=alone,

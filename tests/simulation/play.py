@@ -98,7 +98,7 @@ class Play:
         self._storage.from_the_start()
         self._database.meet = self._meet
         if self._scenery.gateways > 1:  # one that is alone needs no leases: what it finds running is its own
-            self._database.leases.seconds = self._scenery.options.lease.total_seconds()
+            self._database.leases.seconds = self._scenery.settings.limits.lease.total_seconds()
         self._gateways = [self._start(slot) for slot in range(self._scenery.gateways)]
         await asyncio.gather(self._talk(), self._trouble())
         self._calm_down()
@@ -125,7 +125,7 @@ class Play:
             accounts=scenery.accounts,
             limits=scenery.limits,
             agent=replace(scenery.agent),
-            options=scenery.options,
+            settings=scenery.settings,
             clock=self._clocks[slot],
             alone=scenery.gateways == 1,
             seed=self._chance.getrandbits(32),
@@ -239,7 +239,7 @@ class Play:
         """Until every trouble is over and nothing is left to do. Turns that are paused go on with a calm start."""
         await self._settle()
         if self._is_paused:
-            await asyncio.sleep(self._scenery.options.crash_window.total_seconds())
+            await asyncio.sleep(self._scenery.settings.limits.crash_window.total_seconds())
             await self._restart()
             await self._settle()
             if self._is_paused:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from palaver.agents.echo import EchoAgent
-from palaver.engine.options import Options
+from palaver.engine.settings import Settings
 from palaver.model.access import AccessRole, Grant
 from palaver.model.key import GroupScope, Scope, ScopedSetting
 from palaver.model.reset import ResetMode, ResetPolicy
@@ -15,6 +15,7 @@ from palaver.testkit.chat import Chat
 from palaver.testkit.faults import Faults
 from palaver.testkit.platform import FakePlatform
 from palaver.testkit.updates import Person
+from tests.settings import settings
 
 __all__ = ["Line", "Scenery", "draw_lines", "draw_scenery"]
 
@@ -47,7 +48,7 @@ class Scenery:
     accounts: tuple[str, ...]
     limits: Limits
     agent: EchoAgent
-    options: Options
+    settings: Settings
     busy: BusyMode
     gateways: int
     length: float
@@ -75,7 +76,7 @@ def draw_scenery(chance: random.Random) -> Scenery:
         accounts=accounts,
         limits=Limits(text=longest, interval=interval, draft_interval=0.5, repeats_safely=repeats_safely),
         agent=EchoAgent(delay=chance.choice((0.0, 0.05, 1.0)), streams=chance.random() < 0.5),
-        options=_options(busy, chance),
+        settings=_settings(busy, chance),
         busy=busy,
         gateways=chance.choice((1, 1, 2, 3)),
         length=chance.choice((15.0, 40.0, 100.0)),
@@ -128,8 +129,8 @@ def _people_the_world(world: FakePlatform, accounts: tuple[str, ...], chance: ra
     world.group("two", *people[:2], accounts=(accounts[0],))
 
 
-def _options(busy: BusyMode, chance: random.Random) -> Options:
-    return Options(
+def _settings(busy: BusyMode, chance: random.Random) -> Settings:
+    return settings(
         grants=(Grant(platform="fake", role=AccessRole.MEMBER),),
         busy=ScopedSetting(default=busy),
         scopes=ScopedSetting(default=Scope(group=chance.choice(tuple(GroupScope)))),

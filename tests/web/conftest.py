@@ -18,12 +18,12 @@ from playwright.async_api import Browser, Page, async_playwright, expect
 from palaver.agents.plugins import agent_options
 from palaver.config.editor import ConfigFile
 from palaver.config.model import Config
-from palaver.config.quotas import GrantConfig
-from palaver.config.web import WebConfig
 from palaver.engine.hooks import Meter
 from palaver.gateway.gateway import Gateway
 from palaver.platforms.plugins import known_platforms, load_factory
 from palaver.protocols.clock import SystemClock
+from palaver.settings.quotas import GrantConfig
+from palaver.settings.web import WebConfig
 from palaver.store.opening import open_store
 from palaver.store.store import Store
 from palaver.web.tokens import issue_link

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from palaver.db.transaction import Statements, Transaction, transaction
-from palaver.engine.options import Options
+from palaver.model.addressing import ConversationRules
 from palaver.model.key import Scope, derive_key
 from palaver.model.label import Label
 from palaver.model.session import Principal
@@ -56,7 +56,7 @@ class Stage:
         inbound = Inbound(source=spoken, text=text, at=self.now, labels=Labels(user=Label(name) if name else None))
         key = derive_key(spoken, Scope())
         yield from self.store.inbox.accept(inbound, key, self.now)
-        found = yield from self.store.turns.begin(key, "w1", self.now, _LEASE, Options())
+        found = yield from self.store.turns.begin(key, "w1", self.now, _LEASE, ConversationRules())
         assert isinstance(found, Begun)
         return found.turn
 

@@ -14,12 +14,8 @@ import httpx
 import pytest
 from starlette.types import Message, Receive
 
-from palaver.config.agents import EchoAgentConfig
 from palaver.config.model import Config
-from palaver.config.quotas import CapsConfig, GrantConfig
-from palaver.config.voice import VoiceConfig
 from palaver.engine.engine import Engine
-from palaver.engine.options import Options
 from palaver.engine.reply_waiter import PendingReply
 from palaver.gateway.terminal import terminal_socket
 from palaver.model.attachment import Attachment, TooLarge
@@ -27,6 +23,10 @@ from palaver.model.errors import StoreUnavailable
 from palaver.model.source import Trust
 from palaver.model.turn import Inbound
 from palaver.protocols.clock import SystemClock
+from palaver.settings.agents import EchoAgentConfig
+from palaver.settings.limits import LimitsConfig
+from palaver.settings.quotas import CapsConfig, GrantConfig
+from palaver.settings.voice import VoiceConfig
 from palaver.store.people.api_tokens import ALL_RIGHTS, Right
 from palaver.web.bodies import BodyReader, ServerBusy
 from palaver.web.message_service import MessageService
@@ -398,7 +398,7 @@ async def test_only_what_brings_files_can_be_large(owner: httpx.AsyncClient) -> 
 
 
 async def test_bodies_together_take_little_memory_and_leave_some_for_the_next_caller() -> None:
-    options = Options(file_size=3_000_000, files_per_message=1)
+    limits = LimitsConfig(file_size=3_000_000, files_per_message=1)
     bodies, more, kept = BodyReader(), asyncio.Event(), asyncio.Event()
 
     async def body(size: int) -> AsyncGenerator[bytes]:
@@ -406,7 +406,7 @@ async def test_bodies_together_take_little_memory_and_leave_some_for_the_next_ca
         await more.wait()
 
     async def read(caller: str, size: int) -> int:
-        async with bodies.read(body(size), options, caller, with_files=True) as content:
+        async with bodies.read(body(size), limits, caller, with_files=True) as content:
             await kept.wait()
             return len(content)
 
@@ -429,7 +429,7 @@ async def test_a_large_body_is_large_for_its_files_and_not_for_its_many_values()
         yield b"[" + b"[]," * 1_000_000
 
     with pytest.raises(TooLarge):
-        async with BodyReader().read(body(), Options(), "alice", with_files=True):
+        async with BodyReader().read(body(), LimitsConfig(), "alice", with_files=True):
             pass
 
 

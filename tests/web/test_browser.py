@@ -13,11 +13,11 @@ from axe_playwright_python.base import AXE_SCRIPT
 from playwright.async_api import Browser, BrowserContext, Page, Route, ViewportSize, expect
 from playwright.async_api import Error as PlaywrightError
 
-from palaver.config.agents import EchoAgentConfig
 from palaver.config.model import Config
-from palaver.config.web import WebConfig
 from palaver.gateway.terminal import terminal_socket
 from palaver.protocols.clock import SystemClock
+from palaver.settings.agents import EchoAgentConfig
+from palaver.settings.web import WebConfig
 from tests.platforms.terminal.people import Person
 from tests.web.conftest import Opened, becomes, opened
 from tests.web.demo_data import HOSTILE, OPERATOR, Stage, dm, furnish

@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from palaver.config.model import Config, PlatformConfig
-from palaver.config.web import WebConfig
 from palaver.gateway.gateway import Gateway
 from palaver.model.session import Principal
+from palaver.settings.web import WebConfig
 from palaver.web import bodies
 from tests.web.callback_platform import CallerAdapter, install
 from tests.web.conftest import Opened, opened

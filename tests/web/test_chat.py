@@ -9,10 +9,9 @@ import httpx
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from palaver.config.agents import EchoAgentConfig
 from palaver.config.model import Config
-from palaver.config.quotas import GrantConfig
-from palaver.engine.attachments import Attachments
+from palaver.settings.agents import EchoAgentConfig
+from palaver.settings.quotas import GrantConfig
 from tests.web.conftest import READERS, Opened, opened
 from tests.web.demo_data import OPERATOR
 
@@ -121,7 +120,7 @@ async def test_a_file_stays_for_as_long_as_its_message_waits(window: Opened, cli
     await client.post("/chat/main", data={"text": "/queue look", "id": "2"}, files=files)
     engine = window.gateway._engine  # pyright: ignore[reportPrivateUsage]
     assert engine
-    await Attachments(engine._ctx).clean_up(timedelta(seconds=-1))  # pyright: ignore[reportPrivateUsage]
+    await engine._attachments.clean_up(timedelta(seconds=-1))  # pyright: ignore[reportPrivateUsage]
     await client.post("/chat/main", data={"text": "/deny", "id": "3"})
     (link,) = re.findall(r'class="file" href="([^"]+)"', await until_shown(client, "You said: look"))
     assert (await client.get(link)).content == b"the plan"

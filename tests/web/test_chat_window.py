@@ -10,12 +10,12 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Page, ViewportSize, expect
 
-from palaver.config.agents import EchoAgentConfig
 from palaver.config.model import Config
-from palaver.config.web import WebConfig
 from palaver.gateway.terminal import terminal_socket
 from palaver.model.source import Source
 from palaver.protocols.clock import SystemClock
+from palaver.settings.agents import EchoAgentConfig
+from palaver.settings.web import WebConfig
 from palaver.store.opening import open_store
 from tests.platforms.terminal.people import Person
 from tests.web.conftest import Opened, becomes, opened

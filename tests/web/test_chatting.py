@@ -10,9 +10,9 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, Route, expect
 
-from palaver.config.limits import LimitsConfig
 from palaver.config.model import Config
-from palaver.config.web import WebConfig
+from palaver.settings.limits import LimitsConfig
+from palaver.settings.web import WebConfig
 from tests.web.conftest import Opened, becomes, opened
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -13,9 +13,7 @@ from typing import cast
 import httpx
 import pytest
 
-from palaver.config.agents import EchoAgentConfig
 from palaver.config.model import Config
-from palaver.config.quotas import GrantConfig
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine.hooks import PartialAnswer
 from palaver.gateway.terminal import terminal_socket
@@ -23,6 +21,8 @@ from palaver.model.errors import StoreUnavailable
 from palaver.model.session import Principal, Session
 from palaver.protocols.clock import SystemClock
 from palaver.protocols.hooks import EventKind, GatewayEvent
+from palaver.settings.agents import EchoAgentConfig
+from palaver.settings.quotas import GrantConfig
 from palaver.store.conversations.transcript import write_journal
 from palaver.store.people.api_tokens import ALL_RIGHTS, Credential, CredentialKind
 from palaver.store.status import journal_feed

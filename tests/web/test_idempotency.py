@@ -12,11 +12,11 @@ import httpx
 import openai
 import pytest
 
-from palaver.config.limits import LimitsConfig
 from palaver.config.model import Config, PlatformConfig
-from palaver.config.quotas import GrantConfig
 from palaver.db.transaction import Statements, transaction
 from palaver.model.session import Principal
+from palaver.settings.limits import LimitsConfig
+from palaver.settings.quotas import GrantConfig
 from tests.platforms.webhook.loopback import SECRET
 from tests.web.conftest import Opened
 from tests.web.test_api import PEOPLE, program

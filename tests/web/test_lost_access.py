@@ -12,12 +12,12 @@ import httpx
 import pytest
 
 from palaver.cli.main import main
-from palaver.config.limits import LimitsConfig
 from palaver.config.model import Config
-from palaver.config.quotas import GrantConfig
 from palaver.model.access import Effect, Grant
 from palaver.model.source import Source
 from palaver.protocols.clock import SystemClock
+from palaver.settings.limits import LimitsConfig
+from palaver.settings.quotas import GrantConfig
 from palaver.store.opening import open_store
 from palaver.store.store import Store
 from palaver.web.caller import Caller

@@ -15,15 +15,15 @@ import pytest
 from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
 from pydantic import BaseModel
 
-from palaver.config.agents import EchoAgentConfig
 from palaver.config.model import Config
-from palaver.config.quotas import CapsConfig
 from palaver.engine import reply_waiter
 from palaver.engine.reply_waiter import PendingReply, ReplyWaiter
 from palaver.model.access import ChatKind, Effect, Grant
 from palaver.model.session import Principal, Session
 from palaver.model.turn import QuestionMode
 from palaver.protocols.clock import SystemClock
+from palaver.settings.agents import EchoAgentConfig
+from palaver.settings.quotas import CapsConfig
 from palaver.store.people.api_tokens import Right
 from palaver.web.openai import conversations
 from palaver.web.openai.conversations import conversation_name

@@ -26,9 +26,9 @@ from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
-from palaver.config.agents import EchoAgentConfig
 from palaver.config.model import Config
 from palaver.model.session import Principal
+from palaver.settings.agents import EchoAgentConfig
 from tests.agents.fake_provider import Call, Says
 from tests.web.conftest import Opened
 from tests.web.test_api import token

@@ -12,12 +12,12 @@ import pytest
 from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
 from pydantic import BaseModel, SecretStr
 
-from palaver.config.agents import ModelAgentConfig
-from palaver.config.limits import LimitsConfig
 from palaver.config.model import Config
-from palaver.config.quotas import GrantConfig
 from palaver.engine import texts
 from palaver.engine.turns import runner
+from palaver.settings.agents import ModelAgentConfig
+from palaver.settings.limits import LimitsConfig
+from palaver.settings.quotas import GrantConfig
 from tests.agents.fake_provider import Call, Provider, Refuses, Says, Step, providing
 from tests.agents.model_helpers import KEY, MODEL
 from tests.web.conftest import opened

@@ -9,8 +9,8 @@ import openai
 import pytest
 from openai.types.responses import FunctionToolParam, ResponseFunctionToolCall
 
-from palaver.config.agents import EchoAgentConfig
 from palaver.config.model import Config
+from palaver.settings.agents import EchoAgentConfig
 from tests.agents.fake_provider import Says
 from tests.web.conftest import Opened
 from tests.web.test_api import PEOPLE, program, say

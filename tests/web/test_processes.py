@@ -8,13 +8,13 @@ import pytest
 from playwright.async_api import Page, expect
 
 from palaver.config.model import Config
-from palaver.config.terminal import BackendName, StopMode, TerminalConfig
-from palaver.config.tools import ToolsConfig
-from palaver.config.web import WebConfig
 from palaver.model.access import AccessRole, Grant
 from palaver.processes.directory import ProcessDirectory
 from palaver.processes.launcher import kill
 from palaver.protocols.clock import SystemClock
+from palaver.settings.terminal import BackendName, StopMode, TerminalConfig
+from palaver.settings.tools import ToolsConfig
+from palaver.settings.web import WebConfig
 from palaver.store.conversations.sessions import join
 from palaver.store.people.api_tokens import Right
 from palaver.web.tokens import issue_token

@@ -8,7 +8,6 @@ import httpx
 import pytest
 
 from palaver.config.model import Config
-from palaver.config.quotas import GrantConfig
 from palaver.db.sqlite import SqliteDatabase
 from palaver.db.transaction import Statements, transaction
 from palaver.gateway.terminal import terminal_socket
@@ -16,6 +15,7 @@ from palaver.model.access import AccessRole, Effect, Grant
 from palaver.model.errors import StoreError
 from palaver.model.session import Principal
 from palaver.protocols.clock import SystemClock
+from palaver.settings.quotas import GrantConfig
 from palaver.store.people.api_tokens import Right
 from palaver.web.tokens import issue_token
 from tests.engine.gateway import until

@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 from palaver.cli.main import main
 from palaver.config.model import Config
-from palaver.config.web import WebConfig
 from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import InvalidInput
 from palaver.model.session import Principal
+from palaver.settings.web import WebConfig
 from palaver.store.people import api_tokens
 from palaver.store.people.api_tokens import ALL_RIGHTS, CredentialKind, Right
 from palaver.store.status import journal_feed

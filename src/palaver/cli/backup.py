@@ -13,7 +13,6 @@ from palaver.cli.output import FAILED, print_facts, print_json, print_line, prin
 from palaver.cli.shared_options import Force, Json, StoreOption, store_url, vault_of
 from palaver.commands.formatting import ago
 from palaver.config.editor import ConfigFile
-from palaver.config.encryption import EncryptionConfig
 from palaver.config.loader import load
 from palaver.config.model import Config
 from palaver.gateway.backups import CONFIGURATION, added_parts, backup_folder, find_backups
@@ -21,6 +20,7 @@ from palaver.gateway.vault import read_key
 from palaver.model.attachment import format_size
 from palaver.model.errors import StoreError
 from palaver.model.text import counted
+from palaver.settings.gateway import EncryptionConfig
 from palaver.store.backup.archive import Manifest, read_manifest
 from palaver.store.backup.restore import Verified, verify
 

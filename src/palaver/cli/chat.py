@@ -14,7 +14,6 @@ from palaver.cli.loop import run
 from palaver.cli.output import FAILED, INTERNAL, TEMPORARY, WRONG, print_error, print_note
 from palaver.cli.shared_options import StoreOption, require_profile, terminal_source
 from palaver.cli.up import config_file, configuration
-from palaver.config.agents import BUILT_IN_AGENTS, AgentConfig
 from palaver.config.model import Config
 from palaver.gateway.terminal import terminal_socket
 from palaver.model.errors import BadArgument, PalaverError, StoreError, StoreInUse, StoreUnavailable
@@ -29,6 +28,7 @@ from palaver.platforms.terminal.offers import PendingOffer
 from palaver.platforms.terminal.pipe import PipeScreen, read_lines, say_all, say_one
 from palaver.platforms.terminal.screen import LiveScreen
 from palaver.protocols.background import BackgroundTasks
+from palaver.settings.agents import BUILT_IN_AGENTS, AgentConfig
 
 EXAMPLES = {"chat": 'palaver chat -m "What is on today?"'}
 _INTERRUPTED = 130
@@ -121,13 +121,13 @@ def _name(chat: str, profile: str | None, config: Config) -> str:
     """Return the chat name on the wire. Without a profile, the rules choose it."""
     if profile is not None:
         require_profile(profile, config.profiles)
-    options = config.options()
-    rule = choose_profile_rule(terminal_source(chat, config.store), options.profiles)
+    settings = config.settings()
+    rule = choose_profile_rule(terminal_source(chat, config.store), settings.profiles)
     if rule and profile == MAIN != rule.profile:
-        problem = f"A rule ({options.written_at(rule.origin)}) sends this chat to the profile {rule.profile}, not to"
+        problem = f"A rule ({settings.written_at(rule.origin)}) sends this chat to the profile {rule.profile}, not to"
         fix = f"Add a rule for the profile {MAIN} with this chat."
         raise BadArgument(problem, found=MAIN, allowed=rule.profile, example=rule.profile, fix=fix)
-    name = terminal_source(chat, config.store, options.profiles, profile or MAIN).chat_id or ""
+    name = terminal_source(chat, config.store, settings.profiles, profile or MAIN).chat_id or ""
     if not chat or "/" in chat or len(name) > _LONGEST_NAME or escape_invisible(chat) != chat:
         allowed = f"1 to {_LONGEST_NAME} characters, including the profile, without / and invisible ones"
         raise BadArgument("--chat cannot be", found=chat, allowed=allowed, example="work")

@@ -18,7 +18,6 @@ from palaver.cli.repair import RepairReport, repair_store
 from palaver.cli.shared_options import Json, StoreOption, Yes, ask, database_key, find_zone, local_now, now, store_url
 from palaver.cli.versions import check_versions
 from palaver.commands.formatting import format_time
-from palaver.config.agents import AgentConfig
 from palaver.config.errors import MalformedConfig, Mistake
 from palaver.config.loader import load, load_with_sources
 from palaver.config.public_settings import public_path
@@ -30,6 +29,7 @@ from palaver.model.text import counted
 from palaver.platforms.plugins import known_platforms, load_factory
 from palaver.processes.health import check_processes
 from palaver.protocols.agent import FailureKind
+from palaver.settings.agents import AgentConfig
 from palaver.store.damage.corruption import is_corrupt, recovery_steps
 from palaver.store.damage.health_check import FIX_THE_CAUSE, HealthCheck
 from palaver.store.damage.leftovers import describe_leftovers

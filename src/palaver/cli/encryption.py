@@ -13,7 +13,6 @@ from palaver.agents.plugins import import_extra
 from palaver.cli.export import open_output, open_sealed, refuse_existing
 from palaver.cli.output import confirm, print_facts, print_json, print_line, print_result, progress
 from palaver.cli.shared_options import Force, Json, Output, Yes
-from palaver.config.encryption import EncryptionConfig
 from palaver.config.loader import load
 from palaver.config.model import Config
 from palaver.db.cipher import is_plain
@@ -22,6 +21,7 @@ from palaver.gateway.backups import backup_folder
 from palaver.gateway.vault import find_lost_keys, keys_file, open_or_create, read_key, refuse_lost_keys
 from palaver.model.errors import BadArgument, StoreError
 from palaver.model.text import counted
+from palaver.settings.gateway import EncryptionConfig
 from palaver.store.backup.backups import backups_that_hold
 from palaver.store.opening import open_store, sqlite_path
 from palaver.store.transfer import without_gateways

@@ -7,7 +7,6 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 from zoneinfo import ZoneInfo
@@ -18,6 +17,7 @@ from palaver.cli import shared_options
 from palaver.cli.explain_subject import (
     Account,
     Chat,
+    DescribedSource,
     Kind,
     Message,
     Parent,
@@ -28,14 +28,13 @@ from palaver.cli.explain_subject import (
     User,
     UserAlt,
     explained,
-    source_by_hand,
 )
 from palaver.cli.explain_target import explain_target
 from palaver.cli.output import pick, print_facts, print_heading, print_json, print_line, print_note, print_rows
 from palaver.cli.shared_options import Json, StoreOption
 from palaver.config.loader import load
 from palaver.engine.explain import AppliedRule, Explanation
-from palaver.engine.options import Options
+from palaver.engine.settings import Settings
 from palaver.model.access import Verdict, parse_identity
 from palaver.model.addressing import Addressing
 from palaver.model.key import DmScope, GroupScope, ScopedSetting
@@ -48,6 +47,7 @@ from palaver.model.turn import InboxState
 from palaver.model.value import FieldPath
 from palaver.platforms.plugins import known_platforms
 from palaver.store.results import Opening
+from palaver.store.status.trace import InboundTrace
 
 EXAMPLES = {
     "key": "palaver explain key --platform telegram --kind group --chat -100 --user 7",
@@ -88,21 +88,23 @@ def _then(result: Result) -> dict[str, object] | None:
 
 
 def _print_then(result: Result) -> None:
-    then = _then(result)
-    if then is None:
+    received, turn = result.subject.received, result.subject.turn
+    if received is None:
         return
-    if then["state"] is InboxState.REFUSED:
-        fate = f"refused: {then['reason']}"
-    else:
-        fate = f"accepted as {then['role']}" if then["role"] else "accepted"
-        fate += f"; the command failed: {then['reason']}" if then["state"] is InboxState.FAILED else ""
     print_line("")
-    facts = [("key", str(then["key"])), ("access", fate)]
-    if then["session"]:
-        fresh = f", a new one (reset: {then['reset']})" if then["reset"] else ""
-        facts.append(("session", f"{then['session']}{fresh}"))
-    print_heading(f"Stored for in:{then['number']}")
+    facts = [("key", received.key), ("access", _outcome(received))]
+    if turn is not None:
+        fresh = f", a new one (reset: {turn.reset})" if turn.reset else ""
+        facts.append(("session", f"{turn.turn.session}{fresh}"))
+    print_heading(f"Stored for in:{received.number}")
     print_facts(facts)
+
+
+def _outcome(received: InboundTrace) -> str:
+    if received.state is InboxState.REFUSED:
+        return f"refused: {received.reason}"
+    accepted = f"accepted as {received.role.text}" if received.role else "accepted"
+    return f"{accepted}; the command failed: {received.reason}" if received.state is InboxState.FAILED else accepted
 
 
 @app.command(help=f"Show which conversation a message belongs to, and why.\n\n{EXAMPLES['key']}")
@@ -124,16 +126,26 @@ def key(
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    asked_for = MAIN if profile is None else profile
-    by_hand = partial(source_by_hand, platform, kind, chat, thread, parent, user, user_alt, server, account, asked_for)
+    described = DescribedSource(
+        platform=platform,
+        kind=kind,
+        chat=chat,
+        thread=thread,
+        parent=parent,
+        user=user,
+        user_alt=user_alt,
+        server=server,
+        account=account,
+        profile=MAIN if profile is None else profile,
+    )
     scopes = {"dm": dm_scope, "group": group_scope, "thread": thread_scope}
     given = {name: scope for name, scope in scopes.items() if scope is not None}
 
-    def change(options: Options) -> Options:
-        changed = options.scopes.map(lambda scope: replace(scope, **given)) if given else options.scopes
-        return replace(options, scopes=changed)
+    def change(settings: Settings) -> Settings:
+        changed = settings.scopes.map(lambda scope: replace(scope, **given)) if given else settings.scopes
+        return replace(settings, scopes=changed)
 
-    result = explained(store, message, by_hand, mention=True, change=change)
+    result = explained(store, message, described.source, mention=True, change=change)
     rules = _replaced(result.explanation.key_rules, {f"scope.{name}" for name in given})
     _print_key(result, (*result.explanation.profile_rules, *rules), json=json)
 
@@ -193,8 +205,10 @@ def explain_access(
         platform, participant = parse_identity(who, known_platforms())
         user = parse_participant(participant)[0] or ""
         where = chat or (user if kind == DM else "")
-        described = source_by_hand(platform, kind, where, thread, parent, "", "", server, account)
-        return with_participant(described, participant)
+        described = DescribedSource(
+            platform=platform, kind=kind, chat=where, thread=thread, parent=parent, server=server, account=account
+        )
+        return with_participant(described.source(), participant)
 
     trust = Trust(is_bot=bot, has_role_grant=platform_role, via_trusted_relay=relay)
     is_sender = ":" in who and not re.fullmatch(r"(in|turn|out):-?\d+", who.strip())
@@ -233,8 +247,18 @@ def route(
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    by_hand = partial(source_by_hand, platform, kind, chat, thread, parent, user, user_alt, server, account)
-    result = explained(store, message, by_hand, mention=True)
+    described = DescribedSource(
+        platform=platform,
+        kind=kind,
+        chat=chat,
+        thread=thread,
+        parent=parent,
+        user=user,
+        user_alt=user_alt,
+        server=server,
+        account=account,
+    )
+    result = explained(store, message, described.source, mention=True)
     explanation = result.explanation
     profile, opening = explanation.conversation.profile, explanation.opening
     own = result.config.profiles.get(profile)
@@ -256,7 +280,7 @@ def route(
 
 def _agent_instructions(result: Result, section: FieldPath) -> Iterator[AppliedRule]:
     """Name the instructions that the agent itself has, before those of the place."""
-    written_at = result.config.options().written_at
+    written_at = result.config.settings().written_at
     for name in ("instructions", "instructions_file"):
         if where := written_at((*section, name)):
             field = ".".join(map(str, (*section, name)))
@@ -292,25 +316,34 @@ def reset(
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    by_hand = partial(source_by_hand, platform, kind, chat, thread, parent, user, "", server, account)
+    described = DescribedSource(
+        platform=platform,
+        kind=kind,
+        chat=chat,
+        thread=thread,
+        parent=parent,
+        user=user,
+        server=server,
+        account=account,
+    )
     changed = {"mode": policy, "idle_minutes": idle_minutes, "at_hour": at_hour}
     given = {name: value for name, value in changed.items() if value is not None}
     zone = parse_zone(zone_name) if zone_name else None
 
-    def change(options: Options) -> Options:
-        resets = options.resets.map(lambda found: replace(found, **given)) if given else options.resets
-        return replace(options, resets=resets, zones=ScopedSetting(default=zone) if zone else options.zones)
+    def change(settings: Settings) -> Settings:
+        resets = settings.resets.map(lambda found: replace(found, **given)) if given else settings.resets
+        return replace(settings, resets=resets, zones=ScopedSetting(default=zone) if zone else settings.zones)
 
     present = _instant_or_now(now)
     if last_active and not message and not platform:
-        rule = change(load(Path.cwd()).options())
+        rule = change(load(Path.cwd()).settings())
         spoken = parse_instant(last_active)
         where = rule.zones.default
         if present < spoken:
             print_note(f"It is {_iso(present, where)}, before --last-active, so no time has passed.")
         _print_decision(decide_reset(rule.resets.default, spoken, present, where), where, as_json=json)
         return
-    result = explained(store, message, by_hand, mention=True, change=change, now=present)
+    result = explained(store, message, described.source, mention=True, change=change, now=present)
     names = {f"reset.{name}" for name in given} | ({"timezone"} if zone else set[str]())
     _print_reset(result, _replaced(result.explanation.reset_rules, names), json=json)
 

@@ -19,7 +19,7 @@ from palaver.commands.plugins import with_plugins
 from palaver.config.loader import load
 from palaver.config.model import Config
 from palaver.engine.explain import Explanation, explain
-from palaver.engine.options import Options
+from palaver.engine.settings import Settings
 from palaver.model.access import possible_trust
 from palaver.model.errors import BadArgument, NotFound, PalaverError, StoreError, UnknownPlatform
 from palaver.model.key import ProfileRule, choose_profile
@@ -67,49 +67,57 @@ class Result:
     explanation: Explanation
 
 
-def source_by_hand(
-    platform: str,
-    kind: str,
-    chat: str,
-    thread: str,
-    parent: str,
-    user: str,
-    user_alt: str,
-    server: str,
-    account: str,
-    profile: str = MAIN,
-) -> Source:
-    known = known_platforms()
-    name = platform.strip().lower()
-    if not name:
-        raise BadArgument(
-            "Name a message or a session, or describe one with --platform, --kind, --chat and --user.",
-            found="",
-            allowed="a message, a session, or a platform",
-            fix="Use in:42, a session, or options",
-            example=_EXAMPLE,
+@value
+class DescribedSource:
+    """A source as options describe it; an empty text means none."""
+
+    platform: str
+    kind: str
+    chat: str
+    thread: str
+    parent: str
+    user: str = ""
+    user_alt: str = ""
+    server: str
+    account: str
+    profile: str = MAIN
+
+    def source(self) -> Source:
+        """Raises BadArgument or UnknownPlatform where there can be no such source."""
+        known = known_platforms()
+        name = self.platform.strip().lower()
+        if not name:
+            raise BadArgument(
+                "Name a message or a session, or describe one with --platform, --kind, --chat and --user.",
+                found="",
+                allowed="a message, a session, or a platform",
+                fix="Use in:42, a session, or options",
+                example=_EXAMPLE,
+            )
+        if name not in known:
+            raise UnknownPlatform(self.platform, known, _EXAMPLE)
+        kinds = (*STANDARD_KINDS, *known[name].extra_kinds)
+        if self.kind not in kinds:
+            raise BadArgument("--kind cannot be", found=self.kind, allowed=", ".join(kinds), example=_EXAMPLE)
+        if not self.chat and self.kind != DM:
+            raise BadArgument(
+                f"A {self.kind} needs a chat id: --chat cannot be",
+                found=self.chat,
+                allowed="any text",
+                example=_EXAMPLE,
+            )
+        return Source(
+            platform=name,
+            chat_kind=self.kind,
+            chat_id=known[name].canonical_chat(self.chat) if self.kind == DM else self.chat,
+            thread_id=self.thread,
+            parent_chat_id=self.parent,
+            user_id=self.user and known[name].canonical_user(self.user),
+            user_id_alt=self.user_alt,
+            scope_id=self.server,
+            account=self.account,
+            profile=self.profile,
         )
-    if name not in known:
-        raise UnknownPlatform(platform, known, _EXAMPLE)
-    kinds = (*STANDARD_KINDS, *known[name].extra_kinds)
-    if kind not in kinds:
-        raise BadArgument("--kind cannot be", found=kind, allowed=", ".join(kinds), example=_EXAMPLE)
-    if not chat and kind != DM:
-        raise BadArgument(
-            f"A {kind} needs a chat id: --chat cannot be", found=chat, allowed="any text", example=_EXAMPLE
-        )
-    return Source(
-        platform=name,
-        chat_kind=kind,
-        chat_id=known[name].canonical_chat(chat) if kind == DM else chat,
-        thread_id=thread,
-        parent_chat_id=parent,
-        user_id=user and known[name].canonical_user(user),
-        user_id_alt=user_alt,
-        scope_id=server,
-        account=account,
-        profile=profile,
-    )
 
 
 def explained(
@@ -120,7 +128,7 @@ def explained(
     text: str = "",
     mention: bool = False,
     trust: Trust | None = None,
-    change: Callable[[Options], Options] = lambda options: options,
+    change: Callable[[Settings], Settings] = lambda settings: settings,
     now: datetime | None = None,
 ) -> Result:
     """Explain a named message or session, or else a source described by hand."""
@@ -129,7 +137,7 @@ def explained(
 
     async def work(opened: Store) -> Result:
         if name:
-            subject = await find_subject(opened, name, config.options().profiles)
+            subject = await find_subject(opened, name, config.settings().profiles)
             accounts = account_platforms(config)
         else:
             source, accounts = _with_account(_as_said(by_hand(), config), account_platforms(config))
@@ -140,7 +148,7 @@ def explained(
                 subject.inbound,
                 _trust_of(subject) or trust or Trust(),
                 present,
-                options=change(config.options()),
+                settings=change(config.settings()),
                 accounts=accounts,
                 commands=table,
             )
@@ -175,7 +183,7 @@ def _as_said(source: Source, config: Config) -> Source:
     if source.platform != "terminal" or not source.chat_id:
         return source
     profile, _, chat = source.chat_id.rpartition("/")
-    opened = terminal_source(chat, config.store, config.options().profiles, profile or source.profile)
+    opened = terminal_source(chat, config.store, config.settings().profiles, profile or source.profile)
     return replace(source, chat_id=opened.chat_id, profile=opened.profile)
 
 

@@ -57,11 +57,11 @@ def _explain_all(text: str, store: str | None, origin: str, profile: str) -> lis
     targets = parse_targets(text, known_platforms())
 
     async def work(opened: Store) -> list[TargetExplanation]:
-        inbound = (await find_subject(opened, origin, config.options().profiles)).inbound if origin else None
+        inbound = (await find_subject(opened, origin, config.settings().profiles)).inbound if origin else None
         rules = TargetRules(
             accounts=account_platforms(config),
             profile=profile,
-            homes=await opened.read(opened.accounts.list_homes(profile, access_rules.load(config.options().grants))),
+            homes=await opened.read(opened.accounts.list_homes(profile, access_rules.load(config.settings().grants))),
             origin=inbound.source if inbound else None,
             file=OutputFile(owner="terminal:owner", name="messages", at=shared_options.now()),
         )

@@ -54,7 +54,7 @@ def list_grants(*, store: StoreOption = None, json: Json = False) -> None:
         GrantTable(),
         nothing="No grants have been added. Grants without a number come from the configuration.",
     )
-    fixed = load().options().grants
+    fixed = load().settings().grants
     numbered = [{"number": number, **grant.to_json()} for number, grant in table.grants.items()]
     fields = {"grants": numbered, "configuration": [grant.to_json() for grant in fixed]}
     known = [*((str(number), grant) for number, grant in table.grants.items()), *(("", grant) for grant in fixed)]
@@ -98,7 +98,7 @@ def add_grant(
     if describe_grantee(grant) == EVERYBODY and not block and grant.role >= AccessRole.ADMIN:
         confirm(f"Give access to {describe_grant(grant)}?", f"palaver grants add {who} --role {role}", yes=yes)
     now, by = shared_options.now(), OPERATOR.name
-    configured = load().options().grants
+    configured = load().settings().grants
 
     async def add(opened: Store) -> tuple[int, list[Credential]]:
         added = grants.add(grant, now, by=by, force=force)
@@ -118,7 +118,7 @@ def remove_grant(
     json: Json = False,
 ) -> None:
     now, by = shared_options.now(), OPERATOR.name
-    configured = load().options().grants
+    configured = load().settings().grants
 
     async def remove(opened: Store) -> tuple[Grant | None, list[Credential]]:
         removed = grants.remove(number, now, by=by, force=force)

@@ -17,9 +17,9 @@ from palaver.cli.shared_options import StoreOption, ask
 from palaver.cli.up import configuration
 from palaver.cli.web import Identity, rights_named
 from palaver.config.loader import load
-from palaver.config.types import reveal
 from palaver.model.errors import BadArgument
 from palaver.protocols.installation import install_line
+from palaver.settings.types import reveal
 from palaver.store.people import api_tokens
 from palaver.store.store import Store
 from palaver.tools.toolsets import login_file

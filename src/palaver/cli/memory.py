@@ -60,7 +60,7 @@ def edit_note(
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    limits, now = load().options().memory_limits, shared_options.now()
+    limits, now = load().limits.memory, shared_options.now()
     changed = ask(store, lambda opened: opened.transact(opened.memory.edit(note, text, OPERATOR, limits, now)))
     print_result(_fields(changed), f"Note {changed.number} is now: {changed.text}", as_json=json)
 

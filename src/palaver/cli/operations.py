@@ -118,7 +118,7 @@ def _call(shown: Shown) -> Call:
             per_person=config.limits.jobs_per_person,
             scripts=Scripts(folder=folder, environ={}) if (folder := config.jobs.scripts) else None,
             models=offered_models(AgentPool().agents(config).usual) if shown.asked.model else (),
-            grants=config.options().grants,
+            grants=config.settings().grants,
         )
 
     origin = terminal_source("main", shared_options.store_url(None))

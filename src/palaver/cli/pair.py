@@ -69,7 +69,7 @@ def approve_stranger(
     name, given = parse_code_or_identity(who, known_platforms()), AccessRole.parse(role)
 
     now, by = shared_options.now(), OPERATOR.name
-    scope_of = load().options().scopes.find
+    scope_of = load().settings().scopes.find
     approve = pairing.approve(name, given, now, by=by, notice=texts.PAIRED, scope_of=scope_of)
     stranger = ask(store, lambda opened: opened.transact(approve))
     if stranger is None:
@@ -87,7 +87,7 @@ def deny_stranger(
     json: Json = False,
 ) -> None:
     now, name = shared_options.now(), parse_code_or_identity(who, known_platforms())
-    configured = load().options().grants
+    configured = load().settings().grants
 
     async def deny(opened: Store) -> tuple[Stranger | None, list[Credential]]:
         denied = pairing.deny(name, now, by=OPERATOR.name, blocks=block)

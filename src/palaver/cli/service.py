@@ -163,7 +163,7 @@ def _wish(*, is_system: bool, user: str | None) -> Wish:
         data=data,
         config=config,
         user=user,
-        stop_seconds=int(loaded.config.options().drain_limit.total_seconds()) + _CLOSING_SECONDS,
+        stop_seconds=int(loaded.config.limits.drain_limit.total_seconds()) + _CLOSING_SECONDS,
         is_system=is_system,
         environment=environment,
         variables=variables,

@@ -9,17 +9,17 @@ from typing import Annotated, Protocol, runtime_checkable
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from palaver.config.agents import installed
 from palaver.config.errors import MalformedConfig, Mistake, mistake_at, refused_at
 from palaver.config.nodes import Node, dotted_path
 from palaver.config.secrets import FILE, SET, WithSecrets, fill_secrets, is_secret, mask_secrets, option_names
-from palaver.config.types import Syntax
 from palaver.engine.hooks import load_hook
 from palaver.model.errors import InvalidInput
 from palaver.model.platform import Platform
 from palaver.model.target import Place
 from palaver.model.value import FieldPath
 from palaver.protocols.relay import RELAY_OPTION
+from palaver.settings.agents import installed
+from palaver.settings.types import Syntax
 
 
 class AdapterInfo(Protocol):

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from palaver.config.agent_plan import LOCAL, MODEL, AgentPlan
-from palaver.config.agents import AgentConfig, GuideAgentConfig, LocalAgentConfig, ModelAgentConfig
 from palaver.config.editor import Edit
 from palaver.config.loader import Loaded
+from palaver.settings.agents import AgentConfig, GuideAgentConfig, LocalAgentConfig, ModelAgentConfig
 
 _MAX_TOKENS = 64
 """Enough for a model that reasons before it answers."""

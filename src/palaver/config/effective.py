@@ -7,8 +7,8 @@ from typing import NamedTuple
 from palaver.config.loader import Loaded
 from palaver.config.nodes import Position, dotted_path
 from palaver.config.secrets import SET, is_secret_option, mask_secrets
-from palaver.config.types import Section
 from palaver.model.value import FieldPath
+from palaver.settings.types import Section
 
 _ROLE_CAP = len(("caps", "member", "person_day", "tokens"))
 

@@ -14,7 +14,6 @@ from palaver.config.accounts import (
     platforms_with_accounts,
     read_secret_files,
 )
-from palaver.config.agents import WITH_INSTRUCTIONS
 from palaver.config.errors import MalformedConfig, Mistake, mistake_at
 from palaver.config.model import Config
 from palaver.config.nodes import Node, merge
@@ -29,11 +28,12 @@ from palaver.config.paths import (
 )
 from palaver.config.reader import parse, read
 from palaver.config.secrets import FILE as SECRET_FILE
-from palaver.config.types import OFF, duration_text
 from palaver.config.validation import find_schema_mistakes, find_unknown_names, find_user_only_fields
 from palaver.config.variables import read_variables, setting_of
 from palaver.model.platform import Platform
 from palaver.model.value import value
+from palaver.settings.agents import WITH_INSTRUCTIONS
+from palaver.settings.types import OFF, duration_text
 
 _MAX_MISTAKES = 100
 """Report at most this many mistakes of one kind per file."""

@@ -1,176 +1,83 @@
-"""The configuration as a typed value, and the options of the engine that it stands for."""
+"""The configuration as a typed value, and what it says to the engine."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from datetime import timedelta
-from enum import StrEnum
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Self, TypeVar
-from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, Field, PrivateAttr
 
 from palaver.config.accounts import Accounts, Hooks
-from palaver.config.agents import AgentConfig, GuideAgentConfig, MaybeFile, MaybeText, web_address
-from palaver.config.encryption import EncryptionConfig
 from palaver.config.errors import MalformedConfig, Mistake
 from palaver.config.instructions import PlaceInstructions
-from palaver.config.limits import LimitsConfig
 from palaver.config.nodes import Node, Positions
-from palaver.config.quotas import (
-    API_OWNER,
-    TERMINAL_OWNER,
-    WEB_OWNER,
-    CapsConfig,
-    CommandRoles,
-    GrantConfig,
-    RouteConfig,
-)
-from palaver.config.relay import RelayConfig
-from palaver.config.retention import RetentionConfig
-from palaver.config.tools import ToolNames, ToolsConfig
-from palaver.config.types import Duration, DurationOrOff, Folder, Port, Section, Syntax, Url, WakeWords, Zone
-from palaver.config.voice import VoiceConfig
-from palaver.config.web import WebConfig
-from palaver.engine.options import Options
-from palaver.model.addressing import AddressingRules, AnswerMode
-from palaver.model.errors import InvalidInput
-from palaver.model.key import ChatSelector, DmScope, GroupScope, Scope, ScopedSetting
-from palaver.model.log_line import LogLevel
-from palaver.model.reset import ResetMode, ResetPolicy
-from palaver.model.revision import RevisionPolicy
+from palaver.config.paths import expand_home
+from palaver.engine.settings import Settings
+from palaver.model.access import AccessRole
+from palaver.model.addressing import AddressingRules
+from palaver.model.errors import BadArgument, InvalidInput
+from palaver.model.key import ChatSelector, Scope, ScopedSetting
+from palaver.model.reset import ResetPolicy
 from palaver.model.tools import ALL_TOOLS
-from palaver.model.turn import BusyMode, QuestionMode, QuoteMode
 from palaver.model.value import FieldPath
+from palaver.protocols.entry_points import find_plugins
+from palaver.settings.agents import AgentConfig, GuideAgentConfig
+from palaver.settings.chats import ChatConfig, OneChatConfig, ServerConfig
+from palaver.settings.engine import EngineConfig
+from palaver.settings.gateway import (
+    BackupConfig,
+    EncryptionConfig,
+    JobsConfig,
+    LogConfig,
+    MetricsConfig,
+    TracesConfig,
+)
+from palaver.settings.quotas import API_OWNER, TERMINAL_OWNER, WEB_OWNER, CapsConfig, GrantConfig, RouteConfig
+from palaver.settings.relay import RelayConfig
+from palaver.settings.retention import RetentionConfig
+from palaver.settings.tools import ToolNames, ToolsConfig
+from palaver.settings.types import Role, Section, Syntax, Url, as_pydantic_error, from_text
+from palaver.settings.voice import VoiceConfig
+from palaver.settings.web import WebConfig
 
 T = TypeVar("T")
-_RESET = ResetPolicy()
-_SCOPE = Scope()
-_ATTENTION = AddressingRules()
 
 
-class LogFormat(StrEnum):
-    HUMAN = "human"
-    JSON = "json"
+def _folder(text: str) -> Path:
+    if not text.strip():
+        raise ValueError(text)
+    return expand_home(text)
 
 
-class LogConfig(Section):
-    level: LogLevel = Field(default=LogLevel.INFO, description="Log this level and above.")
-    format: LogFormat = Field(default=LogFormat.HUMAN, description="Lines for people, or one JSON object per line.")
-    keep_megabytes: int = Field(
-        default=10,
-        ge=0,
-        le=10_000,
-        description="Keep this much of the log in the data directory, for `palaver logs`. 0 keeps none.",
-    )
+Folder = Annotated[Path, from_text(_folder), Syntax("a folder, absolute or relative to this file", "~/palaver")]
 
 
-class MetricsConfig(Section):
-    port: Port = Field(default=None, description="Serve metrics on this local port.")
+def _known(roles: Mapping[str, AccessRole]) -> Mapping[str, AccessRole]:
+    """Where plugins are installed, any name may be one of theirs."""
+    from palaver.commands.builtin import BUILTIN_NAMES  # noqa: PLC0415 - slow to import, and often not needed
+    from palaver.commands.plugins import GROUP  # noqa: PLC0415 - as above
+
+    for name in () if find_plugins(GROUP) else roles:
+        if name not in BUILTIN_NAMES:
+            close = get_close_matches(name, BUILTIN_NAMES, n=1)
+            raise as_pydantic_error(
+                BadArgument(
+                    "there is no command",
+                    found=name,
+                    allowed=", ".join(sorted(BUILTIN_NAMES)),
+                    example=f"{{{(close or ['model'])[0]}: admin}}",
+                    fix=f"Did you mean {close[0]}?" if close else None,
+                )
+            )
+    return roles
 
 
-class TracesConfig(Section):
-    endpoint: Annotated[
-        str | None,
-        AfterValidator(lambda text: text and web_address(text)),
-        Syntax("a web address", "http://127.0.0.1:4318"),
-    ] = Field(default=None, description="Send traces to this OTLP/HTTP address.")
-
-
-class JobsConfig(Section):
-    scripts: Annotated[Path | None, Syntax("a folder, absolute or relative to this file", "~/palaver-scripts")] = Field(
-        default=None, description="Jobs of admins can run the executable files in this folder. Default: none."
-    )
-    script_limit: Duration = Field(
-        default=timedelta(minutes=2),
-        ge=timedelta(seconds=1),
-        le=timedelta(days=1),
-        description="Stop a script after this long.",
-    )
-
-
-class BackupConfig(Section):
-    every: DurationOrOff = Field(
-        default=None,
-        ge=timedelta(minutes=10),
-        le=timedelta(days=365),
-        description="Make a backup this often while the gateway runs.",
-    )
-    folder: Annotated[Path | None, Syntax("a folder, absolute or relative to this file", "~/palaver-backups")] = Field(
-        default=None, description="Where backups go. Default: the folder backups in the data directory."
-    )
-    keep: int = Field(default=7, ge=1, le=10_000, description="Keep this many backups, the newest.")
-
-
-class PrivacyConfig(Section):
-    pseudonyms: bool = Field(
-        default=False,
-        description="Whether the agent sees pseudonyms instead of ids and phone numbers, where it needs no ids.",
-    )
-
-
-class ResetConfig(Section):
-    mode: ResetMode = Field(default=_RESET.mode, description="What resets a conversation.")
-    idle_minutes: int = Field(
-        default=_RESET.idle_minutes,
-        ge=1,
-        le=5_256_000,
-        description="With idle and both: minutes without a message from a person.",
-    )
-    at_hour: int = Field(
-        default=_RESET.at_hour, ge=0, le=23, description="With daily and both: the local hour of the reset."
-    )
-
-
-class ScopeConfig(Section):
-    dm: DmScope = Field(default=_SCOPE.dm, description="Which direct chats share a conversation.")
-    group: GroupScope = Field(default=_SCOPE.group, description="Who shares a conversation in a group.")
-    thread: GroupScope = Field(default=_SCOPE.thread, description="Who shares a conversation in a thread.")
-
-
-class AttentionConfig(Section):
-    answers: AnswerMode = Field(default=_ATTENTION.answers, description="Which messages the agent answers in a group.")
-    wake_words: WakeWords = Field(
-        default=_ATTENTION.wake_words, description="Names that address the agent at the start of a message."
-    )
-    observes: bool = Field(
-        default=_ATTENTION.observes, description="Whether the agent later sees messages that were for others."
-    )
-
-
-class ChatConfig(Section):
-    """What can be chosen for all, and again for a profile, a kind of chat, a platform, a chat."""
-
-    timezone: Zone = Field(default=ZoneInfo("UTC"), description="The time zone for daily resets and displayed times.")
-    busy: BusyMode = Field(default=BusyMode.QUEUE, description="What to do with messages that arrive during a turn.")
-    questions: QuestionMode = Field(
-        default=QuestionMode.WITHDRAW, description="What a message does while the agent is waiting for approval."
-    )
-    reset: ResetConfig = Field(default=ResetConfig(), description="When conversations reset.")
-    reset_notices: bool = Field(default=True, description="Whether to tell a chat that its conversation was reset.")
-    progress: bool = Field(default=True, description="Whether the chat shows which tools run, until the answer comes.")
-    quotes: QuoteMode = Field(
-        default=QuoteMode.GROUPS, description="Where an answer is a reply to the message that it answers."
-    )
-    revisions: RevisionPolicy = Field(
-        default=RevisionPolicy.NOTE, description="What to do when somebody edits or deletes a message."
-    )
-    scope: ScopeConfig = Field(default=ScopeConfig(), description="Which messages share a conversation.")
-    attention: AttentionConfig = Field(default=AttentionConfig(), description="Which group messages are for the agent.")
-    pairing: bool = Field(default=True, description="Whether strangers in direct chats can ask for access.")
-    memory: bool = Field(default=True, description="Whether the agent keeps notes about people and chats.")
-    instructions: MaybeText = Field(default=None, description="What the agent should know and heed here.")
-    instructions_file: MaybeFile = Field(
-        default=None, description="Read more instructions from this file, again whenever it changes."
-    )
-
-
-class OneChatConfig(ChatConfig):
-    threads: Mapping[str, ChatConfig] = Field(default={}, description="Settings by thread id: a topic can differ.")
-
-
-class ServerConfig(Section):
-    chats: Mapping[str, OneChatConfig] = Field(default={}, description="Settings by chat id.")
+CommandRoles = Annotated[
+    Mapping[str, Role],
+    AfterValidator(_known),
+    Syntax("a section of commands, each with a role", "{model: admin}"),
+]
 
 
 class PlatformConfig(ChatConfig):
@@ -193,7 +100,7 @@ class ProfileConfig(ChatConfig):
     )
 
 
-class Config(ChatConfig):
+class Config(EngineConfig, ChatConfig):
     data_dir: Folder = Field(description="Store data in this folder.")
     store: Url = Field(repr=False, description="The database.")
     agent: AgentConfig = Field(default=GuideAgentConfig(), description="The agent that answers.")
@@ -205,7 +112,6 @@ class Config(ChatConfig):
     log: LogConfig = Field(default=LogConfig(), description="What the gateway logs.")
     metrics: MetricsConfig = Field(default=MetricsConfig(), description="Metrics for Prometheus.")
     traces: TracesConfig = Field(default=TracesConfig(), description="OpenTelemetry traces.")
-    privacy: PrivacyConfig = Field(default=PrivacyConfig(), description="What the agent learns about people.")
     retention: RetentionConfig = Field(default=RetentionConfig(), description="How long what is stored stays.")
     backup: BackupConfig = Field(default=BackupConfig(), description="Backups on a schedule.")
     encryption: EncryptionConfig = Field(
@@ -213,8 +119,6 @@ class Config(ChatConfig):
     )
     web: WebConfig = Field(default=WebConfig(), description="The web server: dashboard, web chat and API.")
     relay: RelayConfig = Field(default=RelayConfig(), description="Hold accounts for gateways that nobody can reach.")
-    acknowledges: bool = Field(default=True, description="Whether to tell people that the agent is still answering.")
-    titles: bool = Field(default=True, description="Whether agents title conversations that have no title.")
     platforms: Mapping[str, PlatformConfig] = Field(default={}, description="Settings by platform.")
     kinds: Mapping[str, ChatConfig] = Field(
         default={}, description="Settings by kind of chat: dm, group, channel or thread."
@@ -229,17 +133,17 @@ class Config(ChatConfig):
     tools: ToolsConfig = Field(default=ToolsConfig(), description="Which tools the agent can use.")
     jobs: JobsConfig = Field(default=JobsConfig(), description="What scheduled jobs can do.")
     voice: VoiceConfig = Field(default=VoiceConfig(), description="Voice messages.")
-    limits: LimitsConfig = Field(default=LimitsConfig(), description="Limits on time, number and size.")
     _positions: Positions = PrivateAttr(default=Positions())
 
-    def options(self) -> Options:
+    def settings(self) -> Settings:
         rules = (
             route.rule(name, number)
             for name, profile in self.profiles.items()
             for number, route in enumerate(profile.serves)
         )
         grants = (choice.grant(number) for number, choice in enumerate(self.grants))
-        return Options(
+        return Settings(
+            config=self,
             scopes=self._layers("scope", lambda place: replace(self._scope(), **_chosen(place.scope))),
             resets=self._layers("reset", lambda place: replace(self._reset(), **_chosen(place.reset))),
             zones=self._layers("timezone", lambda place: place.timezone),
@@ -256,15 +160,13 @@ class Config(ChatConfig):
             profiles=tuple(rules),
             tenants=self.relay.rules(),
             grants=(TERMINAL_OWNER, WEB_OWNER, API_OWNER, *grants),
+            process_limit=self.limits.process_limit,
+            burst_window=self.limits.burst_window,
             command_roles=self.commands,
             caps=self.caps.rules(),
-            acknowledges=self.acknowledges,
-            titles=self.titles,
-            pseudonyms=self.privacy.pseudonyms,
             retention=self.retention.rules(),
             tools=self.tools.rules({name: platform.tools for name, platform in self.platforms.items()}),
             written_at=self._positions.find,
-            **dict(self.limits),
         )
 
     @property

@@ -7,7 +7,7 @@ from typing import cast
 
 from palaver.config.model import Config
 from palaver.config.secrets import SET
-from palaver.config.types import Section, duration_text
+from palaver.settings.types import Section, duration_text
 
 _CHOICES = frozenset({"guide", "echo", "model", "local", "program", "acp", "http", "dm", "group", "channel", "thread"})
 """Words of ours that are no enumeration: kinds of agents and of chats."""

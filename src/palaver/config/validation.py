@@ -12,18 +12,18 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from palaver.config.agents import SAFE_AGENTS
 from palaver.config.errors import Mistake, mistake_at
 from palaver.config.model import Config
 from palaver.config.nodes import Node, dotted_path
 from palaver.config.secrets import mask_secrets
-from palaver.config.types import Syntax, duration_text, words_text
 from palaver.model.access import AccessRole
 from palaver.model.platform import Platform
 from palaver.model.source import STANDARD_KINDS
 from palaver.model.tools import ApprovalMode
 from palaver.model.value import FieldPath
 from palaver.protocols.installation import package_line
+from palaver.settings.agents import SAFE_AGENTS
+from palaver.settings.types import Syntax, duration_text, words_text
 
 
 def find_schema_mistakes(node: Node) -> Iterator[Mistake]:

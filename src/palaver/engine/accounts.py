@@ -10,7 +10,7 @@ from functools import partial
 
 from palaver.db.transaction import Notify, Statements, Transaction, transaction
 from palaver.engine import texts
-from palaver.engine.context import EngineContext
+from palaver.engine.context import EngineContext, LiveState, Resources
 from palaver.engine.delivery.owner import Reporting, notify_owner
 from palaver.engine.intake.receiver import Intake
 from palaver.engine.relay import Relay
@@ -54,6 +54,8 @@ class AccountReceiver:
     """Takes what reaches an account over HTTP: any worker may receive it, even if another serves the account."""
 
     ctx: EngineContext
+    resources: Resources
+    live: LiveState
     intake: Intake
     platform: str
     account: str | None
@@ -72,14 +74,14 @@ class AccountReceiver:
                 self._skip(error, number)
 
     async def _take(self, inbound: Inbound, trust: Trust) -> None:
-        if self.ctx.options.tenants and (tenant := self.relay.tenant_of(inbound.source)):
+        if self.ctx.settings.tenants and (tenant := self.relay.tenant_of(inbound.source)):
             await self.relay.accept(inbound, tenant, is_bot=trust.is_bot)
         else:
             await self.intake.receive(inbound, trust)
 
     @property
     def relay(self) -> Relay:
-        return Relay(ctx=self.ctx, intake=self.intake)
+        return Relay(ctx=self.ctx, resources=self.resources, live=self.live, intake=self.intake)
 
     def _skip(self, error: MalformedSource, number: int | None = None) -> None:
         """Report what can never be stored as it is. It must not block what comes after it."""
@@ -132,7 +134,7 @@ class AccountReceiver:
         own = replace(own, profile=(await self.intake.key_of(own)).profile)
         found = await self.ctx.store.read(_load_reply(own))
         if found is not None and timeout and not _is_settled(found):
-            with self.ctx.reply_waiter.waiting(found.received.number) as pending:
+            with self.resources.reply_waiter.waiting(found.received.number) as pending:
                 await pending.until_settled(timeout)
             found = await self.ctx.store.read(_load_reply(own))
         return found and _answer_status(found, self.ctx.store.epochs)
@@ -248,6 +250,8 @@ class ReconnectBackoff:
 @dataclass(kw_only=True)
 class AccountRunner:
     ctx: EngineContext
+    resources: Resources
+    live: LiveState
     intake: Intake
     adapters: Mapping[str, Adapter]
     account_taken: asyncio.Event = field(default_factory=asyncio.Event)
@@ -269,14 +273,20 @@ class AccountRunner:
         async with asyncio.TaskGroup() as group:
             for name, adapter in self.adapters.items():
                 self.health[name] = AccountHealth()
-                self.ctx.connecting.add(name)
+                self.live.connecting.add(name)
                 serve = partial(self._serve, adapter, self.health[name])
                 group.create_task(run_forever(serve), name=f"account {name}")
 
     def receiver(self, platform: str, account: str | None) -> AccountReceiver:
         """Return a receiver that works even if another worker serves the account."""
         return AccountReceiver(
-            ctx=self.ctx, intake=self.intake, platform=platform, account=account, count_return=self._count_return
+            ctx=self.ctx,
+            resources=self.resources,
+            live=self.live,
+            intake=self.intake,
+            platform=platform,
+            account=account,
+            count_return=self._count_return,
         )
 
     def retry_now(self) -> None:
@@ -290,7 +300,7 @@ class AccountRunner:
                 released.clear()
                 fence = await retry_outage(lambda: self._hold(adapter))
                 if fence is None:
-                    self.ctx.connecting.discard(self._name(adapter))
+                    self.live.connecting.discard(self._name(adapter))
                     await wait_any(released, timeout=self._heartbeat_seconds)
                     continue
                 try:
@@ -301,7 +311,7 @@ class AccountRunner:
     async def _run_while_held(self, adapter: Adapter, health: AccountHealth, fence: int) -> None:
         log.info("serving an account", extra={"action": "account.acquired", "account": self._name(adapter)})
         health.served_since = self.ctx.clock.now()
-        self.ctx.connecting.add(self._name(adapter))
+        self.live.connecting.add(self._name(adapter))
         self.account_taken.set()
         running = asyncio.create_task(self._run(adapter, health, fence))
         try:
@@ -329,6 +339,8 @@ class AccountRunner:
         """Connect, and reconnect whenever the connection is lost."""
         receiver = ServedAccountReceiver(
             ctx=self.ctx,
+            resources=self.resources,
+            live=self.live,
             intake=self.intake,
             platform=adapter.platform.name,
             account=adapter.account,
@@ -376,18 +388,18 @@ class AccountRunner:
         down = self.ctx.store.accounts.mark_down(name, account, fence, now, why, refused=refused)
         text = " ".join(describe_account_problem(account_name(name, account), why, is_refused=refused))
         notice = Outbound(platform=name, account=account, chat_id="", text=text)
-        reporting = Reporting(self.ctx.replies.routes, self.ctx.options.grants)
+        reporting = Reporting(self.ctx.replies.routes, self.ctx.settings.grants)
         await retry_until_stored(self.ctx.store, _report_down(down, notice, reporting, now, refused=refused))
 
     def _on_connected(self, adapter: Adapter) -> None:
         name = self._name(adapter)
-        self.ctx.connecting.discard(name)
+        self.live.connecting.discard(name)
         if supports(adapter, CommandMenu) and (name not in self._menus or self._menus[name].done()):
             self._menus[name] = asyncio.create_task(self._show_menu(adapter))
 
     async def _show_menu(self, adapter: CommandMenu) -> None:
         try:
-            async with asyncio.timeout(self.ctx.options.send_limit.total_seconds()):
+            async with asyncio.timeout(self.ctx.settings.limits.send_limit.total_seconds()):
                 with contain_cancellation():
                     await adapter.show_menu(self.menu())
         except Exception as error:  # noqa: BLE001 - commands work without a menu
@@ -407,17 +419,17 @@ class AccountRunner:
     async def _hold(self, adapter: Adapter) -> int | None:
         """Serve the account, or leave it to others while our clock is wrong."""
         name, account, now = adapter.platform.name, adapter.account, self.ctx.clock.now()
-        if self.ctx.clock_problem:
+        if self.live.clock_problem:
             await self.ctx.store.transact(self.ctx.store.accounts.release(name, account, self.ctx.worker))
             return None
         hold = self.ctx.store.accounts.acquire(
-            name, account, self.ctx.worker, now, self.ctx.options.lease, alone=self.ctx.alone
+            name, account, self.ctx.worker, now, self.ctx.settings.limits.lease, alone=self.ctx.alone
         )
         return await self.ctx.store.transact(hold)
 
     @property
     def _heartbeat_seconds(self) -> float:
-        return self.ctx.options.lease.total_seconds() / 3
+        return self.ctx.settings.limits.lease.total_seconds() / 3
 
     @staticmethod
     def _name(adapter: Adapter) -> str:

@@ -3,11 +3,12 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import field
 from datetime import datetime, timedelta
 from functools import partial
 
 from palaver.db.transaction import Transaction
-from palaver.engine.context import EngineContext
+from palaver.engine.context import EngineContext, LiveState, Resources
 from palaver.engine.retry import contain_cancellation, log_error, retry_until_stored
 from palaver.engine.voice import transcribe
 from palaver.model.attachment import Attachment, NewFile, TooLarge, detect_media_type, format_size
@@ -46,13 +47,17 @@ class _TryLater(Exception):
 @value(kw_only=False)
 class Attachments:
     ctx: EngineContext
+    resources: Resources
+    live: LiveState
+    _failing_since: dict[int, datetime] = field(default_factory=dict[int, datetime])
+    """By inbox number: when the first download of its files failed."""
 
     # Incoming
 
     async def fetch(self, key: SessionKey, is_over_quota: Callable[[Received], Awaitable[bool]]) -> datetime | None:
         """Download the files of waiting messages. Return when to try again if a platform does not answer."""
         for received in await self.ctx.store.read(self.ctx.store.attachments.awaiting_files(key)):
-            if self.ctx.options.is_undecided(received.inbound):
+            if self.ctx.settings.is_undecided(received.inbound):
                 continue
             files, set_files = list(received.inbound.files), self.ctx.store.attachments.set_files
             try:
@@ -63,36 +68,36 @@ class Attachments:
                     await retry_until_stored(self.ctx.store, set_files(received, files))
                 return self.ctx.clock.now() + later.after
             heard = NOTHING_HEARD
-            if self.ctx.voice and not received.inbound.heard:  # an edit has what the message said
-                heard = await transcribe(self.ctx, files, partial(is_over_quota, received))
+            if self.resources.voice and not received.inbound.heard:  # an edit has what the message said
+                heard = await transcribe(self.resources, files, partial(is_over_quota, received))
             await retry_until_stored(self.ctx.store, set_files(received, files, heard))
-            self.ctx.download_failing_since.pop(received.number, None)
+            self._failing_since.pop(received.number, None)
             log.info("files fetched", extra={"action": "files.fetched", "inbox": received.number})
         return None
 
     @property
     def _max_files(self) -> int:
-        return self.ctx.options.files_per_message
+        return self.ctx.settings.limits.files_per_message
 
     async def _download(self, received: Received, file: Attachment, place: int) -> Attachment:
         if place >= self._max_files:
             return _fail(file, f"only {self._max_files} are allowed")
         if file.is_settled:
             return file
-        source, limit = received.inbound.source, self.ctx.options.file_size
+        source, limit = received.inbound.source, self.ctx.settings.limits.file_size
         adapter = self.ctx.replies.adapter_for(source.platform, source.account)
         if not supports(adapter, Downloading):
             return _fail(file, "files are not accepted here")
         if (file.size or 0) > limit:
             return _fail(file, f"it is larger than {format_size(limit)}")
         try:
-            async with asyncio.timeout(self.ctx.options.fetch_limit.total_seconds()):
+            async with asyncio.timeout(self.ctx.settings.limits.fetch_limit.total_seconds()):
                 with contain_cancellation():
                     return await self._store(file, adapter.fetch(file))
         except (PlatformBusy, PlatformDown, TimeoutError) as error:
             if self._may_retry(received, error):
                 pause = timedelta(seconds=error.after) if isinstance(error, PlatformBusy) else RETRY_AFTER
-                raise _TryLater(min(max(pause, RETRY_AFTER), self.ctx.options.fetch_patience)) from None
+                raise _TryLater(min(max(pause, RETRY_AFTER), self.ctx.settings.limits.fetch_patience)) from None
         except Exception as error:  # noqa: BLE001 - after any adapter error the message goes on without the file
             log_error(
                 log, "a file could not be downloaded", error, {"action": "files.rejected", "inbox": received.number}
@@ -102,9 +107,9 @@ class Attachments:
     def _may_retry(self, received: Received, error: Exception) -> bool:
         """Count from the first failed try: before that, the message may have waited for other things."""
         source, now = received.inbound.source, self.ctx.clock.now()
-        if isinstance(error, PlatformDown) and account_text(source.platform, source.account) in self.ctx.connecting:
+        if isinstance(error, PlatformDown) and account_text(source.platform, source.account) in self.live.connecting:
             return True
-        failing, patience = self.ctx.download_failing_since, self.ctx.options.fetch_patience
+        failing, patience = self._failing_since, self.ctx.settings.limits.fetch_patience
         since = failing.setdefault(received.number, now)
         # Another gateway that fetches files does not notify us, so forget what is old. If a message among it waited for
         # its account to connect, its next failed try counts as its first.
@@ -113,11 +118,11 @@ class Attachments:
         return now - since < patience
 
     async def _store(self, file: Attachment, chunks: AsyncIterator[bytes]) -> Attachment:
-        limit = self.ctx.options.file_size
-        if self.ctx.blob_store is None:
+        limit = self.ctx.settings.limits.file_size
+        if self.resources.blob_store is None:
             return _fail(file, "files are not stored here")
         try:
-            kept = await self.ctx.blob_store.keep(chunks, limit)
+            kept = await self.resources.blob_store.keep(chunks, limit)
         except TooLarge:
             return _fail(file, f"it is larger than {format_size(limit)}")
         except TimeoutError:
@@ -141,15 +146,15 @@ class Attachments:
 
     async def store_text(self, name: str, text: str, *, cut: str) -> Attachment:
         """Store a text of any length. If it is longer than a file may be, its beginning is stored, and then `cut`."""
-        chunks = _text_chunks(text, self.ctx.options.file_size, f"\n{cut}\n".encode())
+        chunks = _text_chunks(text, self.ctx.settings.limits.file_size, f"\n{cut}\n".encode())
         return await self._store(Attachment(Label(name), "text/markdown"), chunks)
 
     async def read(self, turn: Turn, name: str) -> NewFile:
         """Return a file of the conversation of the turn."""
         found = await self.ctx.store.read(self.ctx.store.attachments.find_in_turn(turn, name))
-        if self.ctx.blob_store is None:
+        if self.resources.blob_store is None:
             raise NotFound("file", name)
-        async with self.ctx.blob_store.reading(found.sha256 or "") as path:
+        async with self.resources.blob_store.reading(found.sha256 or "") as path:
             if path is None:
                 raise NotFound("file", name)
             return NewFile(found.name.plain(), await asyncio.to_thread(path.read_bytes), found.media_type)
@@ -158,13 +163,13 @@ class Attachments:
 
     async def serve_clean_up(self) -> None:
         """Delete unreferenced files from time to time, until cancelled. Every machine has its own files."""
-        while self.ctx.blob_store is not None:
+        while self.resources.blob_store is not None:
             await asyncio.sleep(CLEAN_UP_EVERY_SECONDS)
             await self.clean_up(UNREFERENCED_FOR)
         await asyncio.Event().wait()
 
     async def clean_up(self, older_than: timedelta) -> None:
-        if self.ctx.blob_store is None:
+        if self.resources.blob_store is None:
             return
         files = self.ctx.store.attachments
         await self.ctx.store.transact(files.drop_sent())
@@ -173,7 +178,7 @@ class Attachments:
         while page := await self.ctx.store.read(files.list_referenced(last, PAGE_SIZE)):
             referenced.update(page)
             last = page[-1]
-        await self.ctx.blob_store.tidy(referenced, older_than)
+        await self.resources.blob_store.tidy(referenced, older_than)
         log.info("files cleaned up", extra={"action": "files.cleaned"})
 
 
@@ -201,14 +206,14 @@ async def _text_chunks(text: str, limit: int, cut: bytes) -> AsyncIterator[bytes
 class CommandFiles:
     """Sends files as part of a command's answer."""
 
-    ctx: EngineContext
+    attachments: Attachments
     received: Received
 
     async def store(self, new: NewFile) -> Attachment:
         """Store a file before the transaction. It is deleted after a while if nothing owes it."""
-        return await Attachments(self.ctx).store(new)
+        return await self.attachments.store(new)
 
     def send(self, file: Attachment, now: datetime) -> Transaction[int]:
         """Return the transaction that sends a stored file."""
-        parts = self.ctx.replies.files(self.received.inbound.source, [file])
+        parts = self.attachments.ctx.replies.files(self.received.inbound.source, [file])
         return enqueue_parts(parts, SendCause(CauseKind.COMMAND, self.received.number, "file"), now)

@@ -6,30 +6,27 @@ import random
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from pathlib import Path
 
 from palaver.db.transaction import Transaction
 from palaver.engine.accounts import AccountHealth, AccountRunner
 from palaver.engine.attachments import Attachments
 from palaver.engine.commands import Commands
-from palaver.engine.context import EngineContext
+from palaver.engine.context import EngineContext, LiveState, Resources
 from palaver.engine.delivery.departures import Departures
 from palaver.engine.delivery.replies import Replies
 from palaver.engine.delivery.worker import DeliveryWorker
 from palaver.engine.explain import Explanation, explain
 from palaver.engine.hooks import Hooks, Meter, NoMeter, PartialAnswerListener
 from palaver.engine.intake.command_dispatch import CommandDispatcher
-from palaver.engine.intake.pasted_keys import PastedKeys
 from palaver.engine.intake.receiver import Intake
 from palaver.engine.intake.roles import role_of_source
 from palaver.engine.jobs.creation import JobRules, job_rules
 from palaver.engine.jobs.scheduler import Scheduler
-from palaver.engine.jobs.scripts import Scripts
 from palaver.engine.maintenance import Maintenance
-from palaver.engine.options import Agents, Options
 from palaver.engine.relay import Relay
 from palaver.engine.reply_waiter import ReplyWaiter
 from palaver.engine.retry import retry_outage, run_forever
+from palaver.engine.settings import Agents, Settings
 from palaver.engine.turns.agent import RequestBuilder, model_name
 from palaver.engine.turns.dispatcher import Dispatcher
 from palaver.engine.turns.runner import TurnRunner
@@ -47,9 +44,6 @@ from palaver.protocols.agent import Agent, Suggesting
 from palaver.protocols.capabilities import EventSubscriber, supports
 from palaver.protocols.clock import Clock
 from palaver.protocols.hooks import Hook
-from palaver.protocols.tools import Toolset
-from palaver.protocols.voice import Voice
-from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.conversations.sessions import open_by_key
 from palaver.store.people.access_rules import AccessRules
 from palaver.store.process_notices import SeesOutput
@@ -72,7 +66,7 @@ class Engine:
         adapters: Sequence[Adapter],
         agent: Agent | Agents,
         commands: Commands,
-        options: Options,
+        settings: Settings,
         clock: Clock,
         worker: str,
         alone: bool,
@@ -80,15 +74,9 @@ class Engine:
         meter: Meter | None = None,
         pseudonyms: Pseudonyms | None = None,
         chance: random.Random | None = None,
-        blob_store: BlobStore | None = None,
-        outputs: Path | None = None,
+        resources: Resources | None = None,
         watch: PartialAnswerListener | None = None,
-        toolsets: Sequence[Toolset] = (),
-        reply_waiter: ReplyWaiter | None = None,
         loops: Mapping[str, Callable[[], Awaitable[None]]] | None = None,
-        scripts: Scripts | None = None,
-        voice: Voice | None = None,
-        pasted_keys: PastedKeys | None = None,
         departures: Departures | None = None,
     ) -> None:
         """`loops` run beside the engine's own, by name, and are restarted like those."""
@@ -96,35 +84,48 @@ class Engine:
         accounts = {account_text(adapter.platform.name, adapter.account): adapter for adapter in adapters}
         self._ctx = ctx = EngineContext(
             store=store,
-            options=options,
+            settings=settings,
             agents=agent if isinstance(agent, Agents) else Agents(agent),
             clock=clock,
-            replies=Replies(accounts, commands.table, options.quotes),
+            replies=Replies(accounts, commands.table, settings.quotes),
             worker=worker,
             alone=alone,
             subscriptions=tuple(adapter.subscription() for adapter in adapters if supports(adapter, EventSubscriber)),
-            reply_waiter=reply_waiter or ReplyWaiter(store),
-            blob_store=blob_store,
-            outputs=outputs,
-            scripts=scripts,
-            voice=voice,
-            pasted_keys=pasted_keys or PastedKeys(),
-            toolsets=toolsets,
             hooks=Hooks(hooks, meter, watch),
             meter=meter or NoMeter(),
-            departures=departures or Departures(),
             rng=chance or random.Random(),  # noqa: S311 - it spreads retries
         )
-        self._commands = CommandDispatcher(ctx, commands)
-        self._intake = Intake(ctx, self._commands)
+        self._resources = resources = resources or Resources(reply_waiter=ReplyWaiter(store))
+        self._live = live = LiveState(departures=departures or Departures())
+        self._attachments = attachments = Attachments(ctx, resources, live)
+        self._tools = TurnTools(ctx, resources, attachments)
+        self._commands = CommandDispatcher(ctx, resources, attachments, self._tools, commands)
+        self._intake = Intake(ctx, resources, self._commands)
         requests = RequestBuilder(ctx=ctx, key=pseudonyms)
-        self._runner = TurnRunner(ctx=ctx, requests=requests, commands=self._commands)
-        self._dispatcher = Dispatcher(ctx, self._runner.start_next)
-        self._accounts = AccountRunner(ctx=ctx, intake=self._intake, adapters=accounts, menu=self._commands.menu)
-        self._deliveries = DeliveryWorker(ctx=ctx, accounts=self._accounts, place_of=self._intake.place_of)
+        self._runner = TurnRunner(
+            ctx=ctx,
+            resources=resources,
+            live=live,
+            attachments=attachments,
+            tools=self._tools,
+            requests=requests,
+            commands=self._commands,
+        )
+        self._dispatcher = Dispatcher(ctx, live, self._runner.start_next)
+        self._accounts = AccountRunner(
+            ctx=ctx, resources=resources, live=live, intake=self._intake, adapters=accounts, menu=self._commands.menu
+        )
+        self._deliveries = DeliveryWorker(
+            ctx=ctx, resources=resources, live=live, accounts=self._accounts, place_of=self._intake.place_of
+        )
         self._scheduler = Scheduler(ctx=ctx, intake=self._intake, rights=self._commands.rights)
         self._maintenance = Maintenance(
-            ctx=ctx, dispatcher=self._dispatcher, runner=self._runner, deliveries=self._deliveries
+            ctx=ctx,
+            resources=resources,
+            live=live,
+            dispatcher=self._dispatcher,
+            runner=self._runner,
+            deliveries=self._deliveries,
         )
 
     @property
@@ -142,7 +143,7 @@ class Engine:
     async def serve(self) -> None:
         """Run everything until cancelled. Cancelling without `drain` stops it as a crash would."""
         try:
-            with self._intake, self._ctx.departures.opened(self._ctx.worker):
+            with self._intake, self._live.departures.opened(self._ctx.worker):
                 await retry_outage(self._intake.load)
                 await retry_outage(self._maintenance.compare_clocks)
                 async with asyncio.TaskGroup() as group:
@@ -160,7 +161,7 @@ class Engine:
                     group.create_task(run_forever(self._maintenance.scrub), name="scrubber")
                     group.create_task(run_forever(self._maintenance.retain), name="retention")
                     group.create_task(run_forever(self._maintenance.confirm_start), name="start check")
-                    group.create_task(run_forever(Attachments(self._ctx).serve_clean_up), name="files")
+                    group.create_task(run_forever(self._attachments.serve_clean_up), name="files")
                     for name, loop in self._loops.items():
                         group.create_task(run_forever(loop), name=name)
         finally:
@@ -178,12 +179,12 @@ class Engine:
         for task in self._turn_starters:
             task.cancel()
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._ctx.options.drain_limit.total_seconds()):
+            async with asyncio.timeout(self._ctx.settings.limits.drain_limit.total_seconds()):
                 await self._dispatcher.drain()
                 await self._runner.titles.drain()
         self._runner.drain()
         with suppress(TimeoutError, StoreError):  # the rest is done after the restart
-            async with asyncio.timeout(self._ctx.options.send_limit.total_seconds()):
+            async with asyncio.timeout(self._ctx.settings.limits.send_limit.total_seconds()):
                 await self._dispatcher.drain()
                 await self._deliveries.drain()
                 await self._maintenance.finish_erasures()
@@ -201,17 +202,17 @@ class Engine:
             async with asyncio.timeout(RELEASE_TIMEOUT_SECONDS):
                 await self._accounts.notify_released()
 
-    def reload(self, options: Options, agents: Agents) -> None:
-        """Use other options and agents from now on. Running turns keep the old ones; refused accounts try again."""
-        self._ctx.set_options(options)
+    def reload(self, settings: Settings, agents: Agents) -> None:
+        """Use other settings and agents from now on. Running turns keep the old ones; refused accounts try again."""
+        self._ctx.set_settings(settings)
         self._ctx.agents = agents
         self._accounts.retry_now()
 
     # Ask
 
     @property
-    def options(self) -> Options:
-        return self._ctx.options
+    def settings(self) -> Settings:
+        return self._ctx.settings
 
     @property
     def health(self) -> Mapping[str, AccountHealth]:
@@ -220,7 +221,7 @@ class Engine:
     @property
     def clock_problem(self) -> str:
         """Say why this gateway serves nothing: its machine has another time than the database."""
-        return self._ctx.clock_problem
+        return self._live.clock_problem
 
     async def key_of(self, source: Source) -> SessionKey:
         """Return the key of the conversation that a message from this source goes to."""
@@ -239,8 +240,8 @@ class Engine:
         agent = self._ctx.agents.of((await self.key_of(source)).profile)
         if not supports(agent, Suggesting):
             return ()
-        role = await self._ctx.store.read(role_of_source(source, self._ctx.options.grants))
-        return agent.suggestions(await TurnTools(self._ctx).names(role or AccessRole.GUEST, source))
+        role = await self._ctx.store.read(role_of_source(source, self._ctx.settings.grants))
+        return agent.suggestions(await self._tools.names(role or AccessRole.GUEST, source))
 
     async def place_of(self, source: Source) -> SessionKey:
         """Return the key of the chat itself, even while it is attached to another conversation."""
@@ -252,7 +253,7 @@ class Engine:
 
     def job_rules(self, profile: str) -> JobRules:
         """Return what this gateway can do for a scheduled job."""
-        return job_rules(self._ctx, profile)
+        return job_rules(self._ctx, self._resources, profile)
 
     async def explain(self, inbound: Inbound, trust: Trust, now: datetime | None = None) -> Explanation:
         """Return what would be decided about a message now, and by which rules. Nothing is accepted."""
@@ -260,7 +261,7 @@ class Engine:
             inbound,
             trust,
             now or self._ctx.clock.now(),
-            options=self._ctx.options,
+            settings=self._ctx.settings,
             accounts=self._intake.accounts,
             commands=self._commands.table,
         )
@@ -276,7 +277,7 @@ class Engine:
     @property
     def relay(self) -> Relay:
         """What this gateway does as a connector for others."""
-        return Relay(ctx=self._ctx, intake=self._intake)
+        return Relay(ctx=self._ctx, resources=self._resources, live=self._live, intake=self._intake)
 
     # Receive
 

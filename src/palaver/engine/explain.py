@@ -9,7 +9,7 @@ from palaver.db.transaction import Statements, transaction
 from palaver.engine.intake.admission import AdmissionDecision, Rules, load_directory
 from palaver.engine.intake.command_dispatch import read_message
 from palaver.engine.intake.receiver import Decision, decide
-from palaver.engine.options import Options, follow_move, follow_moves
+from palaver.engine.settings import Settings, follow_move, follow_moves
 from palaver.model.access import Grant, Verdict, describe_grant
 from palaver.model.command import Command
 from palaver.model.key import (
@@ -85,14 +85,14 @@ def explain(
     trust: Trust,
     now: datetime,
     *,
-    options: Options,
+    settings: Settings,
     accounts: Mapping[str, Platform],
     commands: Mapping[str, Command],
 ) -> Statements[Explanation]:
     """Decide about a message as the gateway would now, and name the rules."""
     directory = yield from load_directory()
-    table = yield from grants.load_table(GrantTable(configured=options.grants))
-    rules = Rules(follow_moves(options, directory.moves), accounts, directory, table, GrantCache())
+    table = yield from grants.load_table(GrantTable(configured=settings.grants))
+    rules = Rules(follow_moves(settings, directory.moves), accounts, directory, table, GrantCache())
     decision = decide(rules, read_message(inbound, commands, rules.platform_of(inbound.source)), trust)
     source = decision.message.source
     current = replace(decision.message, source=follow_move(source, directory.moves))
@@ -100,13 +100,13 @@ def explain(
     placed = admission.source
     is_stranger = admission.access.verdict is Verdict.PAIR
     reception = (yield from pairing.receive(placed, now)) if is_stranger else None
-    key = explain_key(placed, rules.options.scopes.find(placed), admission.speaker)
+    key = explain_key(placed, rules.settings.scopes.find(placed), admission.speaker)
     if admission.is_of_chat and (chat := chat_key(key.key)):
         key = explain_chat_key(chat)
     if (job := inbound.job) and not job.attached:
         key = explain_job_key(placed.profile, job.number)
     conversation = yield from attach.conversation_of(key.key)
-    rule = rules.options.reset_rule(source)
+    rule = rules.settings.reset_rule(source)
     opening = yield from sessions.plan_opening(conversation, source, now, rule)
     is_shared = conversation.shared or key.key.shared
     if not is_shared and opening.session and opening.reason is None:
@@ -140,7 +140,7 @@ class _NamedRules:
 
     def profile(self, asked: Source) -> Iterator[AppliedRule]:
         plain = canonical_source(asked, self.rules.directory.aliases_of(asked))
-        profiles = self.rules.options.profiles
+        profiles = self.rules.settings.profiles
         rule, overruled = choose_profile_rule(plain, profiles), overruled_profile_rule(plain, profiles)
         if rule is not None:
             yield self._at("profile", rule.profile, rule.origin)
@@ -154,39 +154,39 @@ class _NamedRules:
     def key(self) -> Iterator[AppliedRule]:
         kind = self.source.chat_kind
         name = "dm" if kind == DM else "thread" if self.source.thread_id or kind == THREAD else "group"
-        yield self._setting("scope", self.rules.options.scopes.locate(self.source, name), name)
+        yield self._setting("scope", self.rules.settings.scopes.locate(self.source, name), name)
 
     def access(self, admission: AdmissionDecision) -> Iterator[AppliedRule]:
-        options, grant = self.rules.options, admission.access.grant
+        settings, grant = self.rules.settings, admission.access.grant
         if grant is not None:
             yield self._grant(grant)
         elif self.source.chat_kind == DM and (
-            admission.access.verdict is Verdict.PAIR or not options.pairing.find(self.source)
+            admission.access.verdict is Verdict.PAIR or not settings.pairing.find(self.source)
         ):
-            yield self._setting("pairing", options.pairing.locate(self.source))
+            yield self._setting("pairing", settings.pairing.locate(self.source))
         if self.source.chat_kind != DM:
             for name in ("answers", "wake_words", "observes"):
-                yield self._setting("attention", options.attention.locate(self.source, name), name)
+                yield self._setting("attention", settings.attention.locate(self.source, name), name)
 
     def instructions(self, opening: OpeningPlan) -> Iterator[AppliedRule]:
-        options = self.rules.options
-        for section, found in options.instructions.matching(self.source):
+        settings = self.rules.settings
+        for section, found in settings.instructions.matching(self.source):
             value = one_line(found(), _SHOWN_CHARACTERS) if found else ""
             named = ((*outer, name) for outer in self._sections(section) for name in _INSTRUCTION_FIELDS)
-            yield from (self._at(path[-1], value, path) for path in named if value and options.written_at(path))
+            yield from (self._at(path[-1], value, path) for path in named if value and settings.written_at(path))
         if opening.reason is None and opening.session and (text := opening.session.instructions):
             value = one_line(text, _SHOWN_CHARACTERS)
             yield AppliedRule(name="instructions", value=value, where="this conversation, in the web chat")
 
     def reset(self) -> Iterator[AppliedRule]:
-        options = self.rules.options
-        mode = options.resets.find(self.source).mode
-        yield self._setting("reset", options.resets.locate(self.source, "mode"), "mode")
+        settings = self.rules.settings
+        mode = settings.resets.find(self.source).mode
+        yield self._setting("reset", settings.resets.locate(self.source, "mode"), "mode")
         if mode in {ResetMode.IDLE, ResetMode.BOTH}:
-            yield self._setting("reset", options.resets.locate(self.source, "idle_minutes"), "idle_minutes")
+            yield self._setting("reset", settings.resets.locate(self.source, "idle_minutes"), "idle_minutes")
         if mode in {ResetMode.DAILY, ResetMode.BOTH}:
-            yield self._setting("reset", options.resets.locate(self.source, "at_hour"), "at_hour")
-            yield self._setting("timezone", options.zones.locate(self.source))
+            yield self._setting("reset", settings.resets.locate(self.source, "at_hour"), "at_hour")
+            yield self._setting("timezone", settings.zones.locate(self.source))
 
     def _setting(self, name: str, located: tuple[FieldPath, object], part: str = "") -> AppliedRule:
         """Name a setting, or a part of one, with the section that has it."""
@@ -195,7 +195,7 @@ class _NamedRules:
         text = getattr(found, part) if part else found
         named = ".".join(map(str, path))
         for outer in self._sections(section):
-            if self.rules.options.written_at((*outer, *path)):
+            if self.rules.settings.written_at((*outer, *path)):
                 return self._at(named, _text(text), (*outer, *path))
         return AppliedRule(name=named, value=_text(text))
 
@@ -219,7 +219,7 @@ class _NamedRules:
 
     def _at(self, name: str, text: str, path: FieldPath) -> AppliedRule:
         field = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
-        where = self.rules.options.written_at(path) if path else "built in"
+        where = self.rules.settings.written_at(path) if path else "built in"
         return AppliedRule(name=name, value=text, field=field, where=where or DEFAULT)
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from palaver.db.high_water import Loss
 from palaver.db.transaction import COMMITS_MISSING, INBOX, TURNS, Statements, Transaction, transaction
 from palaver.engine import texts
-from palaver.engine.context import EngineContext
+from palaver.engine.context import EngineContext, LiveState, Resources
 from palaver.engine.delivery.owner import Reporting, notify_owner
 from palaver.engine.delivery.worker import DeliveryWorker
 from palaver.engine.hooks import NoMeter
@@ -56,6 +56,8 @@ _SWEEPER = "sweeper"
 @dataclass(kw_only=True)
 class Maintenance:
     ctx: EngineContext
+    resources: Resources
+    live: LiveState
     dispatcher: Dispatcher
     runner: TurnRunner
     deliveries: DeliveryWorker
@@ -80,10 +82,10 @@ class Maintenance:
         """Take on no work while our clock is wrong: people would read wrong times, and codes would not expire."""
         if not isinstance(self.ctx.clock, StoreClock):
             return
-        before, self.ctx.clock_problem = self.ctx.clock_problem, await self.ctx.clock.compare()
-        if self.ctx.clock_problem and not before:
-            log.error("%s; not serving until it is right", self.ctx.clock_problem, extra={"action": "clock.wrong"})
-        elif before and not self.ctx.clock_problem:
+        before, self.live.clock_problem = self.live.clock_problem, await self.ctx.clock.compare()
+        if self.live.clock_problem and not before:
+            log.error("%s; not serving until it is right", self.live.clock_problem, extra={"action": "clock.wrong"})
+        elif before and not self.live.clock_problem:
             log.info("the clock is right again", extra={"action": "clock.right"})
 
     async def _report_levels(self) -> None:
@@ -101,7 +103,7 @@ class Maintenance:
 
     async def _find_failing(self) -> None:
         """Learn which agents failed, here or at another gateway, so that the next answer ends the problem."""
-        self.ctx.failing_profiles = await self.ctx.store.read(self.ctx.store.problems.failing_profiles())
+        self.live.failing_profiles = await self.ctx.store.read(self.ctx.store.problems.failing_profiles())
 
     async def watch_epochs(self) -> None:
         """Give up what is in memory when commits are missing, and tell the owner, until cancelled."""
@@ -120,7 +122,7 @@ class Maintenance:
         missing = [f"{epochs.name(each.kind, each.number)} ({each.place}, {each.at:%H:%M:%S})" for each in loss.missing]
         text = texts.commits_missing(f"{loss.began:%Y-%m-%d %H:%M:%S %Z}", missing)
         cause = SendCause(CauseKind.PROBLEM, f"epoch {loss.check}", worker)
-        reporting = Reporting(self.ctx.replies.routes, self.ctx.options.grants)
+        reporting = Reporting(self.ctx.replies.routes, self.ctx.settings.grants)
         nowhere = Outbound(platform=GATEWAY, chat_id="", text="")
         return notify_owner(nowhere, text, cause, reporting, self.ctx.clock.now())
 
@@ -167,7 +169,7 @@ class Maintenance:
         with self.ctx.store.listen(ERASURES) as asked:
             while True:
                 asked.clear()
-                pause = self.ctx.options.sweep_every.total_seconds()
+                pause = self.ctx.settings.limits.sweep_every.total_seconds()
                 if await retry_outage(self._is_sweeper):
                     for step in (
                         self._end_expired,
@@ -192,7 +194,7 @@ class Maintenance:
                     await self._scrub()
                     await asyncio.sleep(SCRUB_PAUSE_SECONDS)
                 else:
-                    await wait_any(deleted, timeout=self.ctx.options.sweep_every.total_seconds())
+                    await wait_any(deleted, timeout=self.ctx.settings.limits.sweep_every.total_seconds())
 
     async def retain(self) -> None:
         """Delete what is over its age, count or size, until cancelled. A restart continues.
@@ -203,17 +205,17 @@ class Maintenance:
         while True:
             await asyncio.sleep(pause)
             pause = RETENTION_PAUSE_SECONDS
-            rules = self.ctx.options.retention
+            rules = self.ctx.settings.retention
             if not await retry_outage(self._is_sweeper):
                 rules = rules.of_one_machine()
-            if not self.ctx.clock_problem:
+            if not self.live.clock_problem:
                 await retry_outage(partial(self._retain, rules))
 
     async def _retain(self, rules: RetentionRules) -> None:
         retention = Retention(
             database=self.ctx.store.database,
-            blobs=self.ctx.blob_store,
-            outputs=self.ctx.outputs,
+            blobs=self.resources.blob_store,
+            outputs=self.resources.outputs,
             pause=partial(asyncio.sleep, RETENTION_STEP_PAUSE_SECONDS),
         )
         try:
@@ -238,9 +240,9 @@ class Maintenance:
 
     async def _is_sweeper(self) -> bool:
         """Hold the sweeper's lease: one gateway sweeps for all, so that hooks are called once."""
-        if self.ctx.clock_problem:
+        if self.live.clock_problem:
             return False
-        now, lease = self.ctx.clock.now(), 2 * self.ctx.options.sweep_every
+        now, lease = self.ctx.clock.now(), 2 * self.ctx.settings.limits.sweep_every
         hold = self.ctx.store.accounts.acquire(GATEWAY, _SWEEPER, self.ctx.worker, now, lease, alone=self.ctx.alone)
         return await self.ctx.store.transact(hold) is not None
 
@@ -250,20 +252,20 @@ class Maintenance:
 
     async def confirm_start(self) -> None:
         """After a while, record that this start did not crash."""
-        await asyncio.sleep(self.ctx.options.crash_window.total_seconds())
+        await asyncio.sleep(self.ctx.settings.limits.crash_window.total_seconds())
         await retry_until_stored(self.ctx.store, self.ctx.store.accounts.reset_start_count())
 
     @property
     def _heartbeat_seconds(self) -> float:
-        return self.ctx.options.lease.total_seconds() / 3
+        return self.ctx.settings.limits.lease.total_seconds() / 3
 
     async def _find_paused(self) -> Collection[int]:
         """Count this start. After several quick ones, return the interrupted turns: one may crash the gateway."""
         if not self.ctx.alone:  # many gateways have many starts; attempts per turn are still limited
             return ()
         store, now = self.ctx.store, self.ctx.clock.now()
-        starts = await store.transact(store.accounts.count_start(now, self.ctx.options.crash_window))
-        if starts <= self.ctx.options.crash_limit:
+        starts = await store.transact(store.accounts.count_start(now, self.ctx.settings.limits.crash_window))
+        if starts <= self.ctx.settings.limits.crash_limit:
             return ()
         log.error("the gateway keeps crashing; interrupted turns wait for a message", extra={"action": "crash_loop"})
         return await store.transact(store.turns.interrupt_all(self.ctx.worker, now))
@@ -273,13 +275,13 @@ class Maintenance:
         reclaim = self.ctx.store.turns.reclaim(
             self.ctx.worker,
             self.ctx.clock.now(),
-            self.ctx.options.lease,
+            self.ctx.settings.limits.lease,
             alone=self.ctx.alone,
             limit=limit,
             besides=self.dispatcher.keys,
             paused=self._paused or (),
             known=self.runner.running if has_lost_track.is_set() else None,
-            kept_back=self.ctx.departures.kept_back(),
+            kept_back=self.live.departures.kept_back(),
         )
         has_lost_track.clear()
         try:
@@ -289,7 +291,7 @@ class Maintenance:
             raise
 
     async def _reclaim_sends(self) -> None:
-        if self.ctx.clock_problem:
+        if self.live.clock_problem:
             return
         for delivery in await self.deliveries.reclaim():
             self.ctx.meter.count("sends_unclear")
@@ -297,8 +299,8 @@ class Maintenance:
 
     async def _end_expired(self) -> None:
         """End sessions that expired since the last scan, and from time to time all that did."""
-        now, options = self.ctx.clock.now(), self.ctx.options
-        rules = {(policy, zone) for policy in options.resets.values() for zone in options.zones.values()}
+        now, settings = self.ctx.clock.now(), self.ctx.settings
+        rules = {(policy, zone) for policy in settings.resets.values() for zone in settings.zones.values()}
         reaches = {(policy, zone): policy.latest_expired(now, zone) or EPOCH for policy, zone in rules}
         spans = {
             (policy.latest_expired(self._scanned_until, zone) or EPOCH, until)
@@ -309,7 +311,7 @@ class Maintenance:
             spans = {(EPOCH, max(reaches.values()))}
         for since, until in spans:
             async for session in self._idle_sessions(since, until):
-                rule = options.reset_rule(session.origin)
+                rule = settings.reset_rule(session.origin)
                 if session.last_human <= reaches[rule.policy, rule.zone]:
                     await self._expire(session, rule, now)
         self._scanned_until, self._scanned_all_at = now, now if scans_all else self._scanned_all_at
@@ -340,7 +342,7 @@ class Maintenance:
     async def _erase_people(self) -> bool:
         """Continue erasures. Return False if more can be done soon."""
         async with self._erasing:
-            outcomes = await self.ctx.store.erasures.resume_all(self.ctx.clock.now(), blobs=self.ctx.blob_store)
+            outcomes = await self.ctx.store.erasures.resume_all(self.ctx.clock.now(), blobs=self.resources.blob_store)
         for outcome in outcomes:
             if outcome.done:
                 log.info("a person was forgotten", extra={"action": "person.erased"})

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 
-from palaver.engine.context import EngineContext
+from palaver.engine.context import EngineContext, LiveState, Resources
 from palaver.engine.intake.receiver import Intake
 from palaver.engine.retry import retry_until_stored, wait_any
 from palaver.model.attachment import Attachment
@@ -57,10 +57,12 @@ class RelayedMessage:
 @dataclass(frozen=True, kw_only=True)
 class Relay:
     ctx: EngineContext
+    resources: Resources
+    live: LiveState
     intake: Intake
 
     def tenant_of(self, source: Source) -> str | None:
-        return choose_tenant(source, self.ctx.options.tenants)
+        return choose_tenant(source, self.ctx.settings.tenants)
 
     async def accept(self, inbound: Inbound, tenant: str, *, is_bot: bool) -> None:
         """Store a message for the tenant's gateway. Without its trust mark a bot would look like a person there."""
@@ -77,7 +79,7 @@ class Relay:
     def link(self, tenant: str, platform: str, account: str) -> "RelayLink | None":
         """Return what a tenant can do on an account; None if it has no chats there."""
         adapter = self.ctx.replies.adapter_for(platform, account)
-        rules = [rule for rule in self.ctx.options.tenants if rule.profile == tenant]
+        rules = [rule for rule in self.ctx.settings.tenants if rule.profile == tenant]
         if adapter is None or not any(
             rule.platform in {None, platform} and rule.account in {None, account} for rule in rules
         ):
@@ -134,8 +136,8 @@ class RelayLink:
         if delivery is None:
             raise SendUnclear("The connector cannot read what it was given under this key.")
         find = store.outbox.get_delivery(delivery.number)
-        with ctx.ended_sends.waiting(delivery.number) as ended, suppress(TimeoutError):
-            async with asyncio.timeout(ctx.options.send_limit.total_seconds() / 2):
+        with self.relay.live.ended_sends.waiting(delivery.number) as ended, suppress(TimeoutError):
+            async with asyncio.timeout(ctx.settings.limits.send_limit.total_seconds() / 2):
                 # Read it again: it may have ended before we waited for that.
                 while (delivery := await store.read(find) or delivery).state.is_open:
                     # Another worker that serves the account does not notify us.
@@ -168,7 +170,7 @@ class RelayLink:
         """Store a file that the gateway is about to send."""
         if self.blobs is None:
             raise SendRefused("This connector stores no files.")
-        kept = await self.blobs.keep(chunks, self._ctx.options.file_size)
+        kept = await self.blobs.keep(chunks, self._ctx.settings.limits.file_size)
         self.stored_files.add(kept.sha256)
         return kept.sha256
 
@@ -192,7 +194,7 @@ class RelayLink:
 
     @property
     def blobs(self) -> BlobStore | None:
-        return self._ctx.blob_store
+        return self.relay.resources.blob_store
 
     @property
     def _ctx(self) -> EngineContext:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from palaver.engine import texts
-from palaver.engine.context import EngineContext
+from palaver.engine.context import EngineContext, Resources
 from palaver.engine.retry import contain_cancellation, log_error, retry_outage
 from palaver.engine.turns.running import RunningTurn
 from palaver.model.attachment import Attachment, NewFile
@@ -27,23 +27,23 @@ _MAX_CHARACTERS = 100_000
 
 
 async def transcribe(
-    ctx: EngineContext, files: Sequence[Attachment], is_over_quota: Callable[[], Awaitable[bool]]
+    resources: Resources, files: Sequence[Attachment], is_over_quota: Callable[[], Awaitable[bool]]
 ) -> Heard:
     """Return what is said in stored files that are recordings, or why that is not known."""
     lines, cost = list[str](), 0
     for file in files:
-        if file.media_type.startswith("audio/") and ctx.voice and ctx.voice.transcriber:
+        if file.media_type.startswith("audio/") and resources.voice and resources.voice.transcriber:
             if await is_over_quota():
                 found = Heard(text=texts.not_transcribed("a usage limit is reached"))
             else:
-                found = await _transcribe_one(ctx, ctx.voice, file)
+                found = await _transcribe_one(resources, resources.voice, file)
             lines.append(found.text)
             cost += found.cost_micros
     return Heard(text="\n".join(lines), cost_micros=cost)
 
 
-async def _transcribe_one(ctx: EngineContext, voice: Voice, file: Attachment) -> Heard:
-    content = await _read(ctx, file)
+async def _transcribe_one(resources: Resources, voice: Voice, file: Attachment) -> Heard:
+    content = await _read(resources, file)
     if content is None:
         return Heard(text=texts.not_transcribed(file.problem or "it is not stored"))
     # In a thread: somebody can make a file of very many small pages.
@@ -60,10 +60,10 @@ async def _transcribe_one(ctx: EngineContext, voice: Voice, file: Attachment) ->
     return Heard(text=texts.transcribed(said) if said else texts.not_transcribed("it says nothing"), cost_micros=cost)
 
 
-async def _read(ctx: EngineContext, file: Attachment) -> bytes | None:
-    if ctx.blob_store is None:
+async def _read(resources: Resources, file: Attachment) -> bytes | None:
+    if resources.blob_store is None:
         return None
-    async with ctx.blob_store.reading(file.sha256 or "") as path:
+    async with resources.blob_store.reading(file.sha256 or "") as path:
         return await asyncio.to_thread(path.read_bytes) if path else None
 
 
@@ -82,9 +82,9 @@ async def _try(voice: Voice, recording: NewFile) -> str:
     return ""
 
 
-async def with_speech(ctx: EngineContext, running: RunningTurn, answer: Final) -> Final:
+async def with_speech(ctx: EngineContext, resources: Resources, running: RunningTurn, answer: Final) -> Final:
     """Return the answer with a recording of it, where the conversation wants that and it is short enough."""
-    voice, speaker = ctx.voice, ctx.voice and ctx.voice.speaker
+    voice, speaker = resources.voice, resources.voice and resources.voice.speaker
     text = answer.text.strip()
     if voice is None or speaker is None or running.job or not text or not ctx.replies.takes_files(running.source):
         return answer
@@ -94,16 +94,16 @@ async def with_speech(ctx: EngineContext, running: RunningTurn, answer: Final) -
     if not is_on:
         return answer
     try:
-        recording = await speak(ctx, running, speaker, text)
+        recording = await speak(ctx, resources, running, speaker, text)
     except VoiceFailed as error:
         log.warning("an answer was not spoken: %s", error, extra={"action": "voice.not_spoken"})
         return answer
     return replace(answer, files=(*answer.files, recording))
 
 
-async def speak(ctx: EngineContext, running: RunningTurn, speaker: Speaker, text: str) -> NewFile:
+async def speak(ctx: EngineContext, resources: Resources, running: RunningTurn, speaker: Speaker, text: str) -> NewFile:
     """Return a recording, and count what it cost. Raises VoiceFailed."""
-    voice = ctx.voice or Voice()
+    voice = resources.voice or Voice()
     adapter = ctx.replies.adapter_for(running.source.platform, running.source.account)
     wanted = adapter.voice_format() if supports(adapter, VoiceMessages) else VoiceFormat.MP3
     try:

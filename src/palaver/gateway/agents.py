@@ -13,7 +13,12 @@ from palaver.agents.local import LocalModel, installed_model, local_agent
 from palaver.agents.model.options import ModelOptions, make_model_agent
 from palaver.agents.plugins import import_extra, make_agent
 from palaver.agents.process import ProcessPool, safe_environment
-from palaver.config.agents import (
+from palaver.config.model import Config
+from palaver.engine.retry import close_all
+from palaver.engine.settings import Agents
+from palaver.model.errors import InvalidInput
+from palaver.protocols.agent import Agent, Closable, Priced, Retiring
+from palaver.settings.agents import (
     AcpAgentConfig,
     AgentConfig,
     EchoAgentConfig,
@@ -24,11 +29,6 @@ from palaver.config.agents import (
     PluginAgentConfig,
     ProgramAgentConfig,
 )
-from palaver.config.model import Config
-from palaver.engine.options import Agents
-from palaver.engine.retry import close_all
-from palaver.model.errors import InvalidInput
-from palaver.protocols.agent import Agent, Closable, Priced, Retiring
 
 _CLOSE_TIMEOUT_SECONDS = 10.0
 

@@ -8,7 +8,6 @@ from palaver.agents.model_list import ModelsNotListed, list_models
 from palaver.commands.registry import reply
 from palaver.config.agent_plan import AgentPlan
 from palaver.config.agent_trial import agent_edits, trial_agent
-from palaver.config.agents import GuideAgentConfig
 from palaver.config.model import Config
 from palaver.config.offers import Offer, address_of, find_keys, find_servers, plan_key, plan_offer
 from palaver.db.transaction import Statements, Transaction, transaction
@@ -19,6 +18,7 @@ from palaver.model.redact import Pasted, PastedKey
 from palaver.model.source import MAIN
 from palaver.model.text import listed
 from palaver.protocols.agent import FailureKind
+from palaver.settings.agents import GuideAgentConfig
 from palaver.store.meta import SET_META, read_meta
 from palaver.store.store import Store
 from palaver.web.settings import Settings

@@ -20,16 +20,17 @@ from palaver.commands.builtin import builtin_commands
 from palaver.commands.plugins import with_plugins
 from palaver.commands.registry import Registry
 from palaver.config.editor import ConfigFile
+from palaver.config.encryption import read_key_text
 from palaver.config.model import Config
 from palaver.config.secrets import find_secrets
-from palaver.config.terminal import StopMode
+from palaver.engine.context import Resources
 from palaver.engine.delivery.departures import Departures
 from palaver.engine.engine import Engine
 from palaver.engine.hooks import Exposing, Meter, NoMeter, load_hook
 from palaver.engine.jobs.scripts import Scripts
-from palaver.engine.options import Agents
 from palaver.engine.reply_waiter import ReplyWaiter
 from palaver.engine.retry import close_all
+from palaver.engine.settings import Agents
 from palaver.gateway.agents import AgentPool, cost_warnings
 from palaver.gateway.backups import find_backups, make_backup, serve_backups
 from palaver.gateway.connector import Connector
@@ -72,6 +73,7 @@ from palaver.protocols.adapter import Adapter
 from palaver.protocols.clock import Clock, SystemClock
 from palaver.protocols.hooks import Hook
 from palaver.protocols.voice import Voice
+from palaver.settings.terminal import StopMode
 from palaver.store.backup.backups import Backup
 from palaver.store.clock import StoreClock
 from palaver.store.conversations.blob_store import BlobStore
@@ -219,7 +221,7 @@ class Gateway:
         for name in self.find_deferred(config):
             log.warning("a change of %s waits for a restart", name, extra={"action": "reload.deferred"})
         if self._engine is not None:
-            self._engine.reload(config.options(), self._agent_pool.agents(config))
+            self._engine.reload(config.settings(), self._agent_pool.agents(config))
         self._used = config
         log.info("the configuration was reloaded", extra={"action": "reload"})
 
@@ -262,7 +264,7 @@ class Gateway:
         voice, tools = make_voice(config.voice), Toolsets(config.tools.server_facts(), config.data_dir)
         self._vault = find_vault(config)
         self._know_secrets(config)
-        know_secrets(self, filter(None, [config.encryption.read_key()]))
+        know_secrets(self, filter(None, [read_key_text(config.encryption)]))
         return _Loaded(adapters=adapters, hooks=hooks, agents=agents, voice=voice, tools=tools)
 
     def _know_secrets(self, config: Config) -> None:
@@ -314,20 +316,22 @@ class Gateway:
             ],
             agent=loaded.agents,
             commands=parts.commands,
-            options=config.options(),
+            settings=config.settings(),
             clock=parts.clock,
             worker=self._worker,
             alone=self._is_alone,
             hooks=[terminals.on_event, *([hub.notice] if self._show_login else []), *loaded.hooks],
             meter=self._meter,
-            blob_store=parts.blob_store,
-            outputs=output_folder(config.data_dir),
-            toolsets=loaded.tools.toolsets(store, terminal_tools, speaks=bool(voice and voice.speaker)),
             pseudonyms=parts.pseudonyms,
-            reply_waiter=parts.reply_waiter,
-            scripts=_scripts(config),
-            voice=voice,
-            pasted_keys=parts.connector.keys,
+            resources=Resources(
+                reply_waiter=parts.reply_waiter,
+                blob_store=parts.blob_store,
+                outputs=output_folder(config.data_dir),
+                scripts=_scripts(config),
+                voice=voice,
+                toolsets=loaded.tools.toolsets(store, terminal_tools, speaks=bool(voice and voice.speaker)),
+                pasted_keys=parts.connector.keys,
+            ),
             departures=Departures(config.data_dir / "departures"),
             watch=partial(push_partial, hub, parts.reply_waiter) if self._show_login else None,
             loops={

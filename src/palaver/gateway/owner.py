@@ -18,7 +18,7 @@ def link_owner(config: Config, now: datetime) -> Statements[None]:
     terminal, web = (identity_text(platform, _OWNER) for platform in _PLATFORMS)
     if not (yield from links.link_once(terminal, web, now, by="gateway")):
         return
-    scopes = config.options().scopes
+    scopes = config.settings().scopes
     for profile in (MAIN, *config.profiles):
         chats = [Source(platform=name, user_id=_OWNER, profile=profile) for name in _PLATFORMS]
         if all(scopes.find(chat).dm is DmScope.PER_PERSON for chat in chats):

@@ -4,8 +4,6 @@ import socket
 from pathlib import Path
 
 from palaver.config.model import Config
-from palaver.config.terminal import BackendName, TerminalConfig
-from palaver.config.types import reveal
 from palaver.db.private_files import make_private_folder
 from palaver.processes.backends.apptainer import ApptainerBackend
 from palaver.processes.backends.base import Backend, LocalBackend
@@ -15,6 +13,8 @@ from palaver.processes.backends.ssh import SshBackend
 from palaver.processes.home import make_home
 from palaver.processes.manager import ProcessManager
 from palaver.protocols.clock import Clock
+from palaver.settings.terminal import BackendName, TerminalConfig
+from palaver.settings.types import reveal
 from palaver.store.opening import sqlite_path
 from palaver.store.processes import Keeper
 from palaver.store.store import Store

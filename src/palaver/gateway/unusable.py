@@ -6,13 +6,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from palaver.config.model import Config
-from palaver.config.terminal import BackendName
 from palaver.db.file_lock import nearest_existing
 from palaver.gateway.vault import read_key
 from palaver.model.access import AccessRole
 from palaver.model.errors import BadArgument, InvalidInput, StoreError
 from palaver.model.tools import ALL_TOOLS, BUILT_IN_TOOLS
 from palaver.model.value import FieldPath
+from palaver.settings.terminal import BackendName
 
 Refusals = Iterator[tuple[FieldPath, InvalidInput]]
 

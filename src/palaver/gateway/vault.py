@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from palaver.config.encryption import read_key_text
 from palaver.config.model import Config
 from palaver.db.cipher import KEYS, is_encrypted
 from palaver.model.errors import StoreError
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 def read_key(config: Config) -> bytes | None:
     """Return your key; None if nothing is encrypted."""
-    text = config.encryption.read_key()
+    text = read_key_text(config.encryption)
     if text is None:
         return None
     try:

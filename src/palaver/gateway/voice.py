@@ -5,8 +5,8 @@ import os
 from palaver.agents.plugins import import_extra
 from palaver.agents.process import safe_environment
 from palaver.agents.voice import VoiceCommand
-from palaver.config.voice import SpeechConfig, TranscriptionConfig, VoiceConfig
 from palaver.protocols.voice import Voice
+from palaver.settings.voice import SpeechConfig, TranscriptionConfig, VoiceConfig
 
 
 def make_voice(config: VoiceConfig) -> Voice | None:

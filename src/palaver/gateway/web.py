@@ -5,9 +5,6 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 
-from palaver.config.agents import AgentConfig
-from palaver.config.relay import RelayConfig
-from palaver.config.web import WebConfig
 from palaver.engine.hooks import PartialAnswer
 from palaver.engine.reply_waiter import ReplyWaiter
 from palaver.gateway.agents import build_agent
@@ -20,6 +17,9 @@ from palaver.protocols.adapter import Adapter
 from palaver.protocols.agent import FailureKind
 from palaver.protocols.capabilities import HttpCallbacks
 from palaver.protocols.installation import install_line
+from palaver.settings.agents import AgentConfig
+from palaver.settings.relay import RelayConfig
+from palaver.settings.web import WebConfig
 from palaver.store.damage.health_check import HealthCheck
 from palaver.store.opening import sqlite_path
 from palaver.store.status.health import check_all, check_data_directory, check_server, read_server_settings

@@ -21,7 +21,7 @@ _MAX_ID = (1 << 62) - 1
 async def approve_stranger(request: WebRequest, text: str, role: AccessRole) -> Stranger:
     """Approve by identity or code. Only the code shows that the stranger is the one the owner means."""
     name, approve = parse_code_or_identity(text, request.services.platforms), request.store.pairing.approve
-    scope_of = request.services.engine.options.scopes.find
+    scope_of = request.services.engine.settings.scopes.find
     stranger = await request.write(
         lambda who: approve(name, role, request.now, by=who.name, notice=texts.PAIRED, scope_of=scope_of)
     )
@@ -76,5 +76,5 @@ async def revoke_grant(request: WebRequest) -> tuple[int, Grant, list[Credential
 
 
 async def _change(request: WebRequest, change: Callable[[Principal], Transaction[T]]) -> tuple[T, list[Credential]]:
-    configured = request.services.engine.options.grants
+    configured = request.services.engine.settings.grants
     return await request.write(lambda who: end_lost_keys(change(who), configured, request.now, by=who.name))

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from palaver.engine.options import Options
 from palaver.model.attachment import TooLarge
 from palaver.model.errors import PalaverError
+from palaver.settings.limits import LimitsConfig
 
 MAX_PLAIN_BYTES = 1_000_000
 """Size limit of a body without files."""
@@ -28,9 +28,9 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 """As ASGI has it. Written out, since Starlette is an extra and the gateway imports this module without it."""
 
 
-def max_body_bytes(options: Options) -> int:
+def max_body_bytes(limits: LimitsConfig) -> int:
     """Return the size of the largest message with its files, in base64."""
-    return MAX_PLAIN_BYTES + options.files_per_message * options.file_size * 4 // 3
+    return MAX_PLAIN_BYTES + limits.files_per_message * limits.file_size * 4 // 3
 
 
 class ServerBusy(PalaverError):
@@ -63,10 +63,10 @@ class BodyReader:
 
     @asynccontextmanager
     async def read(
-        self, pieces: AsyncIterable[bytes], options: Options, caller: Hashable, *, with_files: bool
+        self, pieces: AsyncIterable[bytes], limits: LimitsConfig, caller: Hashable, *, with_files: bool
     ) -> AsyncGenerator[bytearray]:
         """Yield the whole body. It counts towards the limits until the block ends, so do not wait inside it."""
-        limit = max_body_bytes(options) if with_files else self.plain_bytes
+        limit = max_body_bytes(limits) if with_files else self.plain_bytes
         content, held = bytearray(), 0
         try:
             async for piece in pieces:
@@ -75,7 +75,7 @@ class BodyReader:
                     raise TooLarge(f"The body is larger than {limit} bytes.")
                 more = max(0, len(content) - _SMALL_BYTES) - held
                 held += more
-                self._hold(caller, more, options)
+                self._hold(caller, more, limits)
             # Every JSON value but the first follows one of these, so this bounds the memory that decoding takes.
             if sum(map(content.count, (b",", b"[", b"{"))) > _MAX_JSON_VALUES:
                 raise TooLarge(f"The body has more than {_MAX_JSON_VALUES:,} commas and brackets.")
@@ -86,10 +86,10 @@ class BodyReader:
                 del self._held[caller]
             content.clear()
 
-    def _hold(self, caller: Hashable, more: int, options: Options) -> None:
+    def _hold(self, caller: Hashable, more: int, limits: LimitsConfig) -> None:
         if not more:
             return
-        largest = max_body_bytes(options) if self.with_files else self.plain_bytes
+        largest = max_body_bytes(limits) if self.with_files else self.plain_bytes
         self._held[caller] += more
         if self._held[caller] > self.per_caller * largest:
             raise ServerBusy("You are sending too much at once. Try again later.")

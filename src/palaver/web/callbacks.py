@@ -77,8 +77,8 @@ async def _call_adapter(adapter: HttpCallbacks, call: HttpRequest, receiver: Rec
 
 
 async def _read_call(http: Request, services: Services, path: str) -> HttpRequest:
-    bodies, options = services.stranger_bodies, services.engine.options
-    async with bodies.read(http.stream(), options, _address(http), with_files=False) as content:
+    bodies, limits = services.stranger_bodies, services.engine.settings.limits
+    async with bodies.read(http.stream(), limits, _address(http), with_files=False) as content:
         body = bytes(content)
     names = set(http.headers) - _COOKIE_HEADERS
     headers = {name: ", ".join(http.headers.getlist(name)) for name in names}

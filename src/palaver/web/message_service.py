@@ -273,14 +273,14 @@ class MessageService:
 
     async def store_files(self, files: Sequence[NewFile]) -> list[Attachment]:
         """Store the files of a message. Raises TooLarge if they are too many."""
-        most = self.request.services.engine.options.files_per_message
+        most = self.request.services.engine.settings.limits.files_per_message
         if len(files) > most:
             raise TooLarge(f"A message can have at most {most} files, not {len(files)}.")
         return [await self.store_file(file.name, file.media_type, file.content) for file in files]
 
     async def store_file(self, name: str, media_type: str, content: bytes) -> Attachment:
         services = self.request.services
-        limit = services.engine.options.file_size
+        limit = services.engine.settings.limits.file_size
         return await services.webchat.keep(name, media_type, _one_chunk(content), limit)
 
 

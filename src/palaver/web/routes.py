@@ -58,10 +58,10 @@ class WebRequest:
 
     def read_body(self, *, with_files: bool) -> AbstractAsyncContextManager[bytearray]:
         """Read the whole body. It takes memory from all callers until the block ends, so do not wait inside it."""
-        bodies, options = self.services.bodies, self.services.engine.options
+        bodies, limits = self.services.bodies, self.services.engine.settings.limits
         # One person with several tokens has one share. The owner's tokens are for programs, each with its own.
         holder = self.caller.key.identity or self.caller.key.number
-        return bodies.read(self.http.stream(), options, holder, with_files=with_files)
+        return bodies.read(self.http.stream(), limits, holder, with_files=with_files)
 
     async def read(self, query: Callable[[Principal], Transaction[T]]) -> T:
         """Read on behalf of the caller: `await request.read(lambda who: request.store.sessions.find(name, who))`."""
@@ -94,7 +94,7 @@ class WebRequest:
         origin = source_of_identity(caller.identity)
         if caller.web_user:
             origin = self.services.webchat.source(caller.web_user, MAIN_CHAT)
-        zone = engine.options.zones.find(origin)
+        zone = engine.settings.zones.find(origin)
         return Call(principal=principal, origin=origin, now=self.now, zone=zone, job_rules=engine.job_rules)
 
     @transaction
@@ -150,9 +150,9 @@ class WebRequest:
     @transaction
     def check_command(self, principal: Principal, session: str, command: str) -> Statements[RoleInSession]:
         """Return the principal's role in a session; raise NotAllowed if it is too low for the command."""
-        options = self.services.engine.options
-        there = yield from role_in_session(session, principal, options.grants)
-        needed = options.command_roles.get(command, self.services.commands.table[command].role)
+        settings = self.services.engine.settings
+        there = yield from role_in_session(session, principal, settings.grants)
+        needed = settings.command_roles.get(command, self.services.commands.table[command].role)
         if there.role < needed:
             raise NotAllowed(f"/{command}", needed.text)
         return there

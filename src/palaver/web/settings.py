@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from palaver.config.agents import AgentConfig
 from palaver.config.editor import ConfigFile, Edit
 from palaver.config.loader import Loaded
 from palaver.config.model import Config
@@ -15,6 +14,7 @@ from palaver.config.writer import line_of
 from palaver.engine.retry import log_error
 from palaver.model.errors import INTERNAL_ERROR, PalaverError
 from palaver.protocols.installation import MissingPackages
+from palaver.settings.agents import AgentConfig
 
 log = logging.getLogger(__name__)
 _WORK_WAIT_S = 20.0

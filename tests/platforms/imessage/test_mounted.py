@@ -6,8 +6,8 @@ from urllib.parse import urlsplit
 import httpx2
 
 from palaver.config.model import Config, PlatformConfig
-from palaver.config.quotas import GrantConfig
 from palaver.protocols import HttpRequest, HttpResponse
+from palaver.settings.quotas import GrantConfig
 from tests.engine.gateway import until
 from tests.platforms.imessage.fakes import ACCOUNT, PUBLIC_URL, FakeAsking
 from tests.platforms.imessage.server import PASSWORD, serving

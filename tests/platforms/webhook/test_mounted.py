@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from palaver.config.model import Config, PlatformConfig
-from palaver.config.quotas import GrantConfig
 from palaver.platforms.webhook.signature import Scheme, decode_secret, sign
+from palaver.settings.quotas import GrantConfig
 from tests.platforms.webhook.loopback import SECRET
 from tests.web.conftest import opened
 

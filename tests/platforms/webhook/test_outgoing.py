@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from palaver.agents.echo import EchoAgent
-from palaver.engine.options import Agents
+from palaver.engine.settings import Agents
 from palaver.model.access import AccessRole, Grant
 from palaver.model.key import ScopedSetting
 from palaver.model.reset import ResetMode, ResetPolicy
@@ -152,7 +152,7 @@ async def test_a_receiver_that_is_gone_is_switched_off_until_it_is_tried_again_a
         assert await here.rows("SELECT count(*) FROM gone_chats") == [(0,)]
         await until(lambda: _is(here, "refused"))
         receiver.otherwise = Said(204)
-        here.engine.reload(here.engine.options, Agents(EchoAgent()))
+        here.engine.reload(here.engine.settings, Agents(EchoAgent()))
 
         async def is_told_again() -> bool:
             await home.say(alice, "four")

@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 from palaver.config.model import Config, PlatformConfig
-from palaver.config.quotas import GrantConfig
 from palaver.model.access import AccessRole, Grant
 from palaver.protocols.agent import Event, Final, Request
+from palaver.settings.quotas import GrantConfig
 from palaver.store.status.invariants import violations
 from tests.engine.agents import Scripted
 from tests.engine.gateway import Bench, running, until

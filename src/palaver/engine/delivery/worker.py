@@ -13,7 +13,7 @@ from typing import TypeVar
 from palaver.db.high_water import Seen
 from palaver.db.transaction import OUTBOX, Statements, Transaction, keyed, transaction
 from palaver.engine.accounts import AccountRunner
-from palaver.engine.context import EngineContext
+from palaver.engine.context import EngineContext, LiveState, Resources
 from palaver.engine.delivery import outcomes
 from palaver.engine.delivery.departures import Departures
 from palaver.engine.delivery.owner import Reporting
@@ -56,6 +56,8 @@ T = TypeVar("T")
 @dataclass(kw_only=True)
 class DeliveryWorker:
     ctx: EngineContext
+    resources: Resources
+    live: LiveState
     accounts: AccountRunner
     place_of: Callable[[Source], Awaitable[SessionKey]]
     """Returns the key of a chat, even while it is attached to another conversation."""
@@ -74,7 +76,7 @@ class DeliveryWorker:
 
     def __post_init__(self) -> None:
         ctx = self.ctx
-        self._sender = Sender(replies=ctx.replies, blob_store=ctx.blob_store, timeouts=ctx.timeouts)
+        self._sender = Sender(replies=ctx.replies, blob_store=self.resources.blob_store, timeouts=ctx.timeouts)
 
     async def serve(self) -> None:
         """Send what is due, until cancelled. Cancelling leaves running sends alone."""
@@ -83,9 +85,9 @@ class DeliveryWorker:
                 owed.clear()
                 self._send_ended.clear()
                 self.accounts.account_taken.clear()
-                self.ctx.budget.freed.clear()
+                self.live.budget.freed.clear()
                 await retry_outage(self._claim)
-                signals = owed, self._send_ended, self.accounts.account_taken, self.ctx.budget.freed
+                signals = owed, self._send_ended, self.accounts.account_taken, self.live.budget.freed
                 await wait_any(*signals, timeout=self._poll_seconds())
 
     async def drain(self) -> None:
@@ -99,8 +101,8 @@ class DeliveryWorker:
     @property
     def _waits_shortly(self) -> bool:
         """Whether a message is due in a chat that is free again soon, and not only after a long pause."""
-        soon = self.ctx.options.lease.total_seconds()
-        return any(self.ctx.budget.wait_seconds(chat) <= soon for chat in self._owed)
+        soon = self.ctx.settings.limits.lease.total_seconds()
+        return any(self.live.budget.wait_seconds(chat) <= soon for chat in self._owed)
 
     def abandon(self) -> None:
         """Cancel everything as a crash would; the claims are in the store."""
@@ -116,14 +118,14 @@ class DeliveryWorker:
         """Release sends whose owner is gone. Return those of which it is unclear whether they arrived."""
         ctx = self.ctx
         safe, now = self._sender.repeat_safety(), ctx.clock.now()
-        kept_back, reporting = ctx.departures.kept_back(), self._reporting
+        kept_back, reporting = self.live.departures.kept_back(), self._reporting
         reclaim = outcomes.reclaim(ctx.worker, now, safe, reporting, alone=ctx.alone, kept_back=kept_back)
         return await ctx.store.transact(reclaim)
 
     @property
     def _reporting(self) -> Reporting:
-        options = self.ctx.options
-        return Reporting(self.ctx.replies.routes, options.grants, options.unclear_notice_every)
+        settings = self.ctx.settings
+        return Reporting(self.ctx.replies.routes, settings.grants, settings.unclear_notice_every)
 
     async def report_unclear(self) -> None:
         """Tell the owner of sends that have stayed unclear since the last notice."""
@@ -153,14 +155,14 @@ class DeliveryWorker:
 
     async def _find_owed(self) -> None:
         """Find the chats that are not free and are owed a message: they come next, before any draft."""
-        served, budget, outbox = set(self.accounts.served()), self.ctx.budget, self.ctx.store.outbox
+        served, budget, outbox = set(self.accounts.served()), self.live.budget, self.ctx.store.outbox
         busy = [chat for chat in budget.busy() if chat[0] in served]
         self._owed = await self.ctx.store.read(outbox.list_owed(busy, self.ctx.clock.now())) if busy else ()
         budget.owe(self._owed)
 
     async def _start_sends(self, accounts: Collection[str], limit: int) -> int:
         now = self.ctx.clock.now()
-        busy = self.ctx.budget.busy()
+        busy = self.live.budget.busy()
         claim = self.ctx.store.outbox.claim(
             self.ctx.worker,
             now,
@@ -185,7 +187,7 @@ class DeliveryWorker:
 
     def _accounts_by_room(self, among: Collection[str]) -> Mapping[int, Collection[str]]:
         """Group accounts by how many more sends each may run: one that hangs or is full holds up no other."""
-        most, sending = self.ctx.options.concurrent_sends, Counter(self._sending.values())
+        most, sending = self.ctx.settings.limits.concurrent_sends, Counter(self._sending.values())
         by_room: dict[int, list[str]] = {}
         for account in self.accounts.served():
             if account in among and sending[account] < most:
@@ -195,7 +197,7 @@ class DeliveryWorker:
     @property
     def _lease(self) -> timedelta:
         """Return a lease longer than a text send may take, so that nobody reclaims a running send."""
-        return self.ctx.options.lease + self.ctx.options.send_limit
+        return self.ctx.settings.limits.lease + self.ctx.settings.limits.send_limit
 
     def _end_send(self, task: "asyncio.Task[None]") -> None:
         log_task_error(log, "a send failed", {"action": "send.error"}, task)
@@ -203,25 +205,25 @@ class DeliveryWorker:
         self._send_ended.set()
 
     def _poll_seconds(self) -> float:
-        poll = self.ctx.options.poll
+        poll = self.ctx.settings.limits.poll
         if self._retry_times:
             poll = min(poll, self._retry_times[0] - self.ctx.clock.now())
-        free = (wait for chat in self._owed if (wait := self.ctx.budget.wait_seconds(chat)))
+        free = (wait for chat in self._owed if (wait := self.live.budget.wait_seconds(chat)))
         return max(min(poll.total_seconds(), *free, poll.total_seconds()), 0.001)
 
     # Send
 
     async def _deliver(self, delivery: Delivery) -> None:
-        outbound, options = delivery.outbound, self.ctx.options
+        outbound, settings = delivery.outbound, self.ctx.settings
         adapter = self.ctx.replies.adapter_for(outbound.platform, outbound.account)
         if adapter is None:
             raise LookupError(outbound.platform)  # only sends to served accounts are claimed
-        limit = options.upload_limit if outbound.file else options.send_limit
+        limit = settings.limits.upload_limit if outbound.file else settings.limits.send_limit
         begin = partial(self._begin, limit=limit, at_once=not adapter.limits.interval)
-        departure = _Departing(delivery, begin, self.ctx.departures)
+        departure = _Departing(delivery, begin, self.live.departures)
         try:
             # A draft can have been faster since the chat was seen to be free.
-            await self.ctx.budget.acquire(chat_columns(outbound), adapter.limits.interval)
+            await self.live.budget.acquire(chat_columns(outbound), adapter.limits.interval)
             if not await self._is_reachable(adapter, delivery):
                 return
             if not adapter.limits.announces_requests:
@@ -236,11 +238,11 @@ class DeliveryWorker:
                 "another worker took over a send", extra={"action": "send.lease_lost", "delivery": delivery.number}
             )
         finally:
-            self.ctx.ended_sends.notify(delivery.number)
+            self.live.ended_sends.notify(delivery.number)
 
     def _begin(self, delivery: Delivery, *, limit: timedelta, at_once: bool) -> Callable[[], Awaitable[Delivery]]:
         """Return what records that the request leaves now. Done again, it finds what was done."""
-        until = self.ctx.clock.now() + self.ctx.options.lease + limit
+        until = self.ctx.clock.now() + self.ctx.settings.limits.lease + limit
         begin = self.ctx.store.outbox.begin_send(delivery, self.ctx.worker, until)
         return partial(self._retry_until_settled, begin) if at_once else partial(self._begin_alone, begin)
 
@@ -256,7 +258,7 @@ class DeliveryWorker:
     async def _is_reachable(self, adapter: Adapter, delivery: Delivery) -> bool:
         """Settle a possible duplicate for a retry during an outage: nothing has left."""
         try:
-            await self._sender.check(adapter, delivery, self.ctx.options.send_limit.total_seconds() / 2)
+            await self._sender.check(adapter, delivery, self.ctx.settings.limits.send_limit.total_seconds() / 2)
         except Exception as error:  # noqa: BLE001 - no adapter error may end more than one send
             if not isinstance(error, PlatformDown):
                 log_error(log, "an adapter failed", error, {"action": "adapter.error", "delivery": delivery.number})
@@ -295,7 +297,7 @@ class DeliveryWorker:
                 pause = 0 if self.accounts.returns != returns else error.after
                 await self._settle(delivery, OutboxState.DUE, error=str(error), due=self._schedule_retry(pause))
             case PlatformBusy():
-                self.ctx.budget.back_off(chat_columns(delivery.outbound), error.after)
+                self.live.budget.back_off(chat_columns(delivery.outbound), error.after)
                 await self._settle_for_retry(delivery, str(error), error.after, rate_limited=True)
             case PlatformDown():
                 await self._settle_for_retry(delivery, str(error), DOWN_PAUSE_SECONDS)
@@ -367,7 +369,7 @@ class DeliveryWorker:
         if safe and not self._may_retry(delivery):
             step = outbox.settle_send(delivery, self.ctx.worker, OutboxState.UNCLEAR, error=error, due=due)
         else:
-            at_least = 0.0 if safe else self.ctx.options.repeat_after.total_seconds()
+            at_least = 0.0 if safe else self.ctx.settings.limits.repeat_after.total_seconds()
             if resolve_unclear(delivery, safe=safe)[0] is OutboxState.DUE:
                 due = self._schedule_retry(self._pause_seconds(delivery, at_least))
             step = outbox.mark_unclear(delivery, self.ctx.worker, due, safe=safe, error=error)
@@ -461,7 +463,7 @@ class DeliveryWorker:
         outbound = delivery.outbound
         health = self.accounts.health[account_text(outbound.platform, outbound.account)]
         since = max(health.served_since or delivery.created, delivery.created)
-        return self.ctx.clock.now() - since <= self.ctx.options.send_patience
+        return self.ctx.clock.now() - since <= self.ctx.settings.limits.send_patience
 
     def _schedule_retry(self, pause: float) -> datetime:
         due = self.ctx.clock.now() + timedelta(seconds=pause)

@@ -12,7 +12,7 @@ from palaver.engine import texts
 from palaver.engine.context import EngineContext
 from palaver.engine.delivery.owner import Reporting, notify_owner
 from palaver.engine.intake.revisions import Revisions
-from palaver.engine.options import ChatMoves, Options, follow_move
+from palaver.engine.settings import ChatMoves, Settings, follow_move
 from palaver.model.access import (
     ACCESS_ENDED,
     PAIRING_OFF,
@@ -83,7 +83,7 @@ def load_directory() -> Statements[Directory]:
 class Rules:
     """All that decides about a message before it is stored. The gateway and `palaver explain` decide with the same."""
 
-    options: Options
+    settings: Settings
     accounts: Mapping[str, Platform]
     """The platform of each of our accounts."""
     directory: Directory
@@ -96,15 +96,15 @@ class Rules:
     def canonical(self, source: Source) -> Source:
         """Return the source under canonical ids, with the profile that the rules choose."""
         plain = canonical_source(source, self.directory.aliases_of(source))
-        if not self.options.profiles:
+        if not self.settings.profiles:
             return plain
-        profile = choose_profile(plain, self.options.profiles)
+        profile = choose_profile(plain, self.settings.profiles)
         return plain if profile == plain.profile else replace(plain, profile=profile)
 
     def addressing(self, message: Inbound, *, is_command: bool = False) -> Addressing:
         platform = self.platform_of(message.source)
         has_mentions = platform is not None and platform.has_mentions
-        attention = self.options.attention.find(message.source)
+        attention = self.settings.attention.find(message.source)
         return classify_addressing(message, attention, has_mentions=has_mentions, commands=is_command)
 
     def decide(self, message: Inbound, trust: Trust) -> "AdmissionDecision":
@@ -139,7 +139,7 @@ class Rules:
         """Decide access. A grant to one form of an id holds for all its aliases."""
         person = _find_person(source, self.table.people)
         known = self.directory.aliases_of(source)
-        index = self.grants.index(source.platform, self.options.grants, self.table, known)
+        index = self.grants.index(source.platform, self.settings.grants, self.table, known)
         return decide_access(source, trust, index.candidates(source, person), person=person, no_pairing=no_pairing)
 
     def _no_pairing(self, message: Inbound) -> str:
@@ -151,13 +151,13 @@ class Rules:
             return "no account of this gateway is there"
         if not platform.for_people or not (source.chat or source.participant):
             return "pairing is only for chats with people"
-        section, pairs = self.options.pairing.locate(source)
+        section, pairs = self.settings.pairing.locate(source)
         if pairs and platform.anybody_writes and section[:1] != ("platforms",):
             return f"{PAIRING_OFF} unless platforms.{platform.name}.pairing is true"
         return "" if pairs else PAIRING_OFF
 
     def speaker(self, source: Source, role: AccessRole | None) -> Speaker:
-        scope = self.options.scopes.find(source)
+        scope = self.settings.scopes.find(source)
         person = _find_person(source, self.directory.linked)
         is_owner = role is AccessRole.OWNER or (scope.dm is DmScope.SHARED and self._is_owner(person))
         return Speaker(person=person, is_owner=is_owner)
@@ -165,7 +165,7 @@ class Rules:
     def _is_owner(self, person: str | None) -> bool:
         """Tell whether any identity of a linked person is the owner's, at any of our accounts."""
         identities = self.directory.identities.get(person or "", ())
-        grants = (*self.options.grants, *self.table.grants.values()) if identities else ()
+        grants = (*self.settings.grants, *self.table.grants.values()) if identities else ()
         places = {(grant.account, grant.scope_id) for grant in grants if grant.role is AccessRole.OWNER}
         return any(
             self.role_of(replace(source_of_identity(identity), account=account, scope_id=server)) is AccessRole.OWNER
@@ -174,7 +174,7 @@ class Rules:
         )
 
     def key(self, source: Source, speaker: Speaker) -> SessionKey:
-        return derive_key(source, self.options.scopes.find(source), speaker)
+        return derive_key(source, self.settings.scopes.find(source), speaker)
 
 
 def _find_person(source: Source, people: Mapping[str, str]) -> str | None:
@@ -226,8 +226,8 @@ class CurrentRights:
     @property
     def table(self) -> GrantTable:
         """The stored grants as they were last loaded, for the configured ones of now."""
-        if self._table.configured != self._ctx.options.grants:
-            self._table = GrantTable(configured=self._ctx.options.grants)
+        if self._table.configured != self._ctx.settings.grants:
+            self._table = GrantTable(configured=self._ctx.settings.grants)
         return self._table
 
     @table.setter
@@ -244,14 +244,14 @@ class CurrentRights:
         rules = self._accepted.pop(number, None)
         return (
             rules is not None
-            and rules.options is self._ctx.options
+            and rules.settings is self._ctx.settings
             and rules.directory is self.directory
             and rules.table is table
         )
 
     def rules(self) -> Transaction[AccessRules]:
         """Return the grants of now, read again only after a change."""
-        return access_rules.load(self._ctx.options.grants, self.table, self._cache)
+        return access_rules.load(self._ctx.settings.grants, self.table, self._cache)
 
     @transaction
     def sees_output(self, source: Source, role: AccessRole | None, basis: Basis | None) -> Statements[bool]:
@@ -260,7 +260,7 @@ class CurrentRights:
         now = rules.role(source, *possible_trust(basis))
         if now is None:
             return False
-        tools, current = self._ctx.options.tools, min(now, role or AccessRole.GUEST)
+        tools, current = self._ctx.settings.tools, min(now, role or AccessRole.GUEST)
         mode = tools.approval_mode("terminal", current, source.platform, needs_approval=True)
         return mode is not ApprovalMode.NEVER
 
@@ -289,10 +289,10 @@ class CurrentRights:
         if all(self._is_unchanged(each.number, table) for each in messages):
             return messages, {}
         if table is self.table and self.directory is not None:
-            rules = Rules(self._ctx.options, {}, self.directory, table, self._cache)
+            rules = Rules(self._ctx.settings, {}, self.directory, table, self._cache)
             if all(rules.current_role(each) is each.role for each in messages):
                 return messages, {}
-        rules = Rules(self._ctx.options, {}, (yield from load_directory()), table, GrantCache())
+        rules = Rules(self._ctx.settings, {}, (yield from load_directory()), table, GrantCache())
         roles = {each.number: rules.current_role(each) for each in messages}
         lost = {each.number: rules.refusal(each) for each in messages if roles[each.number] is None}
         kept = [replace(each, role=roles[each.number]) for each in messages if each.number not in lost]
@@ -337,14 +337,14 @@ class Admission:
         self.accounts = {name: adapter.platform for name, adapter in ctx.replies.adapters.items()}
 
     def rules(self, directory: Directory) -> Rules:
-        return Rules(self._ctx.options, self.accounts, directory, self._rights.table, self._cache)
+        return Rules(self._ctx.settings, self.accounts, directory, self._rights.table, self._cache)
 
     async def accept(
         self, message: Inbound, key: SessionKey, decision: AdmissionDecision, busy_notices: BusyNotices | None
     ) -> AcceptResult | None:
         """Put a message into the inbox as decided. Return None if the grants have changed: then decide again."""
         access = decision.access
-        is_ignored = access.verdict is Verdict.REFUSE and self._ctx.options.is_undecided(message)
+        is_ignored = access.verdict is Verdict.REFUSE and self._ctx.settings.is_undecided(message)
         step = None if is_ignored and not message.revision else self._step(message, key, decision, busy_notices)
         # Approving a stranger takes the first lock, unlinking people and moving a chat the second.
         locks = [PAIRING_LOCK] if access.verdict is Verdict.PAIR else []
@@ -404,7 +404,7 @@ class Admission:
                 outbound_to(source, ""),
                 texts.more_access_asked(at) if is_one_of_many else asked,
                 SendCause(CauseKind.ACCESS_ASKED, requested.number),
-                Reporting(self._ctx.replies.routes, self._ctx.options.grants),
+                Reporting(self._ctx.replies.routes, self._ctx.settings.grants),
                 now,
             )
         return requested.number, requested.reason

@@ -11,9 +11,9 @@ from typing import TypeVar
 
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
-from palaver.engine.attachments import CommandFiles
+from palaver.engine.attachments import Attachments, CommandFiles
 from palaver.engine.commands import CommandContext, Commands
-from palaver.engine.context import EngineContext
+from palaver.engine.context import EngineContext, Resources
 from palaver.engine.intake.admission import AccessLost, CurrentRights
 from palaver.engine.intake.revisions import Revisions
 from palaver.engine.intake.roles import role_in_session
@@ -109,8 +109,13 @@ def _parse(inbound: Inbound, table: Mapping[str, Command]) -> ParsedMessage:
 class CommandDispatcher:
     """Parses messages, once each, and runs the commands among them."""
 
-    def __init__(self, ctx: EngineContext, registry: Commands) -> None:
+    def __init__(
+        self, ctx: EngineContext, resources: Resources, attachments: Attachments, tools: TurnTools, registry: Commands
+    ) -> None:
         self._ctx = ctx
+        self._resources = resources
+        self._attachments = attachments
+        self._tools = tools
         self._commands = registry
         self._parsed: OrderedDict[int, tuple[str, ParsedMessage]] = OrderedDict()
         """By inbox number: the text, which an edit may change, and what was parsed."""
@@ -139,7 +144,7 @@ class CommandDispatcher:
 
     def menu(self) -> list[MenuCommand]:
         """Return the commands of members, for the platform's command menu."""
-        listed = self._commands.listed(AccessRole.MEMBER, self._ctx.options.command_roles)
+        listed = self._commands.listed(AccessRole.MEMBER, self._ctx.settings.command_roles)
         return [MenuCommand(name=command.name, help=command.help) for command in listed]
 
     # Run
@@ -171,7 +176,7 @@ class CommandDispatcher:
         told = texts.refusal_answer(error)
         if isinstance(error, NotAllowed):
             return told  # It names the command that they cannot use.
-        return usable_answer(told, received.role, with_roles(self.table, self._ctx.options.command_roles))
+        return usable_answer(told, received.role, with_roles(self.table, self._ctx.settings.command_roles))
 
     async def _go_back(self, received: Received) -> None:
         try:
@@ -191,6 +196,7 @@ class CommandDispatcher:
         if parsed.invocation is None:
             return commands.answer_only("")
         ctx, source = self._ctx, received.inbound.source
+        takes_files = self._resources.blob_store and ctx.replies.takes_files(source)
         find_actor = self._actor(received)
         actor = await ctx.store.read(find_actor)
         principal, received = actor
@@ -198,18 +204,18 @@ class CommandDispatcher:
             received=received,
             principal=principal,
             now=ctx.clock.now(),
-            zone=ctx.options.zones.find(source),
+            zone=ctx.settings.zones.find(source),
             agent=ctx.agents.of(received.key.profile),
-            files=CommandFiles(ctx, received) if ctx.blob_store and ctx.replies.takes_files(source) else None,
-            tools=partial(TurnTools(ctx).listed, received),
-            tool_problems=TurnTools(ctx).problems,
-            roles=ctx.options.command_roles,
-            grants=ctx.options.grants,
-            memory_limits=ctx.options.memory_limits,
-            scope_of=ctx.options.scopes.find,
-            jobs=job_rules(ctx, received.key.profile),
+            files=CommandFiles(self._attachments, received) if takes_files else None,
+            tools=partial(self._tools.listed, received),
+            tool_problems=self._tools.problems,
+            roles=ctx.settings.command_roles,
+            grants=ctx.settings.grants,
+            memory_limits=ctx.settings.limits.memory,
+            scope_of=ctx.settings.scopes.find,
+            jobs=job_rules(ctx, self._resources, received.key.profile),
             routes=ctx.replies.routes,
-            speaks=ctx.speaks,
+            speaks=self._resources.speaks,
             mentioned=mentioned,
         )
         typing = TypingIndicator(ctx.replies, ctx.timeouts, source)
@@ -269,7 +275,7 @@ class CommandDispatcher:
 
     async def _run_outside_chat(self, invocation: Invocation, text: str, session: str, principal: Principal) -> str:
         ctx, now = self._ctx, self._ctx.clock.now()
-        there = await ctx.store.read(role_in_session(session, principal, ctx.options.grants))
+        there = await ctx.store.read(role_in_session(session, principal, ctx.settings.grants))
         found, source, role = there.session, there.source, there.role
         inbound = Inbound(source=source, text=text, at=now)
         received = Received(number=0, key=found.key, inbound=inbound, state=InboxState.DONE, received=now, role=role)
@@ -277,15 +283,15 @@ class CommandDispatcher:
             received=received,
             principal=principal,
             now=now,
-            zone=ctx.options.zones.find(source),
+            zone=ctx.settings.zones.find(source),
             agent=ctx.agents.of(found.key.profile),
-            roles=ctx.options.command_roles,
-            grants=ctx.options.grants,
-            memory_limits=ctx.options.memory_limits,
-            speaks=ctx.speaks,
+            roles=ctx.settings.command_roles,
+            grants=ctx.settings.grants,
+            memory_limits=ctx.settings.limits.memory,
+            speaks=self._resources.speaks,
         )
         work = await self._commands.perform(invocation, command)
-        work = commands.run_if_unchanged(_role_in_session(session, principal, ctx.options.grants), role, work)
+        work = commands.run_if_unchanged(_role_in_session(session, principal, ctx.settings.grants), role, work)
         run = commands.run_from_outside(received, found, work, ctx.replies.routes, now)
         result = await ctx.store.transact(_with_change_events(run, ctx.subscriptions, now))
         log.info("command run", extra={"action": "command.done", "key": found.key.text})

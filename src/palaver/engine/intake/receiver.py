@@ -11,12 +11,12 @@ from typing import Self, TypeVar
 
 from palaver.db.transaction import PEOPLE, TURNS, Statements, transaction
 from palaver.engine import texts
-from palaver.engine.context import EngineContext
+from palaver.engine.context import EngineContext, Resources
 from palaver.engine.delivery.owner import Reporting, notify_owner
 from palaver.engine.intake.admission import Admission, AdmissionDecision, Directory, Rules, load_directory
 from palaver.engine.intake.command_dispatch import NOT_A_COMMAND, CommandDispatcher, ParsedMessage, read_message
-from palaver.engine.options import follow_move
 from palaver.engine.retry import log_error, retry_outage, wait_any
+from palaver.engine.settings import follow_move
 from palaver.model.access import AccessRole, Verdict
 from palaver.model.addressing import Addressing
 from palaver.model.attachment import Attachment
@@ -106,8 +106,9 @@ def decide(rules: Rules, read: tuple[Inbound, ParsedMessage], trust: Trust) -> D
 class Intake:
     """Receives messages. As a context manager it listens for changes of people, which its cache depends on."""
 
-    def __init__(self, ctx: EngineContext, commands: CommandDispatcher) -> None:
+    def __init__(self, ctx: EngineContext, resources: Resources, commands: CommandDispatcher) -> None:
         self._ctx = ctx
+        self._resources = resources
         self._commands = commands
         self._admission = Admission(ctx, commands.revisions, commands.rights)
         self._chats = KeyedLock()
@@ -126,7 +127,7 @@ class Intake:
         self._stack.close()
 
     async def load(self) -> None:
-        """Load what keys depend on, and point the options to chats under their current ids."""
+        """Load what keys depend on, and point the settings to chats under their current ids."""
         await self._directory()
 
     @property
@@ -191,7 +192,11 @@ class Intake:
         self, inbound: Inbound, trust: Trust, pasted: PastedKey | None = None
     ) -> tuple[int, ParsedMessage] | None:
         """Return the number of the accepted message and what it invokes; None if there is nothing more to do."""
-        if self._ctx.voice and self._ctx.voice.transcriber and any(map(_is_stored_recording, inbound.files)):
+        if (
+            self._resources.voice
+            and self._resources.voice.transcriber
+            and any(map(_is_stored_recording, inbound.files))
+        ):
             inbound = replace(inbound, is_unheard=True)
         read = self.read(await self._with_quote(inbound) if inbound.reply_to and not inbound.quote else inbound)
         while True:
@@ -218,7 +223,7 @@ class Intake:
         self, pasted: PastedKey, message: Inbound, parsed: ParsedMessage, admission: AdmissionDecision
     ) -> tuple[Inbound, ParsedMessage]:
         platform = self.accounts.get(account_text(message.source.platform, message.source.account))
-        keys, profile = self._ctx.pasted_keys, admission.key.profile
+        keys, profile = self._resources.pasted_keys, admission.key.profile
         taken = keys.take_in(message, pasted, platform, admission.role, profile)
         return (message, parsed) if taken == message else self.read(taken)
 
@@ -244,15 +249,15 @@ class Intake:
 
     def _busy_notices(self, message: Inbound, parsed: ParsedMessage, role: AccessRole | None) -> BusyNotices | None:
         """Return what to do if a turn is parked. Commands wait for no approval."""
-        options, routes = self._ctx.options, self._ctx.replies.routes
+        settings, routes = self._ctx.settings, self._ctx.replies.routes
         if message.cause is not Cause.HUMAN or message.observed or parsed.is_urgent:
             return None
         place = routes.places(message.source)[0] if routes.reaches_people(message.source) else None
         answer = withdraw = None
         is_command = parsed.is_command
-        if not is_command and options.can_answer(message, role):
+        if not is_command and settings.can_answer(message, role):
             answer = partial(self._ctx.store.turn_control.answer_by_message, inbound=message)
-        if not is_command and options.withdraws_question(message):
+        if not is_command and settings.withdraws_question(message):
             # Nothing is answered after a deletion: it has a notice of its own.
             is_answered = message.revision is None or not message.revision.deleted
             withdraw = partial(
@@ -262,8 +267,8 @@ class Intake:
                 place=place if is_answered else None,
             )
         return BusyNotices(
-            place=place if options.acknowledges else None,
-            parked=None if is_command else options.for_reader(texts.ASKED_FIRST, role),
+            place=place if settings.config.acknowledges else None,
+            parked=None if is_command else settings.for_reader(texts.ASKED_FIRST, role),
             answer=answer,
             withdraw=withdraw,
         )
@@ -293,7 +298,7 @@ class Intake:
                 for number, fence in sorted(behind - seen):
                     await retry_outage(partial(self._run_late, number, is_parked=fence is not None))
                 seen = behind
-                await wait_any(woken, timeout=self._ctx.options.lease.total_seconds() / 3)
+                await wait_any(woken, timeout=self._ctx.settings.limits.lease.total_seconds() / 3)
 
     async def _run_late(self, number: int, *, is_parked: bool) -> None:
         received = await self._ctx.store.read(self._ctx.store.inbox.get_message(number, Principal.operator()))
@@ -322,7 +327,7 @@ class Intake:
 
     @transaction
     def _move_person(self, there: Source, old: str, new: str, at: datetime, now: datetime) -> Statements[bool]:
-        grants = self._ctx.options.grants
+        grants = self._ctx.settings.grants
         moved = yield from self._ctx.store.aliases.move_person(there.platform, there.account, old, new, at, now)
         if moved and any((grant.platform, grant.user_id) == (there.platform, old) for grant in grants):
             names = (readable_identity(identity_text(there.platform, each)) for each in (old, new))
@@ -394,7 +399,7 @@ class Intake:
                 self._cached = None
             if self._cached is None:
                 self._cached = await self._ctx.store.read(load_directory())
-                self._cached_until = now + self._ctx.options.lease.total_seconds() / 3
+                self._cached_until = now + self._ctx.settings.limits.lease.total_seconds() / 3
                 self._commands.rights.directory = self._cached
                 self._ctx.follow_moves(self._cached.moves)
             return self._cached

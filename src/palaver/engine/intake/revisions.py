@@ -60,7 +60,7 @@ class Revisions:
 
     def _policy(self, message: Inbound) -> RevisionPolicy:
         """Return the chat's policy. An edit never runs a command; it becomes a note to the agent instead."""
-        policy = self.ctx.options.revisions.find(message.source)
+        policy = self.ctx.settings.revisions.find(message.source)
         return RevisionPolicy.NOTE if policy is RevisionPolicy.RERUN and self._is_command(message) else policy
 
     def _is_command(self, message: Inbound) -> bool:
@@ -78,7 +78,7 @@ class Revisions:
         store, done = self.ctx.store, None
         while done is None:
             hides = await store.read(store.revisions.count_rewound(received))
-            text = self.ctx.options.for_reader(texts.went_back(hides), received.role)
+            text = self.ctx.settings.for_reader(texts.went_back(hides), received.role)
             notices = self.ctx.replies.routes.notices(received.inbound.source, text)
             now = self.ctx.clock.now()
             rewind = store.revisions.rewind_to(received, now, notices, hides=hides)

@@ -7,7 +7,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from palaver.db.transaction import Lock, Statements, transaction
-from palaver.engine.context import EngineContext
+from palaver.engine.context import EngineContext, Resources
 from palaver.engine.delivery.targets import OutputFile, TargetRules, reachable_places
 from palaver.engine.jobs.scripts import Scripts
 from palaver.model.access import AccessRole, Basis, Grant, can_send_elsewhere
@@ -42,15 +42,15 @@ class JobRules:
     """The lowest role that can have jobs."""
 
 
-def job_rules(ctx: EngineContext, profile: str) -> JobRules:
+def job_rules(ctx: EngineContext, resources: Resources, profile: str) -> JobRules:
     return JobRules(
         platforms=ctx.replies.platforms,
         accounts=ctx.replies.senders,
-        per_person=ctx.options.jobs_per_person,
-        scripts=ctx.scripts,
+        per_person=ctx.settings.limits.jobs_per_person,
+        scripts=resources.scripts,
         models=offered_models(ctx.agents.of(profile)),
-        grants=ctx.options.grants,
-        role=ctx.options.command_roles.get("jobs", AccessRole.MEMBER),
+        grants=ctx.settings.grants,
+        role=ctx.settings.command_roles.get("jobs", AccessRole.MEMBER),
     )
 
 

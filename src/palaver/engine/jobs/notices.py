@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from datetime import datetime
 
-from palaver.db.transaction import Statements, Transaction, transaction
+from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
 from palaver.engine.delivery.owner import Reporting, notify_job_owner
 from palaver.model.firing import FiredJob
@@ -52,22 +52,18 @@ def _report_paused(number: int, origin: Source, notice: str, reporting: Reportin
 
 
 @transaction
-def settle_and_report(
-    settle: Transaction[object], inbound: Inbound, why: str, reporting: Reporting, now: datetime
-) -> Statements[None]:
-    """Settle the failed turn of a job, and tell its owner at most once an hour."""
-    yield from settle
+def report_failed(inbound: Inbound, why: str, reporting: Reporting, now: datetime) -> Statements[None]:
+    """Tell the owner of a job that its turn failed, at most once an hour."""
     if job := inbound.job:
         notice, cause = texts.job_failed(job.name, job.number, why), job_cause(job.number, f"{now:%Y-%m-%dT%H}")
         yield from notify_job_owner(inbound.origin, notice, cause, reporting, now)
 
 
 @transaction
-def settle_and_report_dropped(
-    settle: Transaction[object], inbound: Inbound, dropped: Iterable[Source], reporting: Reporting, now: datetime
+def report_dropped(
+    inbound: Inbound, dropped: Iterable[Source], reporting: Reporting, now: datetime
 ) -> Statements[None]:
-    """Settle the turn of a job whose owner lost the role that some of its targets need, and tell them which."""
-    yield from settle
+    """Tell the owner of a job for which of its targets they lost the role."""
     if job := inbound.job:
         problems = dict.fromkeys((place.platform for place in dropped), texts.NEEDS_ADMIN)
         yield from report_unreachable(job, inbound.origin, texts.unreachable_targets(problems), reporting, now)

@@ -48,7 +48,7 @@ class Scheduler:
 
     def _pause_seconds(self, due: datetime | None) -> float:
         """Look again when the next job is due; early enough for jobs that another process has made."""
-        poll = self.ctx.options.poll
+        poll = self.ctx.settings.limits.poll
         return max(min(poll, due - self.ctx.clock.now() if due else poll).total_seconds(), 0.001)
 
     async def _fire_due(self) -> datetime | None:
@@ -102,7 +102,7 @@ class Scheduler:
         log.info("a job %s", "was skipped" if fired.skipped else "fired", extra=extra)
 
     def _reporting(self) -> Reporting:
-        return Reporting(self.ctx.replies.routes, self.ctx.options.grants)
+        return Reporting(self.ctx.replies.routes, self.ctx.settings.grants)
 
     async def _occurrence(self, job: Job, now: datetime) -> Occurrence | None:
         """Return what fires now, with everything decided as of now: rights, targets and the conversation."""
@@ -111,7 +111,7 @@ class Scheduler:
         if at is None:
             if job.next_due is None or job.paused or job.next_due > now:
                 return None
-            at, following = due_occurrence(job.schedule, job.next_due, now, self.ctx.options.job_grace)
+            at, following = due_occurrence(job.schedule, job.next_due, now, self.ctx.settings.limits.job_grace)
             skipped = None if at else _AWAY
         origin = await self.intake.canonical(job.origin)
         inbound = Inbound(

@@ -174,12 +174,12 @@ class RecentPrompts:
 class RequestBuilder:
     ctx: EngineContext
     key: Pseudonyms | None = None
-    """Pseudonyms, to be used if the options say so."""
+    """Pseudonyms, to be used if the settings say so."""
     recent: RecentPrompts = field(default_factory=RecentPrompts, init=False, compare=False)
 
     @property
     def pseudonyms(self) -> Pseudonyms | None:
-        return self.key if self.ctx.options.pseudonyms else None
+        return self.key if self.ctx.settings.config.privacy.pseudonyms else None
 
     def build(
         self,
@@ -198,11 +198,11 @@ class RequestBuilder:
         messages = self._messages(turn, snapshot, recent)
         parts = [self._section(snapshot, platform, tools, recent, jobs_send_elsewhere=jobs_send_elsewhere)]
         self.recent.keep(turn.key.text, recent, self.ctx.clock.now())
-        if texts := self.ctx.options.instructions_for(snapshot.last.inbound.source):
+        if texts := self.ctx.settings.instructions_for(snapshot.last.inbound.source):
             parts.append(place_instructions(texts))
         if asked := snapshot.session.instructions:
             parts.append(conversation_instructions(asked))
-        if snapshot.memory and self.ctx.options.memory.find(snapshot.last.inbound.source):
+        if snapshot.memory and self.ctx.settings.memory.find(snapshot.last.inbound.source):
             # Last: a provider's cache keeps what comes before the part that changes.
             parts.append(snapshot.memory)
         if told := snapshot.last.inbound.instructions:
@@ -308,7 +308,7 @@ class RequestBuilder:
         )
 
     def _zone(self, snapshot: TurnSnapshot) -> ZoneInfo:
-        return self.ctx.options.zones.find(snapshot.last.inbound.source)
+        return self.ctx.settings.zones.find(snapshot.last.inbound.source)
 
     def _platform(self, source: Source) -> Platform:
         """Return the platform, even if it is no longer connected."""

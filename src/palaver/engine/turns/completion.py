@@ -9,10 +9,10 @@ from functools import partial
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
 from palaver.engine.attachments import Attachments
-from palaver.engine.context import EngineContext
+from palaver.engine.context import EngineContext, LiveState
 from palaver.engine.delivery.owner import Reporting, notify_owner
 from palaver.engine.delivery.replies import LONGEST_ANSWER
-from palaver.engine.jobs.notices import settle_and_report, settle_and_report_dropped
+from palaver.engine.jobs.notices import report_dropped, report_failed
 from palaver.engine.retry import log_error, off_loop, retry_outage, retry_until_stored
 from palaver.engine.turns.agent import Outcome, chosen_model, model_name
 from palaver.engine.turns.running import RunningTurn, StopReason
@@ -32,7 +32,7 @@ from palaver.protocols.agent import ApprovalNeeded, Failure, FailureKind, Fallin
 from palaver.protocols.hooks import EventKind, GatewayEvent
 from palaver.store.people import access_rules
 from palaver.store.queue.cause import CauseKind, SendCause
-from palaver.store.queue.outbox import with_events
+from palaver.store.queue.outbox import enqueue_events
 from palaver.store.records import REPLIES
 from palaver.store.status import problems
 
@@ -60,9 +60,18 @@ _LONGEST_PAUSE_SECONDS = 86_400.0
 """What an agent asks for beyond that is not believed: it need not even be a time that there is."""
 
 
+@transaction
+def in_one_step(*steps: Transaction[object]) -> Statements[None]:
+    """Do all steps or none, so that a turn that is no longer ours changes nothing."""
+    for step in steps:
+        yield from step
+
+
 @value(kw_only=False)
 class TurnCompletion:
     ctx: EngineContext
+    live: LiveState
+    attachments: Attachments
 
     async def complete(self, running: RunningTurn, outcome: Outcome) -> None:
         match outcome:
@@ -74,7 +83,7 @@ class TurnCompletion:
                 await self._park(running, outcome)
 
     async def _answer(self, running: RunningTurn, answer: Final) -> None:
-        files = await Attachments(self.ctx).store_all(answer.files) if answer.files else ()
+        files = await self.attachments.store_all(answer.files) if answer.files else ()
         shown = texts.cut_answer(answer.text) if answer.cut else answer.text
         whole = await self._store_long_answer(running.destinations, shown)
         text, is_cut = answer.text, len(answer.text) > LONGEST_ANSWER
@@ -127,7 +136,7 @@ class TurnCompletion:
         if self.ctx.alone or running.draft is None or not running.draft.is_under_way:
             return None
         running.draft.delays_answer = True
-        return now + self.ctx.options.send_limit
+        return now + self.ctx.settings.limits.send_limit
 
     def _parts_for_each(self, destinations: Sequence[Destination], files: int) -> int:
         """Return in how many messages the text can be sent to each place: what a turn can send is for all of them."""
@@ -144,7 +153,7 @@ class TurnCompletion:
         problem = self._problem(running, failure)
         if problem and self._owner_reads(running):
             sorry = texts.not_answered(problem, running.turn.number)
-        notice = self.ctx.options.for_reader(sorry, running.role)
+        notice = self.ctx.settings.for_reader(sorry, running.role)
         await self.settle(running, [self.note(note)], self.notices(running, notice), failure=failure)
 
     def _problem(self, running: RunningTurn, failure: Failure) -> str | None:
@@ -180,12 +189,16 @@ class TurnCompletion:
             usage=running.usage,
         )
         # Who resumes a turn that was stopped in this moment ends it.
-        if await self.end(turn, halt, TurnState.PARKED, TurnState.INTERRUPTED) is TurnState.PARKED:
+        try:
+            state = await retry_until_stored(self.ctx.store, halt)
+        except StaleFence as stale:
+            state = await self._earlier_state(turn, stale, TurnState.PARKED, TurnState.INTERRUPTED)
+        if state is TurnState.PARKED:
             log.info("turn parked", extra={"action": "turn.parked", "turn": turn.number})
 
     async def _question(self, running: RunningTurn, needed: ApprovalNeeded) -> list[Outbound]:
         """Ask the sender, or say who can approve and ask in a direct home channel: a group would read the question."""
-        name, role, roles = running.turn.question_id, running.messages[-1].role, self.ctx.options.command_roles
+        name, role, roles = running.turn.question_id, running.messages[-1].role, self.ctx.settings.command_roles
         wanted = parse_question(needed.call)
         question = wanted.shown if wanted else needed.question
         choices = texts.answer_choices(wanted, name) if wanted else texts.approval_choices(name)
@@ -193,7 +206,7 @@ class TurnCompletion:
         command = "answer" if wanted else "approve"
         if not (can_answer(role, roles) if wanted else can_use(command, role, roles)):
             store, source = self.ctx.store, running.source
-            rules = access_rules.load(self.ctx.options.grants)
+            rules = access_rules.load(self.ctx.settings.grants)
             homes = await retry_outage(lambda: store.read(store.accounts.list_homes(running.turn.key.profile, rules)))
             served = [home for home in homes if self.ctx.replies.routes.reaches_people(home)]
             direct = [home for home in served if home.chat_kind == DM and home.address[:-1] != source.address[:-1]]
@@ -247,7 +260,7 @@ class TurnCompletion:
         if suspends:
             events.append(turn_event(turn, now, EventKind.SESSION_ENDED, reason=EndReason.SUSPENDED))
         try:
-            notice = self.ctx.options.for_reader(texts.GIVEN_UP if suspends else texts.STALE, last.role)
+            notice = self.ctx.settings.for_reader(texts.GIVEN_UP if suspends else texts.STALE, last.role)
             routes = self.ctx.replies.routes
             notices = [] if last.inbound.job else routes.notices(last.inbound.origin, notice, draft=turn.draft)
             await self._fail_interrupted(turn, notices, events, suspends=suspends, last=last)
@@ -266,7 +279,8 @@ class TurnCompletion:
         told = routes.notices(last.inbound.origin, texts.access_lost(reason), draft=turn.draft) if is_told else []
         events = (turn_event(turn, self.ctx.clock.now(), EventKind.TURN_FAILED, reason="no access"),)
         settle = self.ctx.store.turns.settle(turn, [], told, self.ctx.clock.now(), error=f"not resumed: {reason}")
-        await self.end(turn, with_events(settle, self.ctx.subscriptions, events), TurnState.FAILED)
+        step = in_one_step(settle, enqueue_events(self.ctx.subscriptions, events))
+        await self.end(turn, step, TurnState.FAILED)
         self.ctx.meter.count("turns_failed")
         self.tell_hooks(lambda: events)
 
@@ -282,8 +296,9 @@ class TurnCompletion:
         now, error = self.ctx.clock.now(), "interrupted and not resumed"
         notes, ends = ([], EndReason.SUSPENDED) if suspends else ([self.note(texts.STALE_NOTE)], None)
         settle = self.ctx.store.turns.settle(turn, notes, notices, now, error=error, ends=ends)
-        step = settle_and_report(settle, last.inbound, texts.JOB_CUT_OFF, self._reporting, now)
-        await self.end(turn, with_events(step, self.ctx.subscriptions, events), TurnState.FAILED)
+        report = report_failed(last.inbound, texts.JOB_CUT_OFF, self._reporting, now)
+        step = in_one_step(settle, report, enqueue_events(self.ctx.subscriptions, events))
+        await self.end(turn, step, TurnState.FAILED)
 
     async def settle(
         self,
@@ -314,20 +329,22 @@ class TurnCompletion:
         )
         problem = self._problem(running, failure) if failure else None
         has_recovered = self._has_recovered(running, entries)
+        steps: list[Transaction[object]] = [settle]
         if failure and problem:
-            settle = self._settle_problem(settle, running, failure, problem, now)
+            steps.append(self._record_problem(running, failure, problem, now))
         elif has_recovered:
-            settle = problems.settle_answered(settle, turn.key.profile)
+            steps.append(problems.end(turn.key.profile))
         elif running.switched and not failure:
-            settle = self._settle_switched(settle, running, running.switched, now)
+            steps.append(self._record_switch(running, running.switched, now))
         if failure and running.job:
             why = _JOB_FAILURES.get(failure.kind, texts.JOB_BROKE)
-            settle = settle_and_report(settle, running.messages[-1].inbound, why, self._reporting, now)
+            steps.append(report_failed(running.messages[-1].inbound, why, self._reporting, now))
         elif dropped := running.dropped:
-            settle = settle_and_report_dropped(settle, running.messages[-1].inbound, dropped, self._reporting, now)
+            steps.append(report_dropped(running.messages[-1].inbound, dropped, self._reporting, now))
+        if self.ctx.subscriptions:
+            steps.append(enqueue_events(self.ctx.subscriptions, [event()]))
         with self.ctx.meter.step("settle", turn.number):
-            step = with_events(settle, self.ctx.subscriptions, [event()]) if self.ctx.subscriptions else settle
-            await self.end(turn, step, TurnState.FAILED if failure else TurnState.DONE)
+            await self.end(turn, in_one_step(*steps), TurnState.FAILED if failure else TurnState.DONE)
         log.info("turn settled", extra={"action": "turn.finished", "turn": turn.number, "failed": failure is not None})
         if failure:
             self.ctx.meter.count("turns_failed")
@@ -336,7 +353,7 @@ class TurnCompletion:
 
     def _has_recovered(self, running: RunningTurn, entries: Sequence[Entry]) -> bool:
         """Return whether an agent that failed before has said something."""
-        if running.turn.key.profile not in self.ctx.failing_profiles or running.shown is None:
+        if running.turn.key.profile not in self.live.failing_profiles or running.shown is None:
             return False
         if not any(entry.role is Role.ASSISTANT for entry in entries):
             return False
@@ -344,15 +361,12 @@ class TurnCompletion:
         return not (isinstance(agent, FallingBack) and agent.is_falling_back())
 
     @transaction
-    def _settle_switched(
-        self, settle: Transaction[int], running: RunningTurn, failure: Failure, now: datetime
-    ) -> Statements[None]:
-        """Settle a turn that another model answered. Tell the owner once, until the preferred one answers again."""
+    def _record_switch(self, running: RunningTurn, failure: Failure, now: datetime) -> Statements[None]:
+        """Record why another model answered. Tell the owner once, until the preferred one answers again."""
         turn, profile = running.turn, running.turn.key.profile
         if not is_agent_problem(failure.kind):
-            yield from settle
             return
-        is_new = yield from problems.settle_switched(settle, turn, failure.kind, failure.model, now)
+        is_new = yield from problems.record(turn, failure.kind, failure.model, now)
         if is_new:
             problem = " ".join(describe_agent_problem(failure.kind, failure.model, profile))
             notice = texts.answers_instead(problem, failure.instead or "", turn.number)
@@ -360,12 +374,10 @@ class TurnCompletion:
             yield from notify_owner(outbound_to(running.source, ""), notice, cause, self._reporting, now)
 
     @transaction
-    def _settle_problem(
-        self, settle: Transaction[int], running: RunningTurn, failure: Failure, problem: str, now: datetime
-    ) -> Statements[None]:
-        """Settle a turn and record what is wrong with the agent. Tell the owner once a day, if they do not see it."""
+    def _record_problem(self, running: RunningTurn, failure: Failure, problem: str, now: datetime) -> Statements[None]:
+        """Record what is wrong with the agent. Tell the owner once a day, if they do not see it."""
         turn = running.turn
-        yield from problems.settle_failed(settle, turn, failure.kind, self._model(running, failure), now)
+        yield from problems.record(turn, failure.kind, self._model(running, failure), now)
         if not self._owner_reads(running):
             notice, place = texts.agent_problem(problem, turn.number), outbound_to(running.source, "")
             cause = SendCause(CauseKind.PROBLEM, turn.key.profile, f"{failure.kind} {now:%Y-%m-%d}")
@@ -374,26 +386,27 @@ class TurnCompletion:
     def _note_problem(self, turn: Turn, problem: str | None, *, has_recovered: bool, is_switched: bool) -> None:
         profile = turn.key.profile
         if problem or is_switched:
-            self.ctx.failing_profiles = {*self.ctx.failing_profiles, profile}
+            self.live.failing_profiles = {*self.live.failing_profiles, profile}
         if problem:
             log.error("%s", problem, extra={"action": "agent.problem", "turn": turn.number})
         elif has_recovered:
-            self.ctx.failing_profiles = {*self.ctx.failing_profiles} - {profile}
+            self.live.failing_profiles = {*self.live.failing_profiles} - {profile}
             log.info("the agent answers again", extra={"action": "agent.recovered", "turn": turn.number})
 
-    async def end(self, turn: Turn, step: Transaction[object], *states: TurnState) -> object:
-        """Commit the last step of a turn. If the fence is stale but a state is right, an earlier commit succeeded.
-
-        Return what the step does, or that state.
-        """
-        store = self.ctx.store
+    async def end(self, turn: Turn, step: Transaction[object], state: TurnState) -> None:
+        """Commit the last step of a turn, which leaves it in this state."""
         try:
-            return await retry_until_stored(self.ctx.store, step)
-        except StaleFence:
-            found = await retry_outage(lambda: store.read(store.turns.state_of(turn)))
-            if found not in states:
-                raise
-            return found
+            await retry_until_stored(self.ctx.store, step)
+        except StaleFence as stale:
+            await self._earlier_state(turn, stale, state)
+
+    async def _earlier_state(self, turn: Turn, stale: StaleFence, *wanted: TurnState) -> TurnState:
+        """Return the state in which an earlier commit left the turn, if it is one of those wanted."""
+        store = self.ctx.store
+        found = await retry_outage(lambda: store.read(store.turns.state_of(turn)))
+        if found not in wanted:
+            raise stale
+        return found
 
     def notices(
         self, running: RunningTurn, text: str, *, question: str = "", choices: tuple[Choice, ...] = ()
@@ -410,14 +423,14 @@ class TurnCompletion:
 
     @property
     def _reporting(self) -> Reporting:
-        return Reporting(self.ctx.replies.routes, self.ctx.options.grants)
+        return Reporting(self.ctx.replies.routes, self.ctx.settings.grants)
 
     async def _store_long_answer(self, destinations: Sequence[Destination], text: str) -> Attachment | None:
         """Store an answer that is too long for a chat or the transcript as a file."""
         is_long = len(text) > LONGEST_ANSWER or any(self.ctx.replies.wants_file(to.place, text) for to in destinations)
         if not is_long:
             return None
-        file = await Attachments(self.ctx).store_text("answer.md", text, cut=texts.NOT_KEPT)
+        file = await self.attachments.store_text("answer.md", text, cut=texts.NOT_KEPT)
         return file if file.sha256 else None
 
     def _entry(self, role: Role, text: str) -> Entry:

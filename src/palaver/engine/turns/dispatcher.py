@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 from palaver.db.transaction import INBOX
-from palaver.engine.context import EngineContext
+from palaver.engine.context import EngineContext, LiveState
 from palaver.engine.retry import contain_cancellation, log_error, log_outage, retry_outage, wait_any
 from palaver.model.backoff import backoff
 from palaver.model.errors import StoreUnavailable
@@ -29,8 +29,11 @@ All of them wake at the same notification and see the same ones, longest waiting
 class Dispatcher:
     """Holds one task per conversation at work. The store decides order and exclusion; this only starts tasks."""
 
-    def __init__(self, ctx: EngineContext, start_next: Callable[[SessionKey], Awaitable[datetime | None]]) -> None:
+    def __init__(
+        self, ctx: EngineContext, live: LiveState, start_next: Callable[[SessionKey], Awaitable[datetime | None]]
+    ) -> None:
         self._ctx = ctx
+        self._live = live
         self._start_next = start_next
         self._tasks: dict[SessionKey, asyncio.Task[None]] = {}
         self._not_before: dict[SessionKey, datetime] = {}
@@ -79,7 +82,7 @@ class Dispatcher:
         tasks = tuple(self._tasks.values())
         self.abandon()
         if tasks:
-            await asyncio.wait(tasks, timeout=self._ctx.options.lease.total_seconds())
+            await asyncio.wait(tasks, timeout=self._ctx.settings.limits.lease.total_seconds())
         self.has_lost_track.set()
 
     @property
@@ -92,7 +95,7 @@ class Dispatcher:
 
     @property
     def room(self) -> int:
-        return 0 if self._ctx.clock_problem else max(0, self._ctx.options.concurrent_turns - len(self._tasks))
+        return 0 if self._live.clock_problem else max(0, self._ctx.settings.limits.concurrent_turns - len(self._tasks))
 
     async def _start_waiting(self) -> None:
         now = self._ctx.clock.now()
@@ -135,7 +138,7 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001 - one conversation must not end the others
             # The turn stays in the store under a lease that runs out; recovery then takes it over.
             log_error(log, "work on a conversation failed", error, {"action": "conversation.error", "key": key.text})
-            self._not_before[key] = self._ctx.clock.now() + self._ctx.options.lease
+            self._not_before[key] = self._ctx.clock.now() + self._ctx.settings.limits.lease
         finally:
             if self._tasks[key] is asyncio.current_task():
                 del self._tasks[key]
@@ -144,7 +147,7 @@ class Dispatcher:
                 self._reserved.set()
 
     def _poll_seconds(self) -> float:
-        poll = self._ctx.options.poll
+        poll = self._ctx.settings.limits.poll
         soonest = min(self._not_before.values(), default=None)
         if soonest is not None:
             poll = min(poll, soonest - self._ctx.clock.now())

@@ -2,7 +2,7 @@
 
 import logging
 
-from palaver.engine.context import EngineContext
+from palaver.engine.context import EngineContext, Resources
 from palaver.engine.jobs.scripts import ScriptResult
 from palaver.engine.retry import log_error, retry_outage, retry_until_stored
 from palaver.engine.turns.running import RunningTurn
@@ -24,6 +24,7 @@ _OUTPUT = "script"
 @value(kw_only=False)
 class JobScript:
     ctx: EngineContext
+    resources: Resources
     running: RunningTurn
     job: FiredJob
     name: str
@@ -45,10 +46,10 @@ class JobScript:
         return None if self.job.uses_model else Final(text=output)
 
     async def _execute(self) -> ScriptResult | Failure:
-        if self.ctx.scripts is None or self.running.role < AccessRole.ADMIN:
+        if self.resources.scripts is None or self.running.role < AccessRole.ADMIN:
             return _failure("scripts are off, or the owner of the job is no longer an admin")
         try:
-            result = await self.ctx.scripts.run(self.name, self.job.number, self.job.workdir)
+            result = await self.resources.scripts.run(self.name, self.job.number, self.job.workdir)
         except (BadArgument, OSError) as error:
             log_error(log, "a script did not start", error, {"action": "script.failed", "job": self.job.number})
             return _failure(f"the script did not start: {error}")

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from palaver.engine.context import EngineContext
+from palaver.engine.context import EngineContext, LiveState
 from palaver.engine.delivery.drafts import Draft
 from palaver.engine.hooks import PartialAnswer
 from palaver.engine.turns.progress import ToolProgress
@@ -10,7 +10,7 @@ from palaver.engine.turns.running import RunningTurn
 from palaver.model.source import DM
 
 
-def show_answer(ctx: EngineContext, running: RunningTurn, text: str) -> None:
+def show_answer(ctx: EngineContext, live: LiveState, running: RunningTurn, text: str) -> None:
     """Show the answer so far."""
     if running.is_over or not running.is_held(ctx.clock.now()):
         return
@@ -21,21 +21,21 @@ def show_answer(ctx: EngineContext, running: RunningTurn, text: str) -> None:
     if running.progress is not None:
         running.progress.end()
     if running.draft is None:
-        running.draft = _draft(ctx, running)
+        running.draft = _draft(ctx, live, running)
     if running.draft is not None:
         running.draft.show(text)
 
 
-def show_tools(ctx: EngineContext, running: RunningTurn, names: Sequence[str]) -> None:
-    running.progress = running.progress or _progress(ctx, running)
+def show_tools(ctx: EngineContext, live: LiveState, running: RunningTurn, names: Sequence[str]) -> None:
+    running.progress = running.progress or _progress(ctx, live, running)
     if running.progress is not None:
         running.progress.update(names)
 
 
-def _progress(ctx: EngineContext, running: RunningTurn) -> ToolProgress | None:
+def _progress(ctx: EngineContext, live: LiveState, running: RunningTurn) -> ToolProgress | None:
     """Show the tools of a turn with the typing indicator, where that has words, or else in the draft."""
     adapter = ctx.replies.adapter_for(running.source.platform, running.source.account)
-    if adapter is None or running.typing is None or not ctx.options.progress.find(running.source):
+    if adapter is None or running.typing is None or not ctx.settings.progress.find(running.source):
         return None
 
     def report(line: str) -> None:
@@ -44,14 +44,14 @@ def _progress(ctx: EngineContext, running: RunningTurn) -> ToolProgress | None:
         if adapter.limits.typing_has_words:
             running.typing.say(line)
         elif line:
-            running.draft = running.draft or _draft(ctx, running)
+            running.draft = running.draft or _draft(ctx, live, running)
             if running.draft is not None:
                 running.draft.show_progress(line)
 
     return ToolProgress(report, running.call_progress)
 
 
-def _draft(ctx: EngineContext, running: RunningTurn) -> Draft | None:
+def _draft(ctx: EngineContext, live: LiveState, running: RunningTurn) -> Draft | None:
     store, source, turn = ctx.store, running.source, running.turn
     if running.job or running.is_notice:  # It may turn out to be silent.
         return None
@@ -60,7 +60,7 @@ def _draft(ctx: EngineContext, running: RunningTurn) -> Draft | None:
     if adapter is None or not parts:
         return None
 
-    departures, slot = ctx.departures, 0
+    departures, slot = live.departures, 0
 
     async def store_receipt(receipt: str | None) -> None:
         nonlocal slot
@@ -84,12 +84,12 @@ def _draft(ctx: EngineContext, running: RunningTurn) -> Draft | None:
     return Draft(
         adapter,
         parts[0],
-        ctx.budget,
+        live.budget,
         store_receipt=store_receipt,
         begin=begin,
         receipt=turn.draft,
         is_unclear=turn.draft_unclear,
         idempotency_key=turn.draft_key,
-        timeout=ctx.options.send_limit.total_seconds(),
+        timeout=ctx.settings.limits.send_limit.total_seconds(),
         is_group=source.chat_kind != DM,
     )

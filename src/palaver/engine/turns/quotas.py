@@ -8,7 +8,7 @@ from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
 from palaver.engine.delivery.owner import Reporting
 from palaver.engine.jobs.notices import job_cause, notify_job_owner
-from palaver.engine.options import Options
+from palaver.engine.settings import Settings
 from palaver.model.quotas import QuotaKind, QuotaReached, check_quotas, period_start
 from palaver.model.session import Session, UsageTotal
 from palaver.model.source import identity_of
@@ -25,38 +25,38 @@ UNSUMMED_TURNS = 64
 
 @transaction
 def begin_within_quota(
-    begin: Transaction[Begun | Held | None], options: Options, routes: ReplyRoutes, now: datetime
+    begin: Transaction[Begun | Held | None], settings: Settings, routes: ReplyRoutes, now: datetime
 ) -> Statements[Begun | Held | None]:
     """Begin a turn. Over a limit, its messages are stored but the returned turn has already failed."""
     begun = yield from begin
     if not isinstance(begun, Begun) or all(message.inbound.observed for message in begun.messages):
         return begun
     last = begun.messages[-1]
-    if not options.caps.of(last.role):
+    if not settings.caps.of(last.role):
         return begun
     yield from usage.sum_ended_turns(least=UNSUMMED_TURNS)
-    reached = yield from quota_reached(last, begun.opened.session, options, now)
+    reached = yield from quota_reached(last, begun.opened.session, settings, now)
     if reached is None:
         return begun
     note = Entry(seq=0, role=Role.NOTE, at=now, text=texts.CAPPED_NOTE)
     source, error = last.inbound.origin, texts.cap_error(reached)
-    notice = options.for_reader(texts.cap_notice(reached, options.zones.find(source)), last.role)
+    notice = settings.for_reader(texts.cap_notice(reached, settings.zones.find(source)), last.role)
     replies = [] if last.inbound.job else routes.notices(source, notice)
     yield from turns.settle(begun.turn, [note], replies, now, error=error, quota=reached.measure.value)
     if job := last.inbound.job:
         # Once a day is enough: most limits last until midnight.
         cause, why = job_cause(job.number, f"{now:%Y-%m-%d}"), texts.job_over_limit(job.name, reached)
-        yield from notify_job_owner(source, why, cause, Reporting(routes, options.grants), now)
+        yield from notify_job_owner(source, why, cause, Reporting(routes, settings.grants), now)
     return replace(begun, turn=replace(begun.turn, state=TurnState.FAILED, error=error))
 
 
 @transaction
 def quota_reached(
-    last: Received, session: Session | None, options: Options, now: datetime
+    last: Received, session: Session | None, settings: Settings, now: datetime
 ) -> Statements[QuotaReached | None]:
     """Return the limit that the sender of the last message has reached, if any; without a session, not one of its."""
-    source, caps = last.inbound.source, options.caps.of(last.role)
-    zone = options.zones.find(source)
+    source, caps = last.inbound.source, settings.caps.of(last.role)
+    zone = settings.zones.find(source)
     since = {measure: period_start(measure, now, zone) for measure in caps}
     used = yield from _load_usage(identity_of(source), session, since)
     return check_quotas(caps, used, now, zone)

@@ -12,7 +12,7 @@ from itertools import islice
 from palaver.db.transaction import Statements, Transaction, keyed, transaction
 from palaver.engine import texts
 from palaver.engine.attachments import Attachments
-from palaver.engine.context import EngineContext
+from palaver.engine.context import EngineContext, LiveState, Resources
 from palaver.engine.hooks import count_usage
 from palaver.engine.intake.admission import AccessLost, CurrentRights, OutputLost, Overheard
 from palaver.engine.intake.command_dispatch import CommandDispatcher
@@ -24,7 +24,7 @@ from palaver.engine.turns.live_answer import show_answer, show_tools
 from palaver.engine.turns.quotas import begin_within_quota, quota_reached
 from palaver.engine.turns.running import CompactionRequest, RunningTurn, StopReason, TurnSignals, TypingIndicator
 from palaver.engine.turns.summaries import Compaction, TitleGenerator
-from palaver.engine.turns.tools import NO_TURN_TOOLS, TurnTools, turn_toolbox
+from palaver.engine.turns.tools import NO_TURN_TOOLS, TurnTools
 from palaver.engine.voice import with_speech
 from palaver.model.access import can_send_elsewhere
 from palaver.model.addressing import choose_batch
@@ -53,6 +53,10 @@ LONGEST_AGENT_PAUSE_SECONDS = 120.0
 @dataclass(kw_only=True)
 class TurnRunner:
     ctx: EngineContext
+    resources: Resources
+    live: LiveState
+    attachments: Attachments
+    tools: TurnTools
     requests: RequestBuilder
     commands: CommandDispatcher
     completion: TurnCompletion = field(init=False)
@@ -62,7 +66,7 @@ class TurnRunner:
     _is_draining: bool = False
 
     def __post_init__(self) -> None:
-        self.completion = TurnCompletion(self.ctx)
+        self.completion = TurnCompletion(self.ctx, self.live, self.attachments)
         self.compaction = Compaction(
             ctx=self.ctx, requests=self.requests, commands=self.commands, completion=self.completion
         )
@@ -106,15 +110,15 @@ class TurnRunner:
 
     @property
     def _has_limits(self) -> bool:
-        return bool(self.ctx.options.caps.caps or self.ctx.options.caps.roles)
+        return bool(self.ctx.settings.caps.caps or self.ctx.settings.caps.roles)
 
     def _begin(self, key: SessionKey) -> Transaction[Begun | Held | None]:
-        ctx, options, now = self.ctx, self.ctx.options, self.ctx.clock.now()
+        ctx, settings, now = self.ctx, self.ctx.settings, self.ctx.clock.now()
         routes = ctx.replies.routes
-        begin = ctx.store.turns.begin(key, ctx.worker, now, options.lease, options, routes)
+        begin = ctx.store.turns.begin(key, ctx.worker, now, settings.limits.lease, settings, routes)
         begin = _begin_with_rights(begin, self.commands.rights)
         if self._has_limits:
-            begin = begin_within_quota(begin, options, routes, now)
+            begin = begin_within_quota(begin, settings, routes, now)
         return _begin_with_events(begin, ctx.subscriptions, now) if ctx.subscriptions else begin
 
     async def _advance(self, head: Received) -> datetime | None:
@@ -122,9 +126,9 @@ class TurnRunner:
         if runs_alone(head.inbound):
             await self.commands.run(head)
             return None
-        if not self.ctx.options.is_undecided(head.inbound):
-            return await Attachments(self.ctx).fetch(head.key, self._is_over_quota)
-        until = head.received + self.ctx.options.burst_window
+        if not self.ctx.settings.is_undecided(head.inbound):
+            return await self.attachments.fetch(head.key, self._is_over_quota)
+        until = head.received + self.ctx.settings.burst_window
         if self.ctx.clock.now() < until:
             return until
         await self.ctx.store.transact(self.ctx.store.inbox.settle_overheard(head))
@@ -134,7 +138,7 @@ class TurnRunner:
         """Tell it before the turn, which would say so: a transcription costs something, too."""
         if not self._has_limits:
             return False
-        reached = quota_reached(received, None, self.ctx.options, self.ctx.clock.now())
+        reached = quota_reached(received, None, self.ctx.settings, self.ctx.clock.now())
         return await retry_outage(lambda: self.ctx.store.read(reached)) is not None
 
     # Resume
@@ -170,11 +174,11 @@ class TurnRunner:
 
     def _is_fresh(self, turn: Turn) -> bool:
         """Tell whether a turn was not interrupted too long ago."""
-        fresh_for, interrupted = self.ctx.options.fresh_for, turn.halted or turn.started
+        fresh_for, interrupted = self.ctx.settings.limits.fresh_for, turn.halted or turn.started
         return fresh_for is None or self.ctx.clock.now() - interrupted <= fresh_for
 
     def _has_attempts(self, turn: Turn) -> bool:
-        return turn.attempt <= self.ctx.options.attempts
+        return turn.attempt <= self.ctx.settings.limits.attempts
 
     # Run
 
@@ -232,7 +236,7 @@ class TurnRunner:
         if all(message.inbound.observed for message in running.messages):
             await self.completion.settle(running, [], [])
             return
-        ctx, limit = self.ctx, self.ctx.options.turn_limit
+        ctx, limit = self.ctx, self.ctx.settings.limits.turn_limit
         # Nobody waits for the answer of a job.
         typing = running.typing = None if running.job else TypingIndicator(ctx.replies, ctx.timeouts, running.source)
         try:
@@ -259,10 +263,10 @@ class TurnRunner:
         if running.job:  # Its owner may have lost rights since it began.
             await self._read_rights(running)
         if outcome is None:
-            limit = self.ctx.options.turn_limit
+            limit = self.ctx.settings.limits.turn_limit
             outcome = Failure(kind=FailureKind.STUCK, detail=f"the turn took longer than {limit}")
-        if self.ctx.voice and isinstance(outcome, Final):
-            outcome = await with_speech(self.ctx, running, outcome)
+        if self.resources.voice and isinstance(outcome, Final):
+            outcome = await with_speech(self.ctx, self.resources, running, outcome)
         await self.completion.complete(running, outcome)
 
     def _settles_at_once(self, running: RunningTurn, outcome: Outcome | StopReason | None) -> bool:
@@ -292,7 +296,7 @@ class TurnRunner:
             running.end(StopReason.ASKED)
         elif running.gives_way and any(self._interrupts(received) for received in found.waiting):
             running.end(StopReason.NEWER)
-        elif running.wait_notice is None and self.ctx.options.acknowledges:
+        elif running.wait_notice is None and self.ctx.settings.config.acknowledges:
             notices = ((each, notice) for each in found.waiting if (notice := self._wait_notice(each)))
             for received, notice in islice(notices, 1):
                 running.wait_notice = asyncio.create_task(self._acknowledge(running, received, notice))
@@ -302,7 +306,7 @@ class TurnRunner:
 
         A message that has waited for something else, such as a pairing, gives the turn a moment to end.
         """
-        after = self.ctx.options.acknowledge_after
+        after = self.ctx.settings.limits.acknowledge_after
         rest = received.received + after - self.ctx.clock.now()
         await asyncio.sleep(max(rest, min(after, _MOMENT)).total_seconds())
         tell = turn_control.acknowledge_wait(running.turn, received.number, notice, self.ctx.clock.now())
@@ -316,13 +320,13 @@ class TurnRunner:
         is_asked = inbound.cause is Cause.HUMAN and not inbound.observed and not parsed.is_urgent
         if not is_asked or not routes.reaches_people(inbound.source):
             return None
-        text = texts.COMMAND_QUEUED if parsed.is_command else texts.BUSY_NOTICES[self.ctx.options.busy_mode(inbound)]
+        text = texts.COMMAND_QUEUED if parsed.is_command else texts.BUSY_NOTICES[self.ctx.settings.busy_mode(inbound)]
         return replace(routes.notices(inbound.source, text)[0], is_passing=True)
 
     def _interrupts(self, received: Received) -> bool:
         """Overheard messages and commands do not interrupt a turn."""
         inbound = received.inbound
-        interrupts = self.ctx.options.busy_mode(inbound) is BusyMode.INTERRUPT
+        interrupts = self.ctx.settings.busy_mode(inbound) is BusyMode.INTERRUPT
         return interrupts and not inbound.observed and not self.commands.parse_received(received).is_command
 
     # Ask the agent
@@ -331,7 +335,7 @@ class TurnRunner:
         """Ask the agent. If its model refuses the conversation as too long, summarise it once and ask again."""
         running.agent_run = agent_run = self._agent_run(running)
         if (job := running.job) and job.script:
-            ended = await JobScript(self.ctx, running, job, job.script).run()
+            ended = await JobScript(self.ctx, self.resources, running, job, job.script).run()
             if ended is not None:
                 return ended
         outcome = await self._ask_with_retries(running, agent_run)
@@ -350,7 +354,7 @@ class TurnRunner:
 
     async def _ask_with_retries(self, running: RunningTurn, agent_run: AgentRun) -> Outcome:
         outcome = await self._ask_in_order(running, agent_run)
-        for attempt in range(1, self.ctx.options.agent_tries):
+        for attempt in range(1, self.ctx.settings.limits.agent_tries):
             if not (isinstance(outcome, Failure) and outcome.kind in _RETRIED):
                 break
             at_least = outcome.after or 0.0
@@ -385,17 +389,17 @@ class TurnRunner:
         turn = str(running.turn.number)
         of_turn = [entry for entry in snapshot.entries if entry.turn == turn]
         agent_run.said = answer_texts(of_turn, running.offered)
-        tools = await TurnTools(self.ctx).for_turn(running) if self.ctx.toolsets else NO_TURN_TOOLS
+        tools = await self.tools.for_turn(running) if self.resources.toolsets else NO_TURN_TOOLS
         request = self.requests.build(
             running.turn,
             snapshot,
             new_messages=self._new_messages(running),
-            read_file=partial(_read_file, self.ctx, running.turn),
+            read_file=partial(_read_file, self.attachments, running.turn),
             tools=frozenset(tools),
             jobs_send_elsewhere=can_send_elsewhere(running.role),
         )
         if tools or running.offered:
-            request = replace(request, toolbox=turn_toolbox(self.ctx, running, tools, request.approvals))
+            request = replace(request, toolbox=self.tools.toolbox(running, tools, request.approvals))
         if not running.is_held(self.ctx.clock.now()):  # this process was frozen
             await self._extend_lease(running)
         with self.ctx.meter.step("agent", running.turn.number):
@@ -433,9 +437,9 @@ class TurnRunner:
         Those are messages sent with `/steer`, and the first ones of a chat whose busy mode is steer. Messages from
         another chat get a turn of their own, so that they are answered there.
         """
-        ctx, options = self.ctx, self.ctx.options
-        steers = bool(waiting) and options.busy_mode(waiting[0].inbound) is BusyMode.STEER
-        first = choose_batch(waiting, options, ctx.replies.routes, now).take if steers else 0
+        ctx, settings = self.ctx, self.ctx.settings
+        steers = bool(waiting) and settings.busy_mode(waiting[0].inbound) is BusyMode.STEER
+        first = choose_batch(waiting, settings, ctx.replies.routes, now).take if steers else 0
         wanted = (item for index, item in enumerate(waiting) if index < first or item.inbound.busy is BusyMode.STEER)
         chat = ctx.current_source(running.source).address
         here = (item for item in wanted if ctx.current_source(item.inbound.source).address == chat)
@@ -453,11 +457,11 @@ class TurnRunner:
         return AgentRun(
             agent=self.ctx.agents.of(running.turn.key.profile),
             write=write,
-            show=partial(show_answer, self.ctx, running),
-            work=partial(show_tools, self.ctx, running),
+            show=partial(show_answer, self.ctx, self.live, running),
+            work=partial(show_tools, self.ctx, self.live, running),
             now=self.ctx.clock.now,
             timeouts=self.ctx.timeouts,
-            quiet_limit=self.ctx.options.quiet_limit,
+            quiet_limit=self.ctx.settings.limits.quiet_limit,
         )
 
     # From outside
@@ -489,7 +493,7 @@ class TurnRunner:
             await self._extend_leases(mine)
 
     async def _extend_leases(self, mine: Sequence[RunningTurn]) -> None:
-        now, lease = self.ctx.clock.now(), self.ctx.options.lease
+        now, lease = self.ctx.clock.now(), self.ctx.settings.limits.lease
         extend = self.ctx.store.turns.extend_leases([running.turn for running in mine], now, lease)
         held = await self.ctx.store.transact(extend)
         for running in mine:
@@ -505,8 +509,8 @@ def _is_silent(running: RunningTurn, outcome: Outcome) -> bool:
     return isinstance(outcome, Final) and not outcome.files and running.is_silence(outcome.text)
 
 
-async def _read_file(ctx: EngineContext, turn: Turn, name: str) -> bytes:
-    return (await Attachments(ctx).read(turn, name)).content
+async def _read_file(files: Attachments, turn: Turn, name: str) -> bytes:
+    return (await files.read(turn, name)).content
 
 
 def begin_events(begun: Begun, now: datetime) -> list[GatewayEvent]:

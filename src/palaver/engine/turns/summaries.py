@@ -11,10 +11,10 @@ from palaver.engine import texts
 from palaver.engine.context import EngineContext
 from palaver.engine.hooks import count_usage
 from palaver.engine.intake.command_dispatch import CommandDispatcher
-from palaver.engine.options import Options
 from palaver.engine.retry import contain_cancellation, log_error, retry_outage, retry_until_stored
+from palaver.engine.settings import Settings
 from palaver.engine.turns.agent import RequestBuilder, load_snapshot
-from palaver.engine.turns.completion import TurnCompletion
+from palaver.engine.turns.completion import TurnCompletion, in_one_step
 from palaver.engine.turns.quotas import quota_reached
 from palaver.engine.turns.running import CompactionRequest, RunningTurn, StopReason
 from palaver.model.compaction import CompactionPlan, plan_compaction
@@ -81,16 +81,16 @@ class Compaction:
 
     def due(self, running: RunningTurn) -> CompactionRequest | None:
         """Return a request if the conversation comes close to what the model takes."""
-        agent, shown, options = self._agent(running.turn), running.shown, self.ctx.options
+        agent, shown, settings = self._agent(running.turn), running.shown, self.ctx.settings
         if running.answer is None or shown is None or not supports(agent, Summarising):
             return None
-        window = agent.context_window(shown.session.override) or options.context_window
+        window = agent.context_window(shown.session.override) or settings.limits.context_window
         how_full = fullness(
             len(shown.entries),
             # The last prompt as the provider counted it also has instructions and tools.
             max(shown.loaded.tokens, running.prompt_tokens),
-            message_limit=options.message_limit,
-            token_limit=options.context_percent / 100 * window,
+            message_limit=settings.limits.message_limit,
+            token_limit=settings.limits.context_percent / 100 * window,
         )
         if how_full < 1 or self._is_postponed(running.turn.session) or not _can_compact(shown.entries):
             return None
@@ -98,8 +98,8 @@ class Compaction:
 
     async def start_turn(self, key: SessionKey, request: CompactionRequest) -> Turn | None:
         """Start a turn for a compaction. Return None if a message is being answered, or one waits that goes first."""
-        now, options = self.ctx.clock.now(), self.ctx.options
-        start = _start_turn(key, self.ctx.worker, now, options.lease, gives_way=not request.is_overdue)
+        now, settings = self.ctx.clock.now(), self.ctx.settings
+        start = _start_turn(key, self.ctx.worker, now, settings.limits.lease, gives_way=not request.is_overdue)
         try:
             return await self.ctx.store.transact(start)
         except StoreUnavailable:
@@ -120,7 +120,7 @@ class Compaction:
         """Run a compaction to its end. The conversation goes on even if it fails."""
         result = await running.run(
             self._try(running, request),
-            self.ctx.options.turn_limit,
+            self.ctx.settings.limits.turn_limit,
             timeouts=self.ctx.timeouts,
             meter=self.ctx.meter,
         )
@@ -143,7 +143,7 @@ class Compaction:
 
     async def _try(self, running: RunningTurn, request: CompactionRequest) -> "_Summary | str":
         """Return a summary, or why there is none."""
-        reached = _quota_reached(running.turn, running.messages[-1], self.ctx.options, self.ctx.clock.now())
+        reached = _quota_reached(running.turn, running.messages[-1], self.ctx.settings, self.ctx.clock.now())
         if await retry_outage(lambda: self.ctx.store.read(reached)):
             return OVER_QUOTA
         try:
@@ -159,7 +159,7 @@ class Compaction:
         by = Principal.speaking(running.source).name if request.is_asked else AUTOMATIC
         settle = self.ctx.store.turns.settle(turn, [], replies, self.ctx.clock.now(), usage=running.usage)
         try:
-            await self.completion.end(turn, _all(self._compact(turn, summary, by), settle), TurnState.DONE)
+            await self.completion.end(turn, in_one_step(self._compact(turn, summary, by), settle), TurnState.DONE)
         except NothingToCompact as refusal:
             await self._fail(running, request, str(refusal))
         else:
@@ -169,12 +169,12 @@ class Compaction:
         self, running: RunningTurn, request: CompactionRequest, why: str, *, postpones: bool = True
     ) -> None:
         """Record why there is no summary, and try again later."""
-        now, turn, options = self.ctx.clock.now(), running.turn, self.ctx.options
+        now, turn, settings = self.ctx.clock.now(), running.turn, self.ctx.settings
         notice = None
         if request.is_asked:
             notice = texts.not_compacted(why)
         elif running.messages and why != STOPPED and turn.session not in self._not_before:
-            notice = options.for_reader(texts.not_compacted_alone(why), running.role)
+            notice = settings.for_reader(texts.not_compacted_alone(why), running.role)
         replies = self.completion.notices(running, notice) if notice else []
         settle = self.ctx.store.turns.settle(turn, [], replies, now, usage=running.usage, error=why)
         await self.completion.end(turn, settle, TurnState.FAILED)
@@ -192,7 +192,7 @@ class Compaction:
             summary = await self._summarise(running, kept=1)
             # Append nothing: this checks that the turn is still ours.
             check_fence = self.ctx.store.turns.append_to_turn(turn, [])
-            await retry_until_stored(self.ctx.store, _all(self._compact(turn, summary, AUTOMATIC), check_fence))
+            await retry_until_stored(self.ctx.store, in_one_step(self._compact(turn, summary, AUTOMATIC), check_fence))
         except NothingToCompact as refusal:
             log.info("nothing was summarised: %s", refusal, extra={"action": "compaction.skipped", "turn": turn.number})
             return False
@@ -217,7 +217,7 @@ class Compaction:
 
     async def _ask(self, agent: Summarising, excerpt: Excerpt, running: RunningTurn) -> str:
         extra = {"action": "agent.error", "turn": running.turn.number}
-        quiet = asyncio.timeout(self.ctx.options.quiet_limit.total_seconds())
+        quiet = asyncio.timeout(self.ctx.settings.limits.quiet_limit.total_seconds())
         try:
             async with quiet:
                 with contain_cancellation():
@@ -253,9 +253,9 @@ def _spoken_entries(plan: CompactionPlan) -> int:
 
 
 @transaction
-def _quota_reached(turn: Turn, last: Received, options: Options, now: datetime) -> Statements[QuotaReached | None]:
+def _quota_reached(turn: Turn, last: Received, settings: Settings, now: datetime) -> Statements[QuotaReached | None]:
     session = yield from turns.session_of(turn)
-    return (yield from quota_reached(last, session, options, now))
+    return (yield from quota_reached(last, session, settings, now))
 
 
 @transaction
@@ -269,13 +269,6 @@ def _start_turn(
     return (yield from turns.resume(number, worker, now, lease))
 
 
-@transaction
-def _all(*steps: Transaction[object]) -> Statements[None]:
-    """Do all steps or none, so that a turn that is no longer ours changes nothing."""
-    for step in steps:
-        yield from step
-
-
 @dataclass(kw_only=True)
 class TitleGenerator:
     """Titles conversations in the background. Nobody waits for a title."""
@@ -287,13 +280,13 @@ class TitleGenerator:
     def consider(self, running: RunningTurn) -> None:
         """Ask for a title after a turn, if the conversation has none yet."""
         snapshot, answer = running.shown, running.answer
-        if snapshot is None or answer is None or not self.ctx.options.titles:
+        if snapshot is None or answer is None or not self.ctx.settings.config.titles:
             return
         if snapshot.session.title or len(turn_starts(snapshot.entries)) > TITLED_EXCHANGES:
             return
         agent = self.ctx.agents.of(running.turn.key.profile)
         # If too many run at once, the next exchange asks again.
-        if supports(agent, Titling) and len(self._tasks) < self.ctx.options.concurrent_turns:
+        if supports(agent, Titling) and len(self._tasks) < self.ctx.settings.limits.concurrent_turns:
             last = Entry(
                 seq=snapshot.session.counters.entries + len(snapshot.entries),
                 role=Role.ASSISTANT,
@@ -317,7 +310,7 @@ class TitleGenerator:
 
     async def _generate(self, agent: Titling, excerpt: Excerpt, turn: Turn, entries: Sequence[int]) -> None:
         try:
-            async with asyncio.timeout(self.ctx.options.quiet_limit.total_seconds()):
+            async with asyncio.timeout(self.ctx.settings.limits.quiet_limit.total_seconds()):
                 with contain_cancellation():
                     title = await agent.title(excerpt)
             count_usage(self.ctx.meter, title.usage)

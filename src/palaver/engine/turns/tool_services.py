@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.attachments import Attachments
-from palaver.engine.context import EngineContext
+from palaver.engine.context import EngineContext, Resources
 from palaver.engine.delivery.targets import OutputFile, TargetRules, reachable_places
 from palaver.engine.jobs.creation import JobMaker, create_job, job_rules
 from palaver.engine.retry import retry_outage
@@ -44,6 +44,8 @@ class TurnServices:
     """The `ToolServices` of one call in a turn."""
 
     ctx: EngineContext
+    resources: Resources
+    attachments: Attachments
     running: RunningTurn
     call: str
 
@@ -63,15 +65,15 @@ class TurnServices:
         await self.running.message_waits.wait()
 
     async def read_file(self, name: str) -> NewFile:
-        return await Attachments(self.ctx).read(self.turn, name)
+        return await self.attachments.read(self.turn, name)
 
     def hides_ids(self, platform: str) -> bool:
         known = self.ctx.replies.platforms.get(platform)
-        return self.ctx.options.pseudonyms and (known is None or known.hides_ids)
+        return self.ctx.settings.config.privacy.pseudonyms and (known is None or known.hides_ids)
 
     @property
     def zone(self) -> ZoneInfo:
-        return self.ctx.options.zones.find(self.origin)
+        return self.ctx.settings.zones.find(self.origin)
 
     @property
     def now(self) -> datetime:
@@ -79,11 +81,11 @@ class TurnServices:
 
     @property
     def memory_limits(self) -> MemoryLimits:
-        return self.ctx.options.memory_limits
+        return self.ctx.settings.limits.memory
 
     @property
     def tool_limit(self) -> timedelta:
-        return self.ctx.options.tool_limit
+        return self.ctx.settings.limits.tool_limit
 
     async def schedule(self, request: JobRequest) -> Job:
         targets = [await self._real(target) for target in parse_targets(request.to, self.ctx.replies.platforms)]
@@ -105,11 +107,11 @@ class TurnServices:
             zone=self.zone,
             now=now,
         )
-        return (yield from create_job(request, maker, job_rules(self.ctx, self.turn.key.profile)))
+        return (yield from create_job(request, maker, job_rules(self.ctx, self.resources, self.turn.key.profile)))
 
     async def places(self, targets: str) -> Sequence[Source]:
         named = [await self._real(target) for target in parse_targets(targets, self.ctx.replies.platforms)]
-        store, allowed = self.ctx.store, access_rules.load(self.ctx.options.grants)
+        store, allowed = self.ctx.store, access_rules.load(self.ctx.settings.grants)
         homes = await retry_outage(lambda: store.read(store.accounts.list_homes(self.turn.key.profile, allowed)))
         rules = TargetRules(
             accounts=self.ctx.replies.senders,
@@ -140,7 +142,7 @@ class TurnServices:
         return found.id
 
     async def keep(self, files: Sequence[NewFile]) -> Sequence[Attachment]:
-        stored = await Attachments(self.ctx).store_all(files)
+        stored = await self.attachments.store_all(files)
         self._attach(stored)
         return stored
 
@@ -151,19 +153,19 @@ class TurnServices:
         self.running.call_progress[self.call] = one_line(redact(progress), _PROGRESS_CHARACTERS)
 
     async def say(self, text: str, *, once: str) -> bool:
-        voice = self.ctx.voice
+        voice = self.resources.voice
         if voice is None or voice.speaker is None:
             raise ToolFailed("This gateway does not speak.")
         if len(text) > voice.max_characters:
             raise ToolFailed(f"At most {voice.max_characters} characters can be spoken.")
         try:
-            recording = await speak(self.ctx, self.running, voice.speaker, text)
+            recording = await speak(self.ctx, self.resources, self.running, voice.speaker, text)
         except VoiceFailed as error:
             raise ToolFailed(f"The message was not spoken: {error}.") from error
         return await self.send(await self.places(Origin().text), "", (recording,), once=once)
 
     async def send(self, places: Sequence[Source], text: str, files: Sequence[NewFile] = (), *, once: str) -> bool:
-        stored = await Attachments(self.ctx).store_all(files)
+        stored = await self.attachments.store_all(files)
         for file in stored:
             if file.problem:
                 raise ToolFailed(f"The file was not sent: {file.problem}.")

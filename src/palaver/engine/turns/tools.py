@@ -8,7 +8,8 @@ from dataclasses import replace
 from functools import partial
 
 from palaver.engine import texts
-from palaver.engine.context import EngineContext
+from palaver.engine.attachments import Attachments
+from palaver.engine.context import EngineContext, Resources
 from palaver.engine.retry import contain_cancellation, log_error, off_loop
 from palaver.engine.turns.running import RunningTurn
 from palaver.engine.turns.tool_services import TurnServices
@@ -59,13 +60,15 @@ NO_TURN_TOOLS: Mapping[str, tuple[Tool, Toolset]] = {}
 @value(kw_only=False)
 class TurnTools:
     ctx: EngineContext
+    resources: Resources
+    attachments: Attachments
 
     async def tools(self, role: AccessRole, platform: str) -> dict[str, tuple[Tool, Toolset]]:
         """Return the tools that a role may use on a platform, by name, always in the same order."""
-        rules, found = self.ctx.options.tools, dict[str, tuple[Tool, Toolset]]()
-        if not self.ctx.toolsets or not rules.any_for(role, platform):
+        rules, found = self.ctx.settings.tools, dict[str, tuple[Tool, Toolset]]()
+        if not self.resources.toolsets or not rules.any_for(role, platform):
             return found
-        for toolset in self.ctx.toolsets:
+        for toolset in self.resources.toolsets:
             for tool in await self._list(toolset):
                 approval = rules.approval_mode(tool.name, role, platform, needs_approval=tool.needs_approval)
                 if approval is not ApprovalMode.NEVER and tool.name not in found and TOOL_NAME.fullmatch(tool.name):
@@ -82,7 +85,7 @@ class TurnTools:
 
     def problems(self) -> Mapping[str, str]:
         """Return why tools are missing, by the name of what does not work."""
-        reporting = (toolset for toolset in self.ctx.toolsets if isinstance(toolset, ToolProblems))
+        reporting = (toolset for toolset in self.resources.toolsets if isinstance(toolset, ToolProblems))
         return {name: problem for toolset in reporting for name, problem in toolset.problems().items()}
 
     async def for_turn(self, running: RunningTurn) -> Mapping[str, tuple[Tool, Toolset]]:
@@ -101,7 +104,7 @@ class TurnTools:
         return frozenset(await self.tools(role, source.platform)) - self._hidden(source)
 
     def _hidden(self, source: Source) -> frozenset[str]:
-        return frozenset() if self.ctx.options.memory.find(source) else MEMORY_TOOLS
+        return frozenset() if self.ctx.settings.memory.find(source) else MEMORY_TOOLS
 
     async def _list(self, toolset: Toolset) -> Sequence[Tool]:
         try:
@@ -111,16 +114,19 @@ class TurnTools:
             log_error(log, "tools are missing", error, {"action": "tool.list_failed"})
             return ()
 
-
-def turn_toolbox(
-    ctx: EngineContext,
-    running: RunningTurn,
-    found: Mapping[str, tuple[Tool, Toolset]],
-    approvals: Mapping[str, bool],
-) -> Toolbox:
-    """Return the gateway's and the client's tools for a turn. An approval holds once, for the open call."""
-    approved = {call for call, is_approved in approvals.items() if is_approved}
-    return _Toolbox(ctx=ctx, running=running, found=found, approved=approved, offered=running.offered)
+    def toolbox(
+        self, running: RunningTurn, found: Mapping[str, tuple[Tool, Toolset]], approvals: Mapping[str, bool]
+    ) -> Toolbox:
+        """Return the gateway's and the client's tools for a turn. An approval holds once, for the open call."""
+        return _Toolbox(
+            ctx=self.ctx,
+            resources=self.resources,
+            attachments=self.attachments,
+            running=running,
+            found=found,
+            approved={call for call, is_approved in approvals.items() if is_approved},
+            offered=running.offered,
+        )
 
 
 def _with_approval(tool: Tool) -> Tool:
@@ -138,6 +144,8 @@ def _as_tool(offered: ClientTool) -> Tool:
 @value
 class _Toolbox:
     ctx: EngineContext
+    resources: Resources
+    attachments: Attachments
     running: RunningTurn
     found: Mapping[str, tuple[Tool, Toolset]]
     approved: set[str]
@@ -177,7 +185,7 @@ class _Toolbox:
                 if isinstance(toolset, CallApproval) and await toolset.needs_approval(use):
                     return True
                 # What the owner said counts each time; a tool knows exceptions only from its own rule.
-                is_own_rule = self.ctx.options.tools.own_mode(use.call.name) is ApprovalMode.ASK
+                is_own_rule = self.ctx.settings.tools.own_mode(use.call.name) is ApprovalMode.ASK
                 if mode is ApprovalMode.ASK and not is_own_rule and isinstance(toolset, ApprovalSkips):
                     return not await toolset.skips_approval(use)
                 return mode is ApprovalMode.ASK
@@ -228,7 +236,7 @@ class _Toolbox:
         return await self._run(self.found[call.name][1], use)
 
     async def _run(self, toolset: Toolset, use: ToolUse) -> str:
-        limit = self.ctx.options.tool_limit
+        limit = self.ctx.settings.limits.tool_limit
         try:
             async with asyncio.timeout(limit.total_seconds()):
                 with contain_cancellation():
@@ -249,7 +257,7 @@ class _Toolbox:
         """Return the mode for the turn's current role, which a message that joined it may have lowered."""
         if call.name not in self.found:
             return ApprovalMode.NEVER
-        running, rules = self.running, self.ctx.options.tools
+        running, rules = self.running, self.ctx.settings.tools
         tool, _ = self.found[call.name]
         return rules.approval_mode(call.name, running.role, running.source.platform, needs_approval=tool.needs_approval)
 
@@ -264,6 +272,12 @@ class _Toolbox:
             turn=self.running.turn,
             last=self.running.messages[-1],
             role=self.running.role,
-            services=TurnServices(ctx=self.ctx, running=self.running, call=call.id),
+            services=TurnServices(
+                ctx=self.ctx,
+                resources=self.resources,
+                attachments=self.attachments,
+                running=self.running,
+                call=call.id,
+            ),
         )
         return ToolUse(call=call, arguments=arguments, context=context)

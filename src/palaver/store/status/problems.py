@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from datetime import datetime
 
-from palaver.db.transaction import Row, Statements, Transaction, transaction
+from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.problem import (
     Problem,
     ProblemArea,
@@ -18,26 +18,12 @@ from palaver.store.records import instant, micros
 
 
 @transaction
-def settle_failed(
-    settle: Transaction[int], turn: Turn, failure: str, model: str | None, now: datetime
-) -> Statements[None]:
-    """Settle a turn whose agent failed, and record the problem. The same failure again keeps the time it began."""
-    yield from settle
-    yield from _record(turn, failure, model, now)
+def record(turn: Turn, failure: str, model: str | None, now: datetime) -> Statements[bool]:
+    """Record why an agent failed in a turn; return whether its profile had no problem before.
 
-
-@transaction
-def settle_switched(
-    settle: Transaction[int], turn: Turn, failure: str, model: str | None, now: datetime
-) -> Statements[bool]:
-    """Settle a turn that another model answered, and record the problem; return whether it is new."""
-    yield from settle
+    The same failure again keeps the time it began.
+    """
     known = yield "SELECT 1 FROM agent_problems WHERE profile = ?", (turn.key.profile,)
-    yield from _record(turn, failure, model, now)
-    return not known
-
-
-def _record(turn: Turn, failure: str, model: str | None, now: datetime) -> Statements[None]:
     yield (
         "INSERT INTO agent_problems (profile, failure, model, since, last, turn_no) VALUES (?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (profile) DO UPDATE SET failure = excluded.failure, model = excluded.model,"
@@ -45,12 +31,12 @@ def _record(turn: Turn, failure: str, model: str | None, now: datetime) -> State
         " THEN agent_problems.since ELSE excluded.since END",
         (turn.key.profile, failure, model, micros(now), micros(now), turn.number),
     )
+    return not known
 
 
 @transaction
-def settle_answered(settle: Transaction[int], profile: str) -> Statements[None]:
-    """Settle a turn whose agent answered, and end its problem."""
-    yield from settle
+def end(profile: str) -> Statements[None]:
+    """End the problem of an agent that answers again."""
     yield "DELETE FROM agent_problems WHERE profile = ?", (profile,)
 
 

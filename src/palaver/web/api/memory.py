@@ -74,7 +74,8 @@ async def delete_note(request: WebRequest) -> NoteSchema:
 
 
 async def change_note(request: WebRequest, text: str) -> Note:
-    memory, limits, number = request.store.memory, request.services.engine.options.memory_limits, request.path["number"]
+    memory, number = request.store.memory, request.path["number"]
+    limits = request.services.engine.settings.limits.memory
     changed = await request.write(lambda principal: memory.edit(number, text, principal, limits, request.now))
     request.services.hub.hint("people")
     return changed

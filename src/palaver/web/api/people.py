@@ -144,7 +144,7 @@ class GrantsSchema(Schema, frozen=True, kw_only=True):
 @_owner_endpoint("GET", "/grants", summary="List grants")
 async def list_grants(request: WebRequest) -> GrantsSchema:
     table = await request.store.read(request.store.grants.load_table(GrantTable()))
-    configured = [GrantSchema(number=None, grant=grant.to_json()) for grant in request.services.engine.options.grants]
+    configured = [GrantSchema(number=None, grant=grant.to_json()) for grant in request.services.engine.settings.grants]
     stored = [GrantSchema(number=number, grant=grant.to_json()) for number, grant in table.grants.items()]
     return GrantsSchema(grants=[*configured, *stored])
 

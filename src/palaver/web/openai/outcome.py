@@ -99,7 +99,7 @@ def _failure(reply: Reply, turn: Turn, services: Services) -> HTTPException:
         text = _TOO_LONG if turn.failure == FailureKind.OVERFLOW else text
         return OpenAIError(status, text, code, _NO_RETRY | _retry_after(turn.retry_at, services))
     source, now = reply.received.inbound.source, services.clock.now()
-    free = period_end(QuotaKind(turn.quota), now, services.engine.options.zones.find(source))
+    free = period_end(QuotaKind(turn.quota), now, services.engine.settings.zones.find(source))
     return HTTPException(429, text, headers=_NO_RETRY | _retry_after(free, services))
 
 

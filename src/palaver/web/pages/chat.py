@@ -9,13 +9,13 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from palaver.db.transaction import Statements, transaction
-from palaver.engine.options import Options
 from palaver.model.attachment import Attachment, TooLarge, format_size
 from palaver.model.people import Reception
 from palaver.model.redact import browser_pattern
 from palaver.model.session import model_name
 from palaver.model.text import escape_invisible, one_line
 from palaver.protocols.agent import Choosing
+from palaver.settings.limits import LimitsConfig
 from palaver.store.people.api_tokens import Right
 from palaver.web.auth_middleware import CSRF_HEADER
 from palaver.web.caller import OWNER, person_of, principal_of
@@ -87,7 +87,7 @@ async def _show(request: WebRequest, room: Room) -> Response:
     }
     if fragment:
         return show_page(request, "parts/messages.html" if before else "parts/conversation.html", **context)
-    options = request.services.engine.options
+    limits = request.services.engine.settings.limits
     return show_page(
         request,
         "chat.html",
@@ -96,8 +96,8 @@ async def _show(request: WebRequest, room: Room) -> Response:
         current=room.path,
         commands=sorted((name, command.help) for name, command in request.services.commands.table.items()),
         message_id=secrets.token_hex(12),
-        max_file_size=options.file_size,
-        max_files=options.files_per_message,
+        max_file_size=limits.file_size,
+        max_files=limits.files_per_message,
         max_length=MAX_TEXT_LENGTH,
         key_pattern=browser_pattern(),
     )
@@ -146,8 +146,8 @@ async def send_to_session(request: WebRequest) -> Response:
 async def _send(request: WebRequest, session: str | None = None) -> Response:
     services, http = request.services, request.http
     MessageService(request).count_message()
-    _check_length(http, services.engine.options)
-    async with http.form(max_files=services.engine.options.files_per_message, max_fields=_MAX_FIELDS) as form:
+    _check_length(http, services.engine.settings.limits)
+    async with http.form(max_files=services.engine.settings.limits.files_per_message, max_fields=_MAX_FIELDS) as form:
         text, message_id = normalize_newlines(str(form.get("text", ""))), str(form.get("id", ""))
         uploads = [item for item in form.getlist("files") if isinstance(item, UploadFile) and item.filename]
         files = [await _store_file(services, upload) for upload in uploads]
@@ -167,15 +167,15 @@ async def _send(request: WebRequest, session: str | None = None) -> Response:
     return PlainTextResponse("")
 
 
-def _check_length(http: Request, options: Options) -> None:
+def _check_length(http: Request, limits: LimitsConfig) -> None:
     """Refuse a request that is too large before any of it is written to disk."""
     length = parse_number(http.headers.get("content-length", ""))
     if length is None:
         raise HTTPException(411, "Send a Content-Length.")
     # Only files go to disk; the rest of the form is read into memory.
-    files = options.files_per_message if "multipart/form-data" in http.headers.get("content-type", "") else 0
-    if length > options.file_size * files + _MAX_BYTES_BESIDE_FILES:
-        limit = format_size(options.file_size if files else _MAX_BYTES_BESIDE_FILES)
+    files = limits.files_per_message if "multipart/form-data" in http.headers.get("content-type", "") else 0
+    if length > limits.file_size * files + _MAX_BYTES_BESIDE_FILES:
+        limit = format_size(limits.file_size if files else _MAX_BYTES_BESIDE_FILES)
         raise HTTPException(413, f"{'A file' if files else 'The message'} is larger than {limit}.")
 
 
@@ -184,7 +184,7 @@ async def _store_file(services: Services, upload: UploadFile) -> Attachment:
         while chunk := await upload.read(_CHUNK_BYTES):
             yield chunk
 
-    limit, name = services.engine.options.file_size, upload.filename or "file"
+    limit, name = services.engine.settings.limits.file_size, upload.filename or "file"
     try:
         return await services.webchat.keep(name, upload.content_type or "", chunks(), limit)
     except TooLarge as error:

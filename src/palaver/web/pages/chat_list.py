@@ -97,7 +97,7 @@ _PINNED = "Pinned"
 
 
 def _by_day(request: WebRequest, rows: Iterable[Row]) -> Iterable[ChatGroup]:
-    zone = request.services.engine.options.zones.default
+    zone = request.services.engine.settings.zones.default
     today = request.now.astimezone(zone).date()
     groups: dict[str, list[Row]] = {_PINNED: []}
     for row in rows:

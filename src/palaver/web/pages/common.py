@@ -10,7 +10,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
-from palaver.config.agents import ModelAgentConfig
 from palaver.config.model import Config
 from palaver.model.attachment import format_size
 from palaver.model.providers import spell_model
@@ -19,6 +18,7 @@ from palaver.model.source import readable_identity
 from palaver.model.text import escape_invisible, legible, one_line
 from palaver.model.usage import Spent
 from palaver.model.value import value
+from palaver.settings.agents import ModelAgentConfig
 from palaver.store.people.people import Identity, Person
 from palaver.web import markdown
 from palaver.web.auth_middleware import CSRF_HEADER
@@ -129,7 +129,7 @@ def render(
 
 def show_page(request: WebRequest, template: str, /, **context: object) -> HTMLResponse:
     """Render a page that shows times."""
-    view = Viewpoint(request.now, request.services.engine.options.zones.default)
+    view = Viewpoint(request.now, request.services.engine.settings.zones.default)
     currency = currency_of(request.services.config())
     return render(
         request.http,

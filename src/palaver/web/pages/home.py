@@ -7,7 +7,6 @@ from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
-from palaver.config.agents import AgentConfig, EchoAgentConfig, GuideAgentConfig, ModelAgentConfig
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.jobs.describe import schedule_text
 from palaver.model import problem
@@ -19,6 +18,7 @@ from palaver.model.session import Principal, UsageTotal
 from palaver.model.turn import OutboxState
 from palaver.model.value import value
 from palaver.platforms.plugins import BUILT_IN
+from palaver.settings.agents import AgentConfig, EchoAgentConfig, GuideAgentConfig, ModelAgentConfig
 from palaver.store.accounts import AccountHealth
 from palaver.store.people.api_tokens import Right
 from palaver.store.people.grants import Stranger
@@ -111,7 +111,7 @@ def _read(request: WebRequest, principal: Principal) -> Statements[Overview]:
     store, now = request.store, request.now
     open_turns = yield from store.overview.list_open_turns(principal, _MAX_WAITING * 10)
     usage = yield from store.usage.totals_by(
-        GroupBy.MODEL, principal, since=now - _WEEK, zone=request.services.engine.options.zones.default
+        GroupBy.MODEL, principal, since=now - _WEEK, zone=request.services.engine.settings.zones.default
     )
     jobs = yield from store.jobs.list_jobs(principal, limit=200)
     due = sorted((job for job in jobs if job.next_due and not job.paused), key=lambda job: job.next_due or now)

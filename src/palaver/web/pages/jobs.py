@@ -79,7 +79,7 @@ async def create(request: WebRequest) -> Response:
         skips_silent=not form.get("always"),
     )
     job = (await request.operate(jobs.add_job, asked)).job
-    zone = request.services.engine.options.zones.default
+    zone = request.services.engine.settings.zones.default
     return _answer(request, f"{named(job)} runs {schedule_text(job)}, {next_text(job, request.now, zone)}")
 
 

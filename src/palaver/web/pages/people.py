@@ -39,7 +39,7 @@ async def show(request: WebRequest) -> Response:
 
     people, strangers, table, changes = await request.read(read)
     stored = [(number, describe_grant(grant)) for number, grant in table.grants.items()]
-    configured = [(0, describe_grant(grant)) for grant in request.services.engine.options.grants]
+    configured = [(0, describe_grant(grant)) for grant in request.services.engine.settings.grants]
     return show_page(
         request,
         "people.html",
@@ -80,7 +80,7 @@ async def invite(request: WebRequest) -> Response:
         raise BadArgument("This is an account of yours.", found=name, allowed="a name of theirs", example="alice")
     # The configuration can grant more than this page.
     source = Source(platform="web", user_id=name)
-    if await request.store.read(role_of_source(source, request.services.engine.options.grants)) is AccessRole.OWNER:
+    if await request.store.read(role_of_source(source, request.services.engine.settings.grants)) is AccessRole.OWNER:
         raise BadArgument("This name has the rights of an owner.", found=name, allowed="another name", example="alice")
     await add_grant(request, f"web:{name}", role, blocks=False)
     web = request.services.config().web

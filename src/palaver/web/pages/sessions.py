@@ -133,7 +133,7 @@ async def export(request: WebRequest) -> Response:
         raise HTTPException(400, f"Choose one of these formats: {', '.join(_EXPORTS)}.")
     form, media_type = _EXPORTS[wanted]
     session = await request.read(lambda who: store.sessions.get_visible(request.path["id"], who))
-    zone = request.services.engine.options.zones.default
+    zone = request.services.engine.settings.zones.default
     exported = await request.read(lambda who: store.exporter.export_session(session.id, form, who, zone))
     file_name = re.sub(r"[^\w-]+", "-", session_name(session)).strip("-")[:60] or session.id
     headers = {

@@ -23,12 +23,12 @@ from palaver.agents.local import find_file, installed_model, require_library
 from palaver.agents.model_list import ModelsNotListed
 from palaver.config.agent_plan import GUIDE, LOCAL, MODEL, AgentPlan, list_choices, parse_agent, take_key
 from palaver.config.agent_trial import agent_edits, trial_agent
-from palaver.config.agents import AgentConfig, LocalAgentConfig, ModelAgentConfig
 from palaver.config.offers import Offer
 from palaver.model.errors import BadArgument, InvalidInput, PalaverError
 from palaver.model.providers import COMPATIBLE, spell_model
 from palaver.model.providers import PROVIDERS as KNOWN
 from palaver.protocols.installation import MissingPackages, find_installation
+from palaver.settings.agents import AgentConfig, LocalAgentConfig, ModelAgentConfig
 from palaver.web.pages.common import answer_action, query_value, read_stripped_form
 from palaver.web.pages.settings import SECTIONS, require_settings, show_settings
 from palaver.web.routes import WebRequest, action, page

@@ -22,7 +22,7 @@ _MODES = {
 
 @page("/settings/tools", owner_only=True)
 async def tools(request: WebRequest) -> Response:
-    names = sorted(frozenset[str]().union(*request.services.engine.options.tools.roles.values()) - ALL_TOOLS)
+    names = sorted(frozenset[str]().union(*request.services.engine.settings.tools.roles.values()) - ALL_TOOLS)
     return await show_settings(
         request, SECTIONS["tools"], "settings/tools.html", modes=_MODES, mask=mask_secrets, tool_names=names
     )

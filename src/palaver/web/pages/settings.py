@@ -7,7 +7,6 @@ from functools import partial
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
-from palaver.config.agents import WITH_INSTRUCTIONS
 from palaver.config.editor import Edit
 from palaver.config.errors import MalformedConfig
 from palaver.config.loader import Loaded
@@ -17,6 +16,7 @@ from palaver.model.errors import NotFound
 from palaver.model.quotas import QuotaKind
 from palaver.model.retention import RetentionClass
 from palaver.model.value import value
+from palaver.settings.agents import WITH_INSTRUCTIONS
 from palaver.store.people.api_tokens import Right
 from palaver.web.pages.common import answer_action, query_value, read_form, show_page
 from palaver.web.pages.setting_fields import changed_fields, describe_position, read_fields
@@ -157,7 +157,7 @@ async def instructions(request: WebRequest) -> Response:
 
 @page("/settings/people", owner_only=True)
 async def people(request: WebRequest) -> Response:
-    grants = [(describe_grant(grant), grant.origin) for grant in request.services.engine.options.grants]
+    grants = [(describe_grant(grant), grant.origin) for grant in request.services.engine.settings.grants]
     return await show_settings(request, SECTIONS["people"], "settings/people.html", grants=grants)
 
 

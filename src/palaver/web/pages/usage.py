@@ -157,7 +157,7 @@ async def usage(request: WebRequest) -> Response:
     by = GroupBy(by_name) if by_name in set(GroupBy) else GroupBy.DAY
     span = span if span in _SPANS else "30"
     metric = metric if metric in _METRICS else "tokens"
-    zone = request.services.engine.options.zones.default
+    zone = request.services.engine.settings.zones.default
     days = last_days(request.now, zone, int(span))
     since = datetime.combine(days[0], time.min, zone)
     found = await request.browse(lambda who: request.store.usage.totals_by(by, who, since=since, zone=zone))

@@ -5,10 +5,10 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from palaver.config.agents import web_address
-from palaver.config.tools import Words
-from palaver.config.types import Duration, MaybeKey, MaybeName, Section, Syntax, as_pydantic_error
 from palaver.model.errors import BadArgument
+from palaver.settings.agents import web_address
+from palaver.settings.tools import Words
+from palaver.settings.types import Duration, MaybeKey, MaybeName, Section, Syntax, as_pydantic_error
 
 _OPENAI = "https://api.openai.com/v1"
 _SECOND, _HOUR = timedelta(seconds=1), timedelta(hours=1)

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, ConfigDict, Discriminator, Field, SecretStr, Tag, model_validator
 
-from palaver.config.types import Duration, Headers, MaybeKey, Secret, Section, Syntax, Tokens, reveal
 from palaver.model.errors import InvalidInput
 from palaver.model.providers import parse_model
 from palaver.protocols.entry_points import find_plugins
+from palaver.settings.types import Duration, Headers, MaybeKey, Secret, Section, Syntax, Tokens, reveal
 
 GROUP = "palaver.agents"
 """A distribution adds `name = "module:Agent"` to the entry points of this group."""

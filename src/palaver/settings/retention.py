@@ -2,8 +2,8 @@
 
 from pydantic import Field
 
-from palaver.config.types import Count, DaysOrForever, Section, Size
 from palaver.model.retention import RetentionClass, RetentionLimit, RetentionRules
+from palaver.settings.types import Count, DaysOrForever, Section, Size
 
 _DEFAULT = RetentionRules()
 

@@ -3,14 +3,12 @@
 import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from pathlib import Path
 from typing import Annotated, Any, cast
 from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, SecretStr
 from pydantic_core import PydanticCustomError
 
-from palaver.config.paths import expand_home
 from palaver.model.access import AccessRole
 from palaver.model.errors import InvalidInput
 from palaver.model.local_time import parse_zone
@@ -177,12 +175,6 @@ def _store(text: str) -> str:
     return text
 
 
-def _folder(text: str) -> Path:
-    if not text.strip():
-        raise ValueError(text)
-    return expand_home(text)
-
-
 Duration = Annotated[timedelta, from_text(_duration), PlainSerializer(duration_text), _A_TIME]
 DurationOrOff = Annotated[
     timedelta | None,
@@ -260,7 +252,6 @@ WakeWords = Annotated[
     Syntax(f"names with letters or digits, separated by commas, or {OFF}", "palaver, hey palaver"),
 ]
 Url = Annotated[str, from_text(_store), _A_STORE]
-Folder = Annotated[Path, from_text(_folder), Syntax("a folder, absolute or relative to this file", "~/palaver")]
 Headers = Annotated[
     Mapping[str, Secret], Syntax("a section of headers and values", "{Authorization: 'Bearer ${AGENT_TOKEN}'}")
 ]

@@ -1,4 +1,4 @@
-"""Options of the engine, read once and passed in; settings follow chats to new ids."""
+"""What the configuration says to the engine, read once and passed in; settings follow chats to new ids."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, TypeVar, cast
 from palaver.model.access import Grant
 from palaver.model.addressing import ConversationRules
 from palaver.model.key import ProfileRule, Scope, ScopedSetting
-from palaver.model.memory import MemoryLimits
 from palaver.model.quotas import QuotaRules
 from palaver.model.retention import RetentionRules
 from palaver.model.revision import RevisionPolicy
@@ -17,114 +16,46 @@ from palaver.model.tools import ToolRules
 from palaver.model.turn import QuoteMode
 from palaver.model.value import FieldPath, value
 from palaver.protocols.agent import Agent
+from palaver.settings.engine import EngineConfig
+from palaver.settings.limits import LimitsConfig
 
 Instructions = Callable[[], str]
 """Returns the text as it is now: a file can have changed."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(ConversationRules):
-    # Rules of conversations
+class Settings(ConversationRules):
+    """The sections of the configuration that the engine takes, and the rules that the others stand for."""
+
+    config: EngineConfig = field(default_factory=EngineConfig)
     scopes: ScopedSetting[Scope] = field(default_factory=lambda: ScopedSetting(default=Scope()))
     revisions: ScopedSetting[RevisionPolicy] = field(default_factory=lambda: ScopedSetting(default=RevisionPolicy.NOTE))
     quotes: ScopedSetting[QuoteMode] = field(default_factory=lambda: ScopedSetting(default=QuoteMode.GROUPS))
     pairing: ScopedSetting[bool] = field(default_factory=lambda: ScopedSetting(default=True))
-    """Whether strangers in direct chats get a code with which the owner can approve them."""
+    memory: ScopedSetting[bool] = field(default_factory=lambda: ScopedSetting(default=True))
+    instructions: ScopedSetting[Instructions | None] = field(default_factory=lambda: ScopedSetting(default=None))
+    """What agents are asked to heed in a place. All that match add up, the widest first."""
     profiles: tuple[ProfileRule, ...] = ()
     tenants: tuple[ProfileRule, ...] = ()
     """Which messages this connector hands to which gateway. `profile` names the tenant."""
     grants: tuple[Grant, ...] = ()
     """Grants from the configuration, in addition to those in the store."""
     caps: QuotaRules = field(default_factory=QuotaRules)
+    tools: ToolRules = field(default_factory=ToolRules)
+    retention: RetentionRules = field(default_factory=RetentionRules)
+    unclear_notice_every: timedelta = timedelta(hours=1)
+    """How often at most the owner gets a notice of sends of which nobody knows whether they arrived."""
     written_at: Callable[[FieldPath], str] = field(default=lambda _: "", compare=False)
     """Returns where a setting was written: file and line, or nothing if it has its default."""
 
-    # Turns
-    concurrent_turns: int = 16
-    acknowledges: bool = True
-    """Whether to say, once per turn, what happens to a message that arrives while the turn runs."""
-    acknowledge_after: timedelta = timedelta(seconds=2)
-    """How long a message waits before that is said."""
-    quiet_limit: timedelta = timedelta(minutes=5)
-    """How long an agent may be silent before its turn is stopped."""
-    turn_limit: timedelta = timedelta(minutes=30)
-    attempts: int = 3
-    """How often to start a turn, including after restarts."""
-    fresh_for: timedelta | None = timedelta(hours=1)
-    """How long after an interruption a turn is still resumed; None means forever."""
-    agent_tries: int = 3
-    """How often to ask an agent in one attempt while its failures look transient."""
-    drain_limit: timedelta = timedelta(seconds=30)
-    context_window: int = 128_000
-    """The context window of a model, in tokens, if its agent does not report it."""
-    context_percent: int = 85
-    """How full, in percent, the context may be before a conversation is summarised."""
-    message_limit: int = 400
-    """How many entries the agent sees before a conversation is summarised."""
-    tools: ToolRules = field(default_factory=ToolRules)
-    """Which tools an agent may use, for whom and where."""
-    tool_limit: timedelta = timedelta(minutes=2)
-    """How long one tool call may take."""
-    pseudonyms: bool = False
-    """Whether agents see pseudonyms instead of ids, where they need no ids."""
-    instructions: ScopedSetting[Instructions | None] = field(default_factory=lambda: ScopedSetting(default=None))
-    """What agents are asked to heed in a place. All that match add up, the widest first."""
-    memory: ScopedSetting[bool] = field(default_factory=lambda: ScopedSetting(default=True))
-    """Whether agents keep notes about people and chats."""
-    memory_notes: int = MemoryLimits().notes
-    memory_characters: int = MemoryLimits().characters
-    titles: bool = True
-    """Whether agents title conversations that have no title."""
-
-    # Jobs
-    jobs_per_person: int = 50
-    """How many jobs of one person can be active."""
-    job_grace: timedelta = timedelta(hours=6)
-    """How late a job can still run that was due while no gateway ran."""
-
-    # Sends
-    concurrent_sends: int = 32
-    """How many sends of each account may run at once."""
-    send_limit: timedelta = timedelta(seconds=30)
-    """How long one send may take."""
-    upload_limit: timedelta = timedelta(minutes=10)
-    """How long the send of a file may take."""
-    send_patience: timedelta = timedelta(hours=24)
-    """How long to retry a send before giving up."""
-    repeat_after: timedelta = timedelta(seconds=30)
-    """How long to wait before repeating a send that may have arrived: it is repeated once, so outlast the outage."""
-
-    unclear_notice_every: timedelta = timedelta(hours=1)
-    """How often at most the owner gets a notice of sends of which nobody knows whether they arrived."""
-
-    # Files
-    file_size: int = 20_000_000
-    """The largest file, in bytes."""
-    files_per_message: int = 10
-    fetch_limit: timedelta = timedelta(minutes=2)
-    """How long one download may take."""
-    fetch_patience: timedelta = timedelta(minutes=10)
-    """How long a message waits for files that its platform does not provide."""
-
-    # Maintenance
-    retention: RetentionRules = field(default_factory=RetentionRules)
-    """How long what is stored stays."""
-    lease: timedelta = timedelta(seconds=30)
-    poll: timedelta = timedelta(seconds=5)
-    """How often to look for work even without a notification."""
-    sweep_every: timedelta = timedelta(minutes=1)
-    crash_window: timedelta = timedelta(minutes=5)
-    """Starts within this time of each other count as one crash loop."""
-    crash_limit: int = 3
+    @property
+    def limits(self) -> LimitsConfig:
+        return self.config.limits
 
     def instructions_for(self, source: Source) -> list[str]:
         """Return the instructions of a place, from general to specific."""
         texts = (found() for _, found in self.instructions.matching(source) if found)
         return [text for text in texts if text]
-
-    @property
-    def memory_limits(self) -> MemoryLimits:
-        return MemoryLimits(notes=self.memory_notes, characters=self.memory_characters)
 
 
 ChatMoves = Mapping[tuple[str, str | None], Mapping[str, str]]
@@ -141,7 +72,7 @@ class _Move(NamedTuple):
     new: str
 
 
-def follow_moves(options: Options, chat_moves: ChatMoves) -> Options:
+def follow_moves(settings: Settings, chat_moves: ChatMoves) -> Settings:
     """Apply the settings of moved chats to their new ids, unless the new id has its own."""
     moves = [
         _Move(account.partition(":")[0], decode_id(account.partition(":")[2]), server, old, new)
@@ -149,18 +80,18 @@ def follow_moves(options: Options, chat_moves: ChatMoves) -> Options:
         for old, new in chats.items()
     ]
     if not moves:
-        return options
+        return settings
     layers: dict[str, Any] = {
         name: _moved_settings(cast("ScopedSetting[object]", value), moves)
-        for name, value in vars(options).items()
+        for name, value in vars(settings).items()
         if isinstance(value, ScopedSetting)
     }
     rules = {
-        "profiles": _moved_rules(options.profiles, moves),
-        "tenants": _moved_rules(options.tenants, moves),
-        "grants": _moved_rules(options.grants, moves),
+        "profiles": _moved_rules(settings.profiles, moves),
+        "tenants": _moved_rules(settings.tenants, moves),
+        "grants": _moved_rules(settings.grants, moves),
     }
-    return replace(options, **rules, **layers)
+    return replace(settings, **rules, **layers)
 
 
 def follow_move(source: Source, moves: ChatMoves) -> Source:

@@ -7,11 +7,11 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from palaver.config.types import Duration, Roles, Section, Syntax, Variables, as_pydantic_error
 from palaver.model.access import AccessRole
 from palaver.model.command_policy import CommandPolicy, CommandRule
 from palaver.model.errors import BadArgument
 from palaver.model.tools import ApprovalMode
+from palaver.settings.types import Duration, Roles, Section, Syntax, Variables, as_pydantic_error
 from palaver.store.processes import ProcessLimits
 
 _SECOND, _DAY, _YEAR = timedelta(seconds=1), timedelta(days=1), timedelta(days=365)

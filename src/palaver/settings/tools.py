@@ -13,8 +13,11 @@ from pydantic import (
     model_validator,
 )
 
-from palaver.config.terminal import BackendName, TerminalConfig
-from palaver.config.types import (
+from palaver.model.access import AccessRole
+from palaver.model.errors import BadArgument
+from palaver.model.tools import ALL_TOOLS, ApprovalMode, ToolRules
+from palaver.settings.terminal import BackendName, TerminalConfig
+from palaver.settings.types import (
     OFF,
     Duration,
     Headers,
@@ -28,9 +31,6 @@ from palaver.config.types import (
     reveal,
     words_text,
 )
-from palaver.model.access import AccessRole
-from palaver.model.errors import BadArgument
-from palaver.model.tools import ALL_TOOLS, ApprovalMode, ToolRules
 
 _USUAL = ToolRules()
 _SERVER = re.compile(r"[a-z0-9][a-z0-9-]{0,19}", re.ASCII)

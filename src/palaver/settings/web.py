@@ -7,7 +7,8 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, PlainSerializer, model_validator
 
-from palaver.config.types import (
+from palaver.model.errors import BadArgument
+from palaver.settings.types import (
     OFF,
     Duration,
     Section,
@@ -18,7 +19,6 @@ from palaver.config.types import (
     to_text,
     words_text,
 )
-from palaver.model.errors import BadArgument
 
 LOOPBACK = "127.0.0.1"
 _PUBLIC = "https://palaver.example.org"

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
-from palaver.config.quotas import RouteConfig
-from palaver.config.types import Port, Section
-from palaver.config.web import LOOPBACK, Host
 from palaver.model.key import ProfileRule
+from palaver.settings.quotas import RouteConfig
+from palaver.settings.types import Port, Section
+from palaver.settings.web import LOOPBACK, Host
 
 
 class TenantConfig(Section):

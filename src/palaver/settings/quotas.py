@@ -1,18 +1,16 @@
 """How much may be used: the caps of the domain as they are written in a file."""
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from palaver.config.types import MaybeName, Money, Role, Section, Syntax, Tokens, as_pydantic_error
 from palaver.model.access import AccessRole, Basis, ChatKind, Effect, Grant
-from palaver.model.errors import BadArgument, InvalidInput
+from palaver.model.errors import InvalidInput
 from palaver.model.key import ProfileRule
 from palaver.model.quotas import UNLIMITED, Quota, QuotaKind, QuotaRules
 from palaver.platforms.catalog import PLATFORMS
-from palaver.protocols.entry_points import find_plugins
+from palaver.settings.types import MaybeName, Money, Role, Section, Syntax, Tokens, as_pydantic_error
 
 
 class CapConfig(Section):
@@ -101,30 +99,3 @@ class GrantConfig(Section):
         if platform and self.user_id:
             fields["user_id"] = platform.canonical_user(self.user_id)
         return Grant(origin=("grants", number), **fields)
-
-
-def _known(roles: Mapping[str, AccessRole]) -> Mapping[str, AccessRole]:
-    """Where plugins are installed, any name may be one of theirs."""
-    from palaver.commands.builtin import BUILTIN_NAMES  # noqa: PLC0415 - slow to import, and often not needed
-    from palaver.commands.plugins import GROUP  # noqa: PLC0415 - as above
-
-    for name in () if find_plugins(GROUP) else roles:
-        if name not in BUILTIN_NAMES:
-            close = get_close_matches(name, BUILTIN_NAMES, n=1)
-            raise as_pydantic_error(
-                BadArgument(
-                    "there is no command",
-                    found=name,
-                    allowed=", ".join(sorted(BUILTIN_NAMES)),
-                    example=f"{{{(close or ['model'])[0]}: admin}}",
-                    fix=f"Did you mean {close[0]}?" if close else None,
-                )
-            )
-    return roles
-
-
-CommandRoles = Annotated[
-    Mapping[str, Role],
-    AfterValidator(_known),
-    Syntax("a section of commands, each with a role", "{model: admin}"),
-]

@@ -1,0 +1,1 @@
+"""The sections of the configuration: the type, default, bounds and sentence of each setting, said once."""
