@@ -33,6 +33,7 @@ EXTRAS = {
     "db/postgres_statements.py": ("postgres",),
     "gateway/prometheus.py": ("metrics",),
     "gateway/tracing.py": ("otel",),
+    "store/damage/raw_pages.py": ("encryption",),
     "store/encryption": ("encryption",),
     "protocols/bearer.py": ("googlechat", "teams"),
     "protocols/rest.py": (
