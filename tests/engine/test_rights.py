@@ -254,3 +254,23 @@ async def test_a_message_that_joins_a_turn_has_the_role_of_now(tmp_path: Path) -
         await here.store.transact(here.store.grants.remove(number, LoopClock().now(), by="owner", force=True))
         go.set()
         await chat.hears("Not everybody in this conversation")
+
+
+async def test_who_turns_out_to_be_somebody_blocked_while_they_wait_is_refused(tmp_path: Path) -> None:
+    """Nothing but the directory shows it: neither grants nor people have changed."""
+    agent, world = Slow(), FakePlatform()
+    alice, bob = world.person("alice"), world.person("bob")
+    chat, grants = world.dm(bob), (MEMBER, replace(MEMBER, user_id=bob.id))
+    async with running(tmp_path / "p.db", world, agent=agent, grants=grants, concurrent_turns=1) as here:
+        await give(here, replace(BLOCK, user_id="another id of hers"))
+        await chat.say(bob, "one")
+        await until(lambda: len(agent.requests) == 1)
+        await world.dm(alice).say(alice, "two")
+        await waiting(here, 1)
+        await here.store.transact(here.store.aliases.learn("fake", alice.id, "another id of hers", NOW))
+        await chat.say(bob, "three")
+        await waiting(here, 2)
+        agent.go.set()
+        await here.settled()
+        states = await here.rows("SELECT state, reason FROM inbox ORDER BY no")
+        assert tuple(states[1]) == ("refused", BLOCKED)

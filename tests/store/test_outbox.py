@@ -311,6 +311,29 @@ async def test_unclear_twice_is_left_to_a_person_and_holds_nothing_up(world: Wor
     assert not await world.store.transact(outbox.settle_unclear(sent.number, OutboxState.DUE, world.now))
 
 
+async def test_unclear_sends_are_reported_until_a_notice_has_said_so(world: World) -> None:
+    async def lose(chat: str) -> int:
+        number = await world.store.transact(outbox.enqueue(to_chat(chat), cause(f"command:{chat}"), world.now))
+        for _ in range(2):
+            (sent,) = await begin(world)
+            await world.store.transact(outbox.mark_unclear(sent, "w1", world.now, safe=False, error="cut"))
+        return number or 0
+
+    async def unreported() -> list[int]:
+        return [each.number for each in await world.store.read(outbox.list_unreported(world.now))]
+
+    first = await lose("1")
+    assert await unreported() == [first]
+    world.later(minutes=1)
+    await world.store.transact(outbox.enqueue(to_chat("home"), cause("unclear:this hour"), world.now))
+    assert await unreported() == []
+    (notice,) = await begin(world)
+    await world.store.transact(outbox.settle_send(notice, "w1", OutboxState.DELIVERED, receipt="p"))
+    world.later(minutes=1)
+    second = await lose("2")
+    assert await unreported() == [second]
+
+
 async def test_where_sending_twice_shows_once_it_is_sent_again_unmarked(world: World) -> None:
     await world.store.transact(outbox.enqueue(NOTICE, cause("n"), NOON))
     for _ in range(3):

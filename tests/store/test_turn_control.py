@@ -11,7 +11,10 @@ from palaver.model.errors import NotAllowed, StaleFence
 from palaver.model.key import SessionKey
 from palaver.model.session import Principal
 from palaver.model.split import ReplyRoutes
+from palaver.model.tools import ASK_USER
+from palaver.model.transcript import ToolCall
 from palaver.model.turn import Inbound, InboxState, Turn, TurnState, outbound_to
+from palaver.model.view import NOT_RUN
 from palaver.store.opening import open_store
 from palaver.store.queue import commands, inbox, outbox, turn_control, turns
 from palaver.store.results import Begun, Decision
@@ -97,6 +100,38 @@ async def test_where_a_question_is_only_shown_others_can_neither_approve_nor_den
     with pytest.raises(NotAllowed):
         await world.store.transact(decide(KEY, answer=True))
     assert await world.store.transact(decide(KEY, answer=False)) is Decision.DONE, "in its conversation anyone can deny"
+
+
+@transaction
+def _end_of(turn: Turn) -> Statements[tuple[str, ...]]:
+    ((state, error, by),) = yield "SELECT state, error, stopped_by FROM turns WHERE no = ?", (turn.number,)
+    return state, error, by
+
+
+@pytest.mark.parametrize(("asked", "closed"), [("c1", [NOT_RUN]), (None, [])])
+async def test_a_turn_that_waits_can_be_ended(world: World, asked: str | None, closed: list[str]) -> None:
+    """The calls that nobody approved did not run; a client may have run those that it was asked for."""
+    turn = await begin(world)
+    await world.store.transact(turns.append_to_turn(turn, [answer("", calls=(ToolCall("c1", "look"),))]))
+    await world.store.transact(turns.halt(turn, TurnState.PARKED, world.now, asked=asked))
+    dropped = turn_control.abandon_parked(KEY, world.now, note="It was left.", error="left", by="alice")
+    assert await world.store.transact(dropped)
+    assert await world.store.read(_end_of(turn)) == ("failed", "left", "alice")
+    assert await world.texts(turn.session) == ["hello", "", *closed, "It was left."]
+    assert not await world.store.transact(dropped)
+
+
+async def test_what_answers_a_question_is_no_message_that_the_turn_answers(world: World) -> None:
+    turn = await begin(world)
+    call = ToolCall("c1", ASK_USER, '{"question": "Tea?"}')
+    await world.store.transact(turns.append_to_turn(turn, [answer("", calls=(call,))]))
+    await world.store.transact(turns.halt(turn, TurnState.PARKED, world.now, asked=call.id))
+    number = await world.say("yes, please") or 0
+    said = await world.store.read(inbox.get_message(number, OPERATOR))
+    assert said
+    assert await world.store.transact(turn_control.answer_by_message(KEY, number, world.now, inbound=said.inbound))
+    (taken,) = await world.store.transact(turns.reclaim("w2", world.now, LEASE))
+    assert [each.inbound.text for each in await world.store.read(turns.list_messages(taken))] == ["hello"]
 
 
 async def test_a_turn_that_was_cut_off_can_be_stopped_before_it_is_taken_up(world: World) -> None:

@@ -376,8 +376,9 @@ async def test_an_address_that_telegram_does_not_call_is_reported(server: Server
         await local.run(Recorder())
 
 
+@pytest.mark.parametrize("now", ["", "https://elsewhere.example.org"])
 async def test_a_webhook_that_fails_or_was_taken_away_is_noticed(
-    server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, now: str
 ) -> None:
     monkeypatch.setattr("palaver.platforms.telegram.adapter._WEBHOOK_CHECK_SECONDS", 0.01)
     serving = asyncio.create_task(adapter_of(server, **WEBHOOK).run(Recorder()))
@@ -387,7 +388,7 @@ async def test_a_webhook_that_fails_or_was_taken_away_is_noticed(
     server.world.webhook |= {"last_error_date": 4_000_000_000, "last_error_message": "Connection\nrefused"}
     await until(lambda: "Connection refused" in caplog.text)
     assert "long ago" not in caplog.text
-    server.world.webhook = {"url": ""}
+    server.world.webhook = {"url": now}
     with pytest.raises(PlatformDown, match="webhook"):
         await serving
 
