@@ -34,7 +34,7 @@ class TableShape:
     columns: tuple[str, ...]
     key: tuple[str, ...]
     """The columns of the primary key."""
-    relations: tuple[Relation, ...]
+    relations: tuple[Relation, ...] = ()
 
 
 def copy_order() -> tuple[TableShape, ...]:
