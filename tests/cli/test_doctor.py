@@ -1,7 +1,6 @@
 """`palaver doctor`: says that all is well, finds what is not, makes nothing."""
 
 import asyncio
-import errno
 import json
 import os
 import socket
@@ -18,9 +17,7 @@ import pytest
 from palaver.cli.main import main
 from palaver.db.file_lock import FileLock
 from palaver.db.schema import known_migrations
-from palaver.store.damage import leftovers
 from palaver.store.opening import open_store
-from palaver.store.status.permissions import make_private
 from tests.cli.test_surroundings import nobody
 from tests.packages import bring
 
@@ -68,39 +65,54 @@ def damage(store: str, *statements: str) -> None:
         db.commit()
 
 
-def test_damage_is_repaired_after_a_copy_was_made(store: str, capsys: pytest.CaptureFixture[str]) -> None:
-    damage(store, "UPDATE routes SET session_no = 99", "DROP INDEX one_open_turn_per_key")
+def test_a_repair_is_answered_with_what_to_do(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    damage(store, "UPDATE routes SET session_no = 99")
     assert main(["doctor", "--store", store]) == 1
-    assert "stop the gateway and run palaver doctor --repair: it points it" in capsys.readouterr().out
+    assert "restore a backup, or stop the gateway and copy everything readable" in capsys.readouterr().out
+    before = Path(store).read_bytes()
     assert main(["doctor", "--repair", "--store", store]) == 2
-    printed = capsys.readouterr()
-    assert "Use --yes to do it without asking, for example palaver doctor --repair --yes" in printed.err
-    assert "index turns.one_open_turn_per_key is missing" in printed.out, "it lists what it found before it asks"
-    assert main(["doctor", "--repair", "--yes", "--store", store]) == 0
-    printed = capsys.readouterr()
-    assert "mended  schema: index turns.one_open_turn_per_key is missing" in printed.out
-    assert "Everything" in printed.out
-    (copy,) = Path(store).parent.glob("palaver.db.repair-*")
-    assert f"{copy.name} is the database as it was before the repair." in printed.err
-    assert copy.stat().st_mode & 0o077 == 0
-    with closing(sqlite3.connect(copy)) as db:
-        assert db.execute("SELECT DISTINCT session_no FROM routes").fetchall() == [(99,)]
-    assert main(["doctor", "--repair", "--yes", "--json", "--store", store]) == 0
-    assert json.loads(capsys.readouterr().out)["ok"], "there is nothing to repair any more, and nothing to ask"
+    said = " ".join(capsys.readouterr().err.split())
+    assert "palaver doctor finds damage and does not repair it" in said
+    assert "palaver restore" in said
+    assert "--salvage NEW_STORE" in said
+    assert Path(store).read_bytes() == before
 
 
-def test_a_report_says_what_was_made_again_and_what_is_not_known(
+def test_everything_readable_is_copied_into_a_new_store(
+    store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damage(
+        store,
+        "DROP INDEX one_open_turn_per_key",
+        "UPDATE entries SET body = x'00ff' WHERE id = (SELECT min(id) FROM entries)",
+        "UPDATE meta SET value = '5' WHERE name = 'schema'",
+    )
+    new = str(tmp_path / "new" / "palaver.db")
+    assert main(["doctor", "--salvage", new, "--store", store]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert ": cannot be read" in printed
+    assert "The old store is as before." in printed
+    assert f"data_dir: {tmp_path / 'new'} and store: {new}" in printed
+    assert main(["doctor", "--no-test", "--store", new]) == 0
+    assert "Everything works. Read the warnings above." in capsys.readouterr().out
+    assert main(["sessions", "list", "--store", new]) == 0
+    assert main(["doctor", "--salvage", new, "--store", store, "--json"]) == 1
+    assert "the target is not empty" in capsys.readouterr().err
+    other = str(tmp_path / "other" / "palaver.db")
+    assert main(["doctor", "--salvage", other, "--store", store, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["problems"] == []
+    assert {(each["table"], each["reason"]) for each in report["left"]} == {("entries", "cannot be read")}
+
+
+def test_a_salvage_needs_a_folder_of_its_own(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--salvage", str(Path(store).with_name("new.db")), "--store", store]) == 2
+    assert "The new store needs a folder of its own" in " ".join(capsys.readouterr().err.split())
+
+
+def test_what_was_left_behind_is_warned_of_until_it_is_dismissed(
     store: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    damage(store, "DELETE FROM sessions", "DELETE FROM routes")
-    assert main(["doctor", "--no-test", "--repair", "--yes", "--store", store]) == 0
-    printed = capsys.readouterr().out
-    assert "its row was lost" in printed
-    assert "are not known" in printed
-    assert "Everything works. Read the warnings above." in printed
-
-
-def test_what_was_set_aside_is_warned_of_until_it_is_dismissed(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     with closing(sqlite3.connect(store)) as db:
         columns = "at, from_table, row_name, reason, content"
         db.execute(f"INSERT INTO set_aside ({columns}) VALUES (1, 'entries', '7', 'cannot be read', '{{}}')")  # noqa: S608
@@ -116,55 +128,45 @@ def test_what_was_set_aside_is_warned_of_until_it_is_dismissed(store: str, capsy
         assert db.execute("SELECT count(*) FROM set_aside").fetchone() == (1,), "nothing is deleted"
 
 
-def test_without_room_for_a_copy_nothing_is_repaired(
-    store: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fill(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    damage(store, "UPDATE routes SET session_no = 99")
-    monkeypatch.setattr(leftovers, "_copy", fill)
-    assert main(["doctor", "--no-test", "--repair", "--yes", "--store", store]) == 1
-    said = " ".join(capsys.readouterr().err.split())
-    assert "The database could not be copied, so nothing was repaired: [Errno 28] No space left on device." in said
-    assert not list(Path(store).parent.glob("palaver.db.repair-*"))
-
-
-def test_what_a_gateway_uses_is_not_repaired(store: str, capsys: pytest.CaptureFixture[str]) -> None:
-    damage(store, "UPDATE routes SET session_no = 99")
+def test_what_a_gateway_uses_is_not_salvaged(store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lock = FileLock(Path(store))
     lock.take()
-    assert main(["doctor", "--repair", "--yes", "--store", store]) == 75
+    assert main(["doctor", "--salvage", str(tmp_path / "new" / "palaver.db"), "--store", store]) == 75
     assert "belongs to a running gateway" in capsys.readouterr().err
     lock.release()
-    assert not list(Path(store).parent.glob("palaver.db.repair-*"))
 
 
 @pytest.mark.parametrize("change", ["DROP TABLE meta", "UPDATE meta SET value = '5'"])
-def test_a_wrong_schema_version_is_seen_and_corrected(
-    store: str, change: str, capsys: pytest.CaptureFixture[str]
+def test_a_wrong_schema_version_is_seen_and_not_copied(
+    store: str, change: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     damage(store, f"{change}{' WHERE name = ' + repr('schema') if 'value' in change else ''}")
     newest = known_migrations()[-1].number
     assert main(["doctor", "--store", store]) == 1
     assert f"but its tables are those of schema {newest}" in capsys.readouterr().out
-    assert main(["doctor", "--repair", "--yes", "--store", store]) == 0
-    assert "mended  schema version: the database says " in capsys.readouterr().out
-    assert main(["sessions", "list", "--store", store]) == 0
+    new = str(tmp_path / "new" / "palaver.db")
+    assert main(["doctor", "--salvage", new, "--store", store]) == 0
+    assert main(["sessions", "list", "--store", new]) == 0
 
 
 @pytest.mark.parametrize("has_version", [True, False])
-def test_nothing_of_a_newer_schema_is_removed(
-    store: str, has_version: bool, capsys: pytest.CaptureFixture[str]
+def test_nothing_of_a_newer_schema_is_left_out_unsaid(
+    store: str, has_version: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     newer = known_migrations()[-1].number + 1
     version = (
         "UPDATE meta SET value = CAST(value + 1 AS TEXT) WHERE name = 'schema'" if has_version else "DROP TABLE meta"
     )
     damage(store, "ALTER TABLE sessions ADD COLUMN mood TEXT DEFAULT 'glad'", version)
-    assert main(["doctor", "--no-test", "--repair", "--yes", "--store", store]) == 1
-    said = f"schema {newer}" if has_version else "table sessions has unknown columns: mood"
+    assert main(["doctor", "--no-test", "--store", store]) == 1
+    said = f"schema {newer}" if has_version else "the database says no schema version"
     assert said in " ".join(capsys.readouterr().out.split())
+    done = main(["doctor", "--salvage", str(tmp_path / "new" / "palaver.db"), "--store", store])
+    printed = capsys.readouterr()
+    assert (
+        f"schema {newer}" if has_version else "sessions all: the column mood is unknown"
+    ) in printed.out + printed.err
+    assert done == (1 if has_version else 0)
     with closing(sqlite3.connect(store)) as db:
         assert db.execute("SELECT DISTINCT mood FROM sessions").fetchall() == [("glad",)]
         if has_version:
@@ -277,39 +279,6 @@ def test_an_account_that_nobody_serves_is_named(
     assert "palaver platforms check dove:new" in printed
 
 
-def test_repair_takes_rights_from_others(store: str, capsys: pytest.CaptureFixture[str]) -> None:
-    files = [Path(store), *(Path(store).with_name(name) for name in ("gateway.log", "palaver.keys", "backups"))]
-    files[1].touch()
-    files[2].touch()
-    files[3].mkdir()
-    for file in files:
-        file.chmod(0o755)
-    assert main(["doctor", "--no-test", "--store", store, "--repair", "--yes"]) == 0
-    printed = capsys.readouterr().out
-    for file in files:
-        assert f"mended  permissions: others can no longer read {file}" in printed
-        assert file.stat().st_mode & 0o777 == 0o700
-    assert "only this user reads the files" in printed
-    assert not [*Path(store).parent.glob("*.repair-*")], "no copy is needed for that"
-
-
-def test_repair_does_not_follow_links(store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With sudo it would change a file that the user of the service cannot, and linked into the folder."""
-    other, folder = tmp_path / "elsewhere", Path(store).parent
-    other.mkdir()
-    (other / "theirs").touch()
-    (folder / "gateway.log").symlink_to(other / "theirs")
-    (folder / "backups").symlink_to(other)
-    for each in (other, other / "theirs"):
-        each.chmod(0o755)
-    Path(store).chmod(0o644)
-    assert main(["doctor", "--no-test", "--store", store, "--repair", "--yes"]) == 0
-    assert f"others can no longer read {store}" in capsys.readouterr().out
-    assert [each.stat().st_mode & 0o777 for each in (other, other / "theirs", Path(store))] == [0o755, 0o755, 0o600]
-    with pytest.raises(OSError, match="symbolic links"):  # put there after the look
-        make_private(folder / "gateway.log")
-
-
 def test_looking_makes_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--store", str(tmp_path / "none.db")]) == 0
     assert "There is no store yet" in capsys.readouterr().err
@@ -351,7 +320,7 @@ def test_what_can_be_done_about_a_damaged_file_is_reported(
     content[spoiled] = b"x" * len(content[spoiled])
     file.write_bytes(content)
     for ways in (
-        "then restore a backup, save what is readable",
+        "stop the gateway and restore a backup, or copy everything readable into a new store",
         "restore a backup (palaver.db.schema-9 of 1970-01-01 was made before an upgrade)",
     ):
         capsys.readouterr()

@@ -192,7 +192,7 @@ def test_what_root_makes_belongs_to_the_user_of_the_data_directory(
     for command in (
         f"sessions import {ARCHIVE}",
         "backup",
-        "doctor --repair",
+        "doctor",
         "encryption rotate",
         "encryption renew",
         "sessions search shelf",

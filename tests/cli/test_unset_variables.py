@@ -45,7 +45,7 @@ _READ_SECRETS = ("up", "config check", "platforms check")
 _OTHER_ARGUMENTS = {
     "relay join": "ws://127.0.0.1:9 CODE",
     "service install": "--print",
-    "doctor": "",  # nothing is repaired while a gateway runs
+    "doctor": "",
     "migrate": "postgresql://palaver@127.0.0.1:9/palaver",
 }
 

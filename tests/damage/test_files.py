@@ -8,7 +8,6 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -17,17 +16,15 @@ from palaver.db.high_water import SLOT_BYTES, HighWater, mark_path, read_mark
 from palaver.db.sqlite import MarkFile
 from palaver.model.errors import StoreError
 from palaver.store import opening
-from palaver.store.conversations.attachment_refs import kept_aside
-from palaver.store.conversations.blob_store import SET_ASIDE, BlobStore
+from palaver.store.conversations.blob_store import BlobStore
+from palaver.store.damage.checks import find_damage
 from palaver.store.damage.corruption import recovery_steps
 from palaver.store.damage.leftovers import copy_database, describe_leftovers
 from palaver.store.damage.lost_log import known_mark
-from palaver.store.damage.repair import find_damage, repair
 from palaver.store.opening import open_store
 from palaver.store.status.health import check_all
-from palaver.store.store import Store
-from tests.damage.conftest import failing
-from tests.damage.kinds import NO_JSON, entry, run
+from tests.damage.conftest import failing, salvaged
+from tests.damage.kinds import run
 from tests.damage.template import ANN, BEN, PICTURE, ZOE, deliver_all, exchange
 from tests.store.world import OPERATOR, World
 
@@ -78,22 +75,21 @@ async def test_a_lost_log_is_noticed_and_no_number_given_twice(
     await killed(folder, left)
     reached = read_mark(left / KEPT)
     make(left, older)
-    with pytest.raises(StoreError, match=r"lacks what was stored last \(.*turn.* palaver doctor --repair"):
+    with pytest.raises(StoreError, match=r"lacks what was stored last \(.*turn.* palaver doctor --salvage NEW_STORE"):
         await open_store(str(left / KEPT), exclusive=True)
     async with await open_store(str(left / KEPT)) as store:
         assert "1 turn" in (await failing(store, older / "files"))["newest rows"]
         assert read_mark(left / KEPT) == reached, "looking does not lower the mark"
-    async with await open_store(str(left / KEPT), exclusive=True, repairs=True) as store:
-        await repair(store, World(store).now)
-        assert await failing(store, older / "files") == {}
-        reasons = await store.read(run("SELECT reason FROM set_aside UNION SELECT reason FROM inbox"))
-        assert not any("log" in str(row[0]) for row in reasons), "nobody knows why they are missing"
+    new = await salvaged(left / KEPT, older / "files")
+    assert any("were stored and are missing" in each.reason for each in new.left)
+    async with await open_store(new.path, exclusive=True) as store:
+        assert await failing(store, new.files) == {}
         world = World(store)
         world.later(days=2)
         assert await world.say("next", ANN) == reached.messages + 1
         assert await exchange(world, BEN, "go on", "yes") > reached.turns
         assert await deliver_all(world)
-    await (await open_store(str(left / KEPT), exclusive=True)).close()
+    await (await open_store(new.path, exclusive=True)).close()
 
 
 async def test_with_its_log_nothing_is_missing(folder: Path, tmp_path: Path) -> None:
@@ -254,18 +250,6 @@ async def test_files_alone_can_be_those_of_a_database_elsewhere(folder: Path) ->
     await (await open_store(str(folder / KEPT), exclusive=True)).close()
 
 
-def move_named_away(steps: str, folder: Path) -> None:
-    for each in list(folder.iterdir()):
-        if f"{each.name} " in steps.replace(",", " "):
-            each.rename(folder.parent / each.name)
-
-
-async def test_the_steps_for_a_corrupt_file_lead_to_a_new_store(folder: Path) -> None:
-    move_named_away(recovery_steps(folder / KEPT), folder)
-    assert not (folder / "files").exists()
-    await (await open_store(str(folder / KEPT), exclusive=True)).close()
-
-
 async def test_a_new_folder_has_no_leftovers(tmp_path: Path) -> None:
     (tmp_path / "files" / "ab").mkdir(parents=True)
     (tmp_path / "files" / "ab" / "letter.txt").write_text("no attachment")
@@ -276,7 +260,7 @@ async def test_a_new_folder_has_no_leftovers(tmp_path: Path) -> None:
 # The database file itself
 
 
-async def test_an_index_that_does_not_match_its_table_is_built_again(folder: Path) -> None:
+async def test_an_index_that_does_not_match_its_table_is_seen_and_not_copied(folder: Path) -> None:
     """Rows are deleted while SQLite does not know of the index."""
     with closing(sqlite3.connect(folder / KEPT, isolation_level=None)) as db:
         db.execute("PRAGMA writable_schema = ON")
@@ -288,9 +272,9 @@ async def test_an_index_that_does_not_match_its_table_is_built_again(folder: Pat
         db.execute("INSERT INTO sqlite_master VALUES (?, ?, ?, ?, ?)", kept)
     async with await open_store(str(folder / KEPT)) as store:
         assert "in index mentions_by_session" in (await failing(store, folder / "files"))["integrity"]
-    async with await open_store(str(folder / KEPT), exclusive=True, repairs=True) as store:
-        await repair(store, World(store).now)
-        assert await failing(store, folder / "files") == {}
+    new = await salvaged(folder / KEPT, folder / "files")
+    async with await open_store(new.path, exclusive=True) as store:
+        assert await failing(store, new.files) == {}
 
 
 async def test_a_search_index_that_is_garbage_is_made_again(folder: Path) -> None:
@@ -310,82 +294,63 @@ def place(folder: Path) -> Path:
 async def test_a_missing_file_is_named_and_stays_referenced(folder: Path, tmp_path: Path) -> None:
     """It can be in a backup, or the data directory of this command is another one."""
     async with await open_store(str(folder / KEPT), exclusive=True) as store:
-        elsewhere = tmp_path / "another"
-        assert (await failing(store, elsewhere))["attachments"].startswith("1 missing, 0 damaged: ")
-        assert (await repair(store, World(store).now, BlobStore(elsewhere))).mended == ()
+        assert (await failing(store, tmp_path / "another"))["attachments"].startswith("1 missing, 0 damaged: ")
         assert await failing(store, folder / "files") == {}
         assert await store.read(store.attachments.list_referenced("", 10)) == [SHA]
 
 
-async def test_a_file_that_cannot_be_read_is_not_given_up(folder: Path) -> None:
-    place(folder).unlink()
-    place(folder).symlink_to(place(folder).name)  # ELOOP
+def make_missing(file: Path) -> None:
+    file.unlink()
+
+
+def make_unreadable(file: Path) -> None:
+    file.unlink()
+    file.symlink_to(file.name)  # ELOOP
+
+
+def change(file: Path) -> None:
+    file.write_bytes(b"another picture")
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(PICTURE[:-1])
+
+
+@pytest.mark.parametrize(
+    ("damage", "seen"),
+    [
+        (make_missing, "1 missing, 0 damaged: "),
+        (make_unreadable, "0 missing, 0 damaged, 1 cannot be read: "),
+        (change, "0 missing, 1 damaged: "),
+        (cut, "0 missing, 1 damaged: "),
+    ],
+)
+async def test_a_file_that_is_not_intact_is_named_and_left_behind(
+    folder: Path, damage: Callable[[Path], None], seen: str
+) -> None:
+    damage(place(folder))
     async with await open_store(str(folder / KEPT), exclusive=True) as store:
-        assert "0 missing, 0 damaged, 1 cannot be read: " in (await failing(store, folder / "files"))["attachments"]
-        assert (await repair(store, World(store).now, BlobStore(folder / "files"))).mended == ()
-        assert await store.read(store.attachments.list_referenced("", 10)) == [SHA]
+        assert (await failing(store, folder / "files"))["attachments"].startswith(seen)
+    new = await salvaged(folder / KEPT, folder / "files")
+    assert [(each.table, each.row) for each in new.left] == [("attachments", SHA)]
+    async with await open_store(new.path, exclusive=True) as store:
+        assert await failing(store, new.files) == {}
+        assert await store.read(store.attachments.list_referenced("", 10)) == []
+    assert not [each for each in new.files.rglob("*") if each.is_file()]
 
 
-@pytest.mark.parametrize("content", [b"", PICTURE[:-1], b"another picture"])
-async def test_a_changed_file_is_named_and_set_aside(folder: Path, content: bytes) -> None:
-    place(folder).write_bytes(content)
-    async with await open_store(str(folder / KEPT), exclusive=True) as store:
-        assert (await failing(store, folder / "files"))["attachments"].startswith("0 missing, 1 damaged: ")
-        blobs = BlobStore(folder / "files")
-        await repair(store, World(store).now, blobs)
-        assert await failing(store, folder / "files") == {}
-        assert (folder / "files" / SET_ASIDE / SHA).read_bytes() == content
-        await forget_ann(store, blobs)
-    assert not (folder / "files" / SET_ASIDE / SHA).exists()
-
-
-async def forget_ann(store: Store, blobs: BlobStore) -> None:
-    now = datetime.now(UTC)
-    number = await store.transact(store.erasures.request("telegram:7", now, by="operator"))
-    assert (await store.erasures.run(number, now, blobs=blobs)).done
-
-
-async def test_the_file_of_an_entry_that_was_set_aside_is_kept_until_it_is_forgotten(folder: Path) -> None:
-    async with await open_store(str(folder / KEPT), exclusive=True) as store:
-        await store.transact(run("UPDATE inbox SET body = x'', checksum = NULL WHERE no = 3"))
-        await store.transact(run("DELETE FROM attachments WHERE kind = 'in'"))
-        await store.transact(run(("UPDATE entries SET body = ? WHERE id = ?", (NO_JSON, entry(5)))))
-        await repair(store, World(store).now, BlobStore(folder / "files"))
-        assert await failing(store, folder / "files") == {}
-        assert await store.read(kept_aside()) == {SHA}
-        await forget_ann(store, BlobStore(folder / "files"))
-        assert await store.read(kept_aside()) == set()
-
-
-async def test_a_set_aside_send_is_forgotten_by_its_chat(folder: Path) -> None:
-    async with await open_store(str(folder / KEPT), exclusive=True) as store:
-        await store.transact(run(("UPDATE outbox SET body = ? WHERE id = -1", (b'"text":"Ann, your test is',))))
-        await repair(store, World(store).now)
-        count = run("SELECT count(*) FROM set_aside WHERE from_table = 'outbox'")
-        assert (await store.read(count))[0][0] == 1
-        await forget_ann(store, BlobStore(folder / "files"))
-        assert (await store.read(count))[0][0] == 0
-
-
-async def test_a_file_that_nothing_keeps_is_kept_again(folder: Path) -> None:
+async def test_a_file_that_nothing_keeps_is_named(folder: Path) -> None:
     async with await open_store(str(folder / KEPT), exclusive=True) as store:
         await store.transact(run("DELETE FROM attachments"))
-        assert (
-            "1 entry has a file that nothing keeps"
-            in (await failing(store, folder / "files"))["attachments of entries"]
-        )
-        await repair(store, World(store).now, BlobStore(folder / "files"))
-        assert await failing(store, folder / "files") == {}
-        assert await store.read(store.attachments.list_referenced("", 10)) == [SHA]
+        found = await failing(store, folder / "files")
+        assert "1 entry has a file that nothing keeps" in found["attachments of entries"]
 
 
-async def test_a_file_of_nothing_is_let_go(folder: Path) -> None:
+async def test_a_file_of_nothing_is_named(folder: Path) -> None:
     async with await open_store(str(folder / KEPT), exclusive=True) as store:
         await store.transact(run(("UPDATE attachments SET holder = 99 WHERE kind = ?", ("entry",))))
         found = await failing(store, folder / "files")
         assert any("every file belongs to an entry or a message" in name for name in found)
-        await repair(store, World(store).now, BlobStore(folder / "files"))
-        assert await failing(store, folder / "files") == {}
 
 
 async def test_a_file_that_is_not_used_is_no_damage(folder: Path) -> None:
@@ -445,7 +410,7 @@ async def test_with_a_bad_page_everything_else_is_still_checked(folder: Path) ->
     async with await open_store(str(folder / KEPT)) as store:
         checks = {check.name: check async for check in check_all(store, World(store).now, BlobStore(folder / "files"))}
         assert "entries or one of its indexes cannot be read" in checks["integrity"].found
-        assert "sqlite3 palaver.db .recover" in checks["integrity"].fix
+        assert "palaver doctor --salvage NEW_STORE" in checks["integrity"].fix
         rows = checks["entries: every row can be read and is as it was written"]
         assert not rows.ok
         assert int(rows.found.partition(" rows can be read, and the others cannot")[0]) > 10

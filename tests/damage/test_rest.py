@@ -16,16 +16,14 @@ from palaver.store.archive.exporter import ExportFormat, write_archive
 from palaver.store.archive.importer import ImportOutcome, import_sessions
 from palaver.store.archive.reader import LineLimits, Problem, read_archive
 from palaver.store.conversations import transcript, visibility
-from palaver.store.damage.messages import find_missing_messages
-from palaver.store.damage.repair import repair
+from palaver.store.damage.missing import find_missing_messages
 from palaver.store.opening import open_store
 from palaver.store.privacy.person_export import check_export, export_person
 from palaver.store.status import session_list
 from palaver.store.store import Store
-from tests.damage.conftest import failing
 from tests.damage.kinds import NO_JSON, entry, run
 from tests.damage.template import ANN, deliver_all, exchange
-from tests.store.world import OPERATOR, World, group
+from tests.store.world import OPERATOR, World
 
 
 @pytest.fixture
@@ -104,9 +102,9 @@ async def test_a_session_that_cannot_be_read_is_named_where_it_is_needed(damaged
         before = len((await store.read(session_list.list_sessions(OPERATOR))).previews)
         await store.transact(run("UPDATE sessions SET origin = '{' WHERE no = 1"))
         assert len((await store.read(session_list.list_sessions(OPERATOR))).previews) == before - 1
-        with pytest.raises(Unreadable, match="palaver doctor --repair"):
+        with pytest.raises(Unreadable, match="palaver doctor --salvage NEW_STORE"):
             await store.read(visibility.get(1))
-        with pytest.raises(Unreadable, match="palaver doctor --repair"):
+        with pytest.raises(Unreadable, match="palaver doctor --salvage NEW_STORE"):
             await World(store).begin(ANN)
         left_out: list[str] = []
         async for _ in collect_all(store.database, OPERATOR, report=lambda error: left_out.append(error.name)):
@@ -170,18 +168,6 @@ async def test_markdown_shows_html_as_text(tmp_path: Path) -> None:
     assert "&lt;script>alert(1)&lt;/script> a < b &lt;b>bold&lt;/b> &lt;!-- note --> &lt;?php ```&lt;i>```" in text
 
 
-async def test_what_was_undone_or_summarised_stays_hidden_when_it_is_restored(folder: Path) -> None:
-    async with await open_store(str(folder / "palaver.db"), exclusive=True, repairs=True) as store:
-        await store.transact(run(("DELETE FROM entries WHERE id IN (?, ?)", (entry(8), entry(9)))))
-        await store.transact(run(("DELETE FROM entries WHERE id = ?", (entry(1, 2),))))
-        await store.transact(run(("UPDATE entries SET id = ? WHERE id = ?", (entry(900, 2), entry(4, 2)))))
-        await repair(store, World(store).now)
-        assert await failing(store) == {}
-        ids = (entry(8), entry(9), entry(1, 2), entry(4, 2))
-        rows = await store.read(run(("SELECT hidden_by FROM entries WHERE id IN (?, ?, ?, ?) ORDER BY id", ids)))
-        assert [row[0] for row in rows] == [1, 1, 2, 2]
-
-
 async def test_a_message_that_is_not_missing_is_not_named(folder: Path) -> None:
     async with await open_store(str(folder / "palaver.db")) as store:
         await store.transact(run("DELETE FROM inbox WHERE no = 3"))
@@ -197,15 +183,3 @@ async def test_a_message_that_is_not_missing_is_not_named(folder: Path) -> None:
         world.later(days=1)
         assert (await store.erasures.run(number, world.now)).done
         assert await store.read(find_missing_messages()) == [], "an erasure deletes messages"
-
-
-async def test_a_message_of_an_unknown_conversation_is_moved_to_no_other(tmp_path: Path) -> None:
-    async with await open_store(str(tmp_path / "palaver.db"), exclusive=True) as store:
-        await World(store).say("hello", group("7"))
-        await store.transact(run("UPDATE inbox SET key = 'nonsense'"))
-        await store.transact(run("UPDATE ready_queue SET key = 'nonsense'"))
-        await repair(store, World(store).now)
-        assert await failing(store) == {}
-        rows = await store.read(run("SELECT state, reason FROM inbox"))
-        assert [tuple(row) for row in rows] == [("failed", "its conversation is unknown")]
-        assert not await store.read(run("SELECT key FROM ready_queue"))

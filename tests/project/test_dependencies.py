@@ -34,6 +34,7 @@ EXTRAS = {
     "db/postgres_statements.py": ("postgres",),
     "gateway/prometheus.py": ("metrics",),
     "gateway/tracing.py": ("otel",),
+    "store/damage/raw_pages.py": ("encryption",),
     "store/encryption": ("encryption",),
     "platforms/matrix/verification.py": ("matrix-encryption",),
     "platforms/relayed": ("relay",),

@@ -25,7 +25,7 @@ from palaver.protocols.adapter import (
 )
 from palaver.protocols.agent import Event, Final, Request
 from palaver.protocols.relay import read_error, read_outbound, write_bytes, write_error, write_outbound
-from palaver.store.damage.repair import find_damage
+from palaver.store.damage.checks import find_damage
 from palaver.testkit.driver import retry_until_connected
 from palaver.testkit.faults import SendFault
 from palaver.testkit.platform import BOT, FakePlatform

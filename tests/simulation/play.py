@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from palaver.model.turn import Received
-from palaver.store.damage.messages import find_missing_messages
+from palaver.store.damage.missing import find_missing_messages
 from palaver.store.status.invariants import violations
 from palaver.testkit.faults import Faults
 from tests.simulation.database import SharedDatabase, nobody

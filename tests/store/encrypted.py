@@ -31,8 +31,8 @@ def encrypted_stores() -> Generator[None]:
     """Open every SQLite store with a key, as if that were configured."""
     open_sqlite = opening._open_sqlite  # pyright: ignore[reportPrivateUsage]
 
-    async def open_encrypted(path: Path, key: bytes | None, *, exclusive: bool, repairs: bool) -> SqliteDatabase:
-        return await open_sqlite(path, key or KEY, exclusive=exclusive, repairs=repairs)
+    async def open_encrypted(path: Path, key: bytes | None, *, exclusive: bool) -> SqliteDatabase:
+        return await open_sqlite(path, key or KEY, exclusive=exclusive)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(opening, "_open_sqlite", open_encrypted)

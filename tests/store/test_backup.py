@@ -22,9 +22,7 @@ from palaver.store.backup.archive import ArchiveWriter, BadBackup, Manifest, rea
 from palaver.store.backup.backups import Backups
 from palaver.store.backup.restore import restore, verify
 from palaver.store.conversations import attachments
-from palaver.store.conversations.attachment_refs import drop_refs
 from palaver.store.conversations.blob_store import BlobStore
-from palaver.store.damage.set_aside import set_aside
 from palaver.store.opening import open_store
 from palaver.store.queue import inbox, turns
 from palaver.store.status.invariants import violations
@@ -169,15 +167,6 @@ async def test_a_missing_or_damaged_file_is_named_and_the_rest_is_there(backups:
     made, manifest = backups.make({}, NOW)
     assert set(manifest.missing) == {digest(b"missing"), digest(b"damaged")}
     assert (await verify(made.path)).problems == ()
-
-
-async def test_a_file_whose_reference_was_set_aside_is_in_the_backup(backups: Backups) -> None:
-    await fill(backups, CONTENT)
-    async with await open_store(str(backups.database)) as store:
-        assert await store.transact(set_aside("attachments", "kind = ?", ("entry",), "it is damaged", NOW))
-        await store.transact(drop_refs("kind = ?", "in"))
-    _, manifest = backups.make({}, NOW)
-    assert set(manifest.files) == {digest(CONTENT)}
 
 
 async def test_a_cut_file_beside_the_archives_is_copied_again(backups: Backups) -> None:

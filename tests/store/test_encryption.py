@@ -125,8 +125,6 @@ async def test_damaged_content_is_noticed(vault: Vault) -> None:
     damage_last_byte(path)
     blobs, sha256 = blobs_of(folder, vault), hashlib.sha256(CONTENT).hexdigest()
     assert await blobs.examine(sha256) is Condition.DAMAGED
-    await blobs.set_aside(sha256)
-    assert await blobs.examine(sha256) is Condition.SET_ASIDE
 
 
 async def test_what_another_key_sealed_is_not_deleted_as_unused(vault: Vault, tmp_path: Path) -> None:

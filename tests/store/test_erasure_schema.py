@@ -1,7 +1,7 @@
 """Every column that can hold content is known, and an erasure leaves planted words in none of them."""
 
 from palaver.db.transaction import Row, Statements, transaction
-from palaver.store.damage.set_aside import record_loss, set_aside
+from palaver.store.damage.losses import record_loss
 from palaver.store.records import json_text
 from palaver.store.store import Store
 from tests.store.test_forgetting import ANN, ID, NAME, OTHERS, SECRET, forget, live
@@ -194,9 +194,8 @@ def _text(value: object) -> str:
 def _plant() -> Statements[None]:
     body = f'["user", "{SECRET}", "{ID}'.encode()
     yield "INSERT INTO inbox (key, state, received, identity, body) VALUES ('k', 'done', 1, ?, ?)", (ANN, body)
-    yield from set_aside("inbox", "body = ?", (body,), "it cannot be read", NOON)
     for identity in (None, ANN):
-        content = json_text({"body": {"hex": body.hex()}})
+        content = json_text({"chat": ID, "body": body.decode()})
         yield from record_loss("outbox", f"{NAME}:{ID}", "x", NOON, content=content, identity=identity)
     process = (
         "INSERT INTO processes (id, session_no, identity, place, origin, backend, command, folder, terminal, home,"

@@ -9,7 +9,7 @@ import pytest
 
 from palaver.store import accounts
 from palaver.store.damage.health_check import HealthCheck
-from palaver.store.damage.rules import find_broken
+from palaver.store.damage.invariants import find_broken
 from palaver.store.records import micros
 from palaver.store.status.health import check_store
 from palaver.store.status.invariants import DEADLINES

@@ -10,7 +10,7 @@ from palaver.model.errors import BadArgument, NotFound
 from palaver.model.job import RunState
 from palaver.model.session import ModelOverride, Principal
 from palaver.model.turn import Outbound
-from palaver.store.damage.rules import find_broken
+from palaver.store.damage.invariants import find_broken
 from palaver.store.queue import turns
 from palaver.store.records import micros
 from palaver.store.results import Begun
@@ -168,9 +168,9 @@ async def test_a_paused_job_does_not_fire_and_resumes_with_its_next_time(store: 
 
 async def test_only_the_pause_of_a_job_that_was_not_paused_says_whose_it_is(store: Store) -> None:
     job = await add_job(store, "every 2h", name="News")
-    assert await store.transact(store.jobs.set_aside(1, NOON)) == ("News", job.origin)
+    assert await store.transact(store.jobs.pause_unreadable(1, NOON)) == ("News", job.origin)
     await store.transact(store.jobs.request_run("1", ANN, NOON + HOUR))
-    assert await store.transact(store.jobs.set_aside(1, NOON + HOUR)) is None
+    assert await store.transact(store.jobs.pause_unreadable(1, NOON + HOUR)) is None
     paused = await store.read(store.jobs.get(1))
     assert paused
     assert (paused.paused, paused.requested) == (NOON, None)
@@ -179,7 +179,7 @@ async def test_only_the_pause_of_a_job_that_was_not_paused_says_whose_it_is(stor
 async def test_a_job_whose_origin_cannot_be_read_is_paused(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     await add_job(store, "every 2h")
     await store.transact(_rows("UPDATE schedules SET origin = '[' WHERE no = 1 RETURNING no"))
-    assert await store.transact(store.jobs.set_aside(1, NOON)) is None
+    assert await store.transact(store.jobs.pause_unreadable(1, NOON)) is None
     assert await store.read(_rows("SELECT paused IS NOT NULL FROM schedules")) in ([(1,)], [(True,)])
     assert caplog.records == [], "nothing is left out"
 

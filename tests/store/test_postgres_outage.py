@@ -33,7 +33,7 @@ from palaver.model.errors import PalaverError, StoreUnavailable
 from palaver.model.turn import Inbound, Outbound
 from palaver.store import epochs
 from palaver.store.conversations import sessions, titles
-from palaver.store.damage.set_aside import list_set_aside
+from palaver.store.damage.losses import list_losses
 from palaver.store.opening import open_store
 from palaver.store.queue import inbox, outbox, turns
 from palaver.store.status.invariants import violations
@@ -357,7 +357,7 @@ async def test_a_promotion_without_the_last_commits_gives_no_number_and_no_id_tw
             assert found
             received = await store.read(inbox.get_message(found, OPERATOR))
             assert (received and received.number) == number
-        rows = await store.read(list_set_aside())
+        rows = await store.read(list_losses())
         assert any(row.row == ids[1] and "telegram chat 7" in row.reason for row in rows)
         delivery = await store.read(outbox.get_delivery(sent))
         assert (delivery and delivery.receipt) == "r-9"

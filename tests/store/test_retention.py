@@ -22,8 +22,8 @@ from palaver.model.turn import Delivery, Inbound, Outbound, OutboxState, TurnSta
 from palaver.store.archive.importer import ImportOutcome, import_sessions
 from palaver.store.conversations import attachments, deletion
 from palaver.store.conversations.blob_store import BlobStore
+from palaver.store.damage.checks import find_damage
 from palaver.store.damage.files import check_references
-from palaver.store.damage.repair import find_damage
 from palaver.store.opening import open_store
 from palaver.store.queue import inbox, outbox, turns
 from palaver.store.retention import files, observed, settled

@@ -35,7 +35,7 @@ from palaver.model.turn import (
 )
 from palaver.store.conversations import branches, history, sessions, titles, transcript
 from palaver.store.conversations.transcript import NOTHING_LOADED, LoadedEntries
-from palaver.store.damage.messages import find_missing_messages
+from palaver.store.damage.missing import find_missing_messages
 from palaver.store.opening import open_store
 from palaver.store.queue import inbox, outbox, turns
 from palaver.store.records import (

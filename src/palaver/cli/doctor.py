@@ -14,15 +14,15 @@ from palaver.cli.bundle import write_bundle
 from palaver.cli.export import blob_store
 from palaver.cli.output import FAILED, print_json, print_line, print_note, print_verdict
 from palaver.cli.probe import find_problem
-from palaver.cli.repair import RepairReport, repair_store
-from palaver.cli.shared_options import Json, StoreOption, Yes, ask, database_key, find_zone, local_now, now, store_url
+from palaver.cli.salvage import EXAMPLE, salvage_store
+from palaver.cli.shared_options import Json, StoreOption, ask, database_key, find_zone, local_now, now, store_url
 from palaver.cli.versions import check_versions
 from palaver.commands.formatting import format_time
 from palaver.config.errors import MalformedConfig, Mistake
 from palaver.config.loader import load, load_with_sources
 from palaver.config.public_settings import public_path
 from palaver.gateway.agents import build_agent, configured_agents, cost_warnings, find_unavailable_agents
-from palaver.model.errors import InvalidInput, PalaverError, StoreError
+from palaver.model.errors import BadArgument, InvalidInput, PalaverError, StoreError
 from palaver.model.problem import ProblemArea, describe_agent_problem, is_agent_problem
 from palaver.model.source import MAIN, account_name
 from palaver.model.text import counted
@@ -33,7 +33,7 @@ from palaver.settings.agents import AgentConfig
 from palaver.store.damage.corruption import is_corrupt, recovery_steps
 from palaver.store.damage.health_check import FIX_THE_CAUSE, HealthCheck
 from palaver.store.damage.leftovers import describe_leftovers
-from palaver.store.damage.set_aside import dismiss_set_aside
+from palaver.store.damage.losses import dismiss_losses
 from palaver.store.damage.version import check_version
 from palaver.store.opening import sqlite_path
 from palaver.store.status.counts import count_rows
@@ -42,7 +42,7 @@ from palaver.store.status.permissions import check_permissions, data_files
 from palaver.store.store import Store
 from palaver.tools.toolsets import Toolsets
 
-EXAMPLES = {"doctor": "palaver doctor --repair"}
+EXAMPLES = {"doctor": EXAMPLE}
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -54,13 +54,17 @@ _ASK_AGAIN = "Then run palaver doctor again; --no-test skips the agents."
 
 NoTest = Annotated[bool, typer.Option("--no-test", help="Do not ask the agents a question.")]
 Rebuild = Annotated[bool, typer.Option("--rebuild-search", help="Rebuild the search index.")]
-Repairs = Annotated[
-    bool, typer.Option("--repair", help="Repair what is damaged, after making a copy. Stop the gateway first.")
+Salvages = Annotated[
+    str,
+    typer.Option(
+        "--salvage", metavar="NEW_STORE", help="Copy everything readable into a new store. Stop the gateway first."
+    ),
 ]
+Repairs = Annotated[bool, typer.Option("--repair", hidden=True)]
 Dismisses = Annotated[
     bool,
     typer.Option(
-        "--dismiss", help="No longer warn of what repairs set aside and failovers lost so far. Nothing is deleted."
+        "--dismiss", help="No longer warn of what salvages left behind and failovers lost so far. Nothing is deleted."
     ),
 ]
 
@@ -80,38 +84,42 @@ def doctor(
     *,
     store: StoreOption = None,
     rebuild_search: Rebuild = False,
+    salvage: Salvages = "",
     repair: Repairs = False,
     dismiss: Dismisses = False,
     bundle: Bundle = "",
-    yes: Yes = False,
     no_test: NoTest = False,
     json: Json = False,
 ) -> None:
-    report = None
+    if repair:
+        raise BadArgument(
+            "palaver doctor finds damage and does not repair it.",
+            found="--repair",
+            allowed="a backup (palaver restore), or --salvage NEW_STORE, which copies everything readable",
+            example=EXAMPLE,
+        )
+    if salvage:
+        if not salvage_store(store, salvage, json=json):
+            raise typer.Exit(FAILED)
+        return
     if checks := _mistakes():
         checks.append(check_versions())
     else:
-        checks = _checked(store, rebuild=rebuild_search, dismiss=dismiss, asks=not no_test and not repair)
-        report = repair_store(store, checks, yes=yes, lists=not json, example=EXAMPLES["doctor"]) if repair else None
-        if report:
-            checks = _checked(store, rebuild=False, asks=not no_test)
+        checks = _checked(store, rebuild=rebuild_search, dismiss=dismiss, asks=not no_test)
     if bundle:
         _bundle(Path(bundle), store, checks)
     well = all(check.ok for check in checks)
     if json:
-        repaired = report.fields if report else {}
-        print_json({"ok": well, **repaired, "checks": [_fields(check) for check in checks]})
+        print_json({"ok": well, "checks": [_fields(check) for check in checks]})
     else:
-        _print(report, checks, well=well)
+        _print(checks, well=well)
     if bundle:
         print_note(f"{bundle} holds versions, settings, findings, counts and log lines. Look before you send it.")
     if not well:
         raise typer.Exit(FAILED)
 
 
-def _print(report: RepairReport | None, checks: Sequence[HealthCheck], *, well: bool) -> None:
-    if report:
-        report.print()
+def _print(checks: Sequence[HealthCheck], *, well: bool) -> None:
     for check in checks:
         fix = check.fix if _has_fix(check) else ""
         print_verdict(check.name, check.found, fix=fix, ok=check.ok, is_warning=check.is_warning)
@@ -158,7 +166,7 @@ def _checked(store: str | None, *, rebuild: bool, asks: bool, dismiss: bool = Fa
             count = await opened.search.rebuild()
             checks.append(HealthCheck(name="search index", ok=True, found=f"rebuilt from {counted(count, 'entry')}"))
         if dismiss:
-            count = await opened.transact(dismiss_set_aside(local_now()))
+            count = await opened.transact(dismiss_losses(local_now()))
             checks.append(HealthCheck(name="dismissed", ok=True, found=counted(count, "warning")))
         async for check in check_all(opened, local_now(), blob_store()):
             checks.append(check)
@@ -176,7 +184,7 @@ def _checked(store: str | None, *, rebuild: bool, asks: bool, dismiss: bool = Fa
     try:
         return ask(store, examine, absent=checks)
     except StoreError as error:
-        return [*checks, *_explain_failed_opening(file, error, checks)]
+        return [*checks, *_explain_failed_opening(file, error)]
 
 
 def _configured_accounts() -> list[str]:
@@ -189,12 +197,10 @@ def _machine(database: Path | None) -> list[HealthCheck]:
     return [check_permissions(kept), check_versions()]
 
 
-def _explain_failed_opening(
-    file: Path | None, error: StoreError, checks: Sequence[HealthCheck]
-) -> Iterator[HealthCheck]:
+def _explain_failed_opening(file: Path | None, error: StoreError) -> Iterator[HealthCheck]:
     if file and (version := check_version(file, _key(file))):
         yield version
-    elif not any(check.mends and not check.ok for check in checks):  # else the rest can be checked once that is mended
+    else:
         fix = recovery_steps(file) if file and is_corrupt(file, error) else FIX_THE_CAUSE
         yield HealthCheck(name="database", ok=False, found=str(error), fix=fix)
 

@@ -153,7 +153,7 @@ def _print_found(found: ErasurePreview) -> None:
 
 
 def _backups(store: str | None) -> list[str]:
-    """Return the backups, and the copies that migrations and repairs made: they still hold the old data."""
+    """Return the backups, and the copies that migrations made: they still hold the old data."""
     file = sqlite_path(store_url(store))
     if file is None:
         return []

@@ -20,7 +20,6 @@ from palaver.model.turn import NOTHING_HEARD, Received, Turn
 from palaver.model.value import value
 from palaver.protocols.adapter import PlatformBusy, PlatformDown
 from palaver.protocols.capabilities import Downloading, supports
-from palaver.store.conversations.attachment_refs import kept_aside
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.queue.outbox import enqueue_parts
 
@@ -173,7 +172,7 @@ class Attachments:
             return
         files = self.ctx.store.attachments
         await self.ctx.store.transact(files.drop_sent())
-        referenced = await self.ctx.store.read(kept_aside()) | await self.ctx.store.read(files.awaited_handles())
+        referenced = set(await self.ctx.store.read(files.awaited_handles()))
         last = ""
         while page := await self.ctx.store.read(files.list_referenced(last, PAGE_SIZE)):
             referenced.update(page)

@@ -1,6 +1,6 @@
 """Epochs of a store, and the ids that programs get of its messages and sends: `in:42-3fa94c`, `out:7.0-3fa94c`.
 
-A database can lack what was committed last: after a promotion, a restore or a repair. Without epochs it would give the
+A database can lack what was committed last: after a promotion, a restore or a salvage. Without epochs it would give the
 same numbers again. An epoch begins with higher numbers than anybody has seen, and an id contains the check of the epoch
 that its number belongs to. So the id of something that was lost never names anything else.
 """

@@ -157,8 +157,8 @@ class NewerSchema(StoreError):
 class Unreadable(StoreError):
     def __init__(self, what: str, name: str) -> None:
         super().__init__(
-            f"The {what} {quoted(name)} cannot be read: its row in the database is damaged. Stop the gateway and run "
-            "palaver doctor --repair"
+            f"The {what} {quoted(name)} cannot be read: its row in the database is damaged. Restore a backup, or copy "
+            "everything readable into a new store: palaver doctor --salvage NEW_STORE"
         )
         self.name = name
 

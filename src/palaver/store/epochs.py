@@ -14,7 +14,7 @@ from palaver.db.transaction import Lock, Statements, transaction
 from palaver.model.epochs import Epoch, Epochs, HighWater
 from palaver.model.turn import OutboxState
 from palaver.store.clock import read_time
-from palaver.store.damage.set_aside import record_loss
+from palaver.store.damage.losses import record_loss
 from palaver.store.meta import SET_META, read_meta
 from palaver.store.queue.outbox import OPEN_SEND, keep_notice_number
 from palaver.store.records import instant, json_text, micros, placeholders

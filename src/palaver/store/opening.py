@@ -48,13 +48,11 @@ _SQLITE_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'me
 _POSTGRES_TABLE = "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'meta'"
 
 
-async def open_store(
-    url: str, *, key: bytes | None = None, exclusive: bool = False, repairs: bool = False, copies: bool = False
-) -> "Store":
+async def open_store(url: str, *, key: bytes | None = None, exclusive: bool = False, copies: bool = False) -> "Store":
     """Open a database as `open_database` does, and its search index."""
     from palaver.store.store import Store, open_search  # noqa: PLC0415 - slow to import, and often not needed
 
-    database = await open_database(url, key=key, exclusive=exclusive, repairs=repairs, copies=copies)
+    database = await open_database(url, key=key, exclusive=exclusive, copies=copies)
     try:
         return Store(database, await open_search(database))
     except BaseException:
@@ -63,20 +61,20 @@ async def open_store(
 
 
 async def open_database(
-    url: str, *, key: bytes | None = None, exclusive: bool = False, repairs: bool = False, copies: bool = False
+    url: str, *, key: bytes | None = None, exclusive: bool = False, copies: bool = False
 ) -> Database:
     """Open `sqlite:///path`, a bare path, or `postgresql://…`. Create it if it does not exist, migrate it if it is old.
 
     A gateway opens it exclusively: a SQLite file belongs to one gateway, and of PostgreSQL nobody changes the schema
-    under it. Commands read and write beside it. A repair opens a SQLite file that a gateway refuses, and what copies
-    a store to another one opens one that is not complete. A `key` opens an encrypted SQLite file.
+    under it. Commands read and write beside it. What copies a store to another one opens one that is not complete. A
+    `key` opens an encrypted SQLite file.
     """
     check_url(url)
     path = sqlite_path(url)
     if path is None:
-        database = await _open_postgres(url, serves=exclusive and not repairs, copies=copies)
+        database = await _open_postgres(url, serves=exclusive, copies=copies)
     else:
-        database = await _open_sqlite(path.resolve(), key, exclusive=exclusive, repairs=repairs)
+        database = await _open_sqlite(path.resolve(), key, exclusive=exclusive)
         if not copies:
             await _load_epochs(database)
     if not copies:
@@ -104,7 +102,10 @@ async def _refuse_incomplete(database: Database) -> None:
         return  # the table is missing: palaver doctor says so
     if source:
         await database.close()
-        raise StoreError(f"this store is an incomplete copy of {source}: run the same palaver migrate again")
+        raise StoreError(
+            f"this store is an incomplete copy of {source}: run the same palaver migrate or palaver doctor --salvage"
+            " again"
+        )
 
 
 def check_url(url: str) -> None:
@@ -128,7 +129,7 @@ def sqlite_path(url: str) -> Path | None:
         return None  # an unknown user's home directory
 
 
-async def _open_sqlite(path: Path, key: bytes | None, *, exclusive: bool, repairs: bool) -> SqliteDatabase:
+async def _open_sqlite(path: Path, key: bytes | None, *, exclusive: bool) -> SqliteDatabase:
     ownership = FileLock(path)
     try:
         _make_folder(path)
@@ -147,10 +148,10 @@ async def _open_sqlite(path: Path, key: bytes | None, *, exclusive: bool, repair
         ownership.release()
         found = undecodable_schema() if isinstance(error, UnicodeDecodeError) else error
         raise _not_opened(path, found) from found
-    if exclusive and not repairs:
+    if exclusive:
         await _refuse_damage(database)
     # Read before the database is measured: a command can write meanwhile.
-    mark = known_mark(path, key) if exclusive and not repairs else HighWater()
+    mark = known_mark(path, key) if exclusive else HighWater()
     try:
         reached = await database.read(measure())
     except StoreError:
@@ -192,7 +193,7 @@ def _lost_rows(path: Path, lost: str) -> StoreError:
     return StoreError(
         f"the database {path} lacks what was stored last ({lost}). If its log {path.name}-wal was removed or"
         " an older copy was put in its place, put the log or the newer file back; to go on without it, run palaver"
-        " doctor --repair"
+        " doctor --salvage NEW_STORE"
     )
 
 
@@ -230,7 +231,8 @@ def _refuse_foreign_file(path: Path, key: bytes | None) -> None:
         tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if lacks_meta(db):
             raise StoreError(
-                f"the database {path} lacks its table meta: stop the gateway and run palaver doctor --repair"
+                f"the database {path} lacks its table meta: restore a backup, or copy everything readable into a new"
+                " store: palaver doctor --salvage NEW_STORE"
             )
     if tables and "meta" not in tables:
         raise StoreError(f"{path} is another program's database: choose another file")

@@ -124,7 +124,27 @@ UNREADABLE = (
     RecursionError,
 )
 """What decoding a damaged row raises."""
+
+
+class _Once(logging.Filter):
+    """Log each row that is left out once: lists are read again and again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._logged: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        is_new = text not in self._logged
+        if len(self._logged) >= _MAX_REMEMBERED:
+            self._logged.clear()
+        self._logged.add(text)
+        return is_new
+
+
+_MAX_REMEMBERED = 4096
 _log = logging.getLogger(__name__)
+_log.addFilter(_Once())
 
 
 def readable(decode: Callable[[Row], T], rows: Iterable[Row]) -> Iterator[T]:
@@ -133,7 +153,7 @@ def readable(decode: Callable[[Row], T], rows: Iterable[Row]) -> Iterator[T]:
         try:
             found = decode(row)
         except UNREADABLE:
-            report_unreadable(decode.__name__, row[0])
+            _report_unreadable(decode.__name__, row[0])
         else:
             yield found
 
@@ -146,9 +166,7 @@ def read_one(decode: Callable[[Row], T], rows: Sequence[Row], what: str) -> T | 
         raise Unreadable(what, str(rows[0][0])) from error
 
 
-@lru_cache(4096)
-def report_unreadable(reader: str, row: object) -> None:
-    """Log a row that is left out, once: lists are read again and again."""
+def _report_unreadable(reader: str, row: object) -> None:
     what = reader.strip("_").removesuffix("_of").removesuffix("_in")
     _log.warning("Left out the %s %s: run palaver doctor", what, row, extra={"action": "row.unreadable"})
 

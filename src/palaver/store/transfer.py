@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 from palaver.db.file_lock import FileLock
 from palaver.db.sqlite import SqliteDatabase
 from palaver.db.tables import TableShape, copy_order
-from palaver.db.transaction import Database, Row, Statements, Value, transaction
+from palaver.db.transaction import Database, Row, Statements, Transaction, Value, transaction
 from palaver.model.errors import StoreError
 from palaver.model.value import value
 from palaver.store.epochs import SERVER
@@ -82,7 +82,7 @@ async def transfer(
     ):
         copy = _Copy(old.database, new.database, progress)
         if restart or not await _is_complete(new, name):
-            await _prepare(new, name, restart=restart)
+            await prepare(new, name, restart=restart)
             for table in copy.tables:
                 await copy.copy(table)
             await copy.copy_counters()
@@ -113,7 +113,7 @@ async def _is_complete(new: Store, name: str) -> bool:
     return await new.read(copied_from()) is None and await new.read(complete_copy_of()) == name
 
 
-async def _prepare(new: Store, name: str, *, restart: bool) -> None:
+async def prepare(new: Store, name: str, *, restart: bool) -> None:
     """Mark the target as an incomplete copy. Raise StoreError if it holds anything else."""
     before = await new.read(copied_from())
     if before is None:
@@ -189,9 +189,7 @@ class _Copy:
 
     async def copy_counters(self) -> None:
         """Give no number twice, not even that of a row that was deleted."""
-        given = await self._old.read(_read_counters())
-        is_sqlite = isinstance(self._new, SqliteDatabase)
-        await self._new.transact(_write_to_sqlite(given) if is_sqlite else _write_to_postgres(given, self.tables))
+        await self._new.transact(write_counters(await self._old.read(read_counters()), self._new))
 
     async def finish(self, name: str) -> None:
         """Copy what the store knows of itself, and remove the marks: it is complete."""
@@ -215,9 +213,14 @@ def _key_of(table: TableShape, row: Row) -> tuple[Value, ...]:
 
 @transaction
 def _write(table: TableShape, rows: Sequence[Row], last: tuple[Value, ...]) -> Statements[None]:
-    places = ", ".join("?" * len(table.columns))
-    yield f"INSERT INTO {table.name} ({', '.join(table.columns)}) VALUES ({places})", list(rows)
+    yield from insert_rows(table.name, table.columns, rows)
     yield from record_position(table.name, last)
+
+
+@transaction
+def insert_rows(table: str, columns: Sequence[str], rows: Sequence[Row]) -> Statements[None]:
+    places = ", ".join("?" * len(columns))
+    yield f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places})", list(rows)
 
 
 @transaction
@@ -241,9 +244,14 @@ _COUNTERS = (
 
 
 @transaction
-def _read_counters() -> Statements[dict[str, int]]:
+def read_counters() -> Statements[dict[str, int]]:
     """Return the last number that was given in each table."""
     return {row[0]: row[1] for row in (yield _COUNTERS, ()) if row[1] is not None}
+
+
+def write_counters(given: Mapping[str, int], new: Database) -> Transaction[None]:
+    """Go on after the last number that was given in each table."""
+    return _write_to_sqlite(given) if isinstance(new, SqliteDatabase) else _write_to_postgres(given)
 
 
 @transaction
@@ -258,10 +266,10 @@ def _write_to_sqlite(given: Mapping[str, int]) -> Statements[None]:
 
 
 @transaction
-def _write_to_postgres(given: Mapping[str, int], tables: Sequence[TableShape]) -> Statements[None]:
+def _write_to_postgres(given: Mapping[str, int]) -> Statements[None]:
     """Continue after the rows that were copied, too: PostgreSQL did not number these."""
     counted = {row[0] for row in (yield _COUNTERS, ())}
-    for table in [each for each in tables if each.name in counted]:
+    for table in [each for each in copy_order() if each.name in counted]:
         rows = yield f"SELECT coalesce(max({table.key[0]}), 0) FROM {table.name}", ()
         if last := max(given.get(table.name, 0), rows[0][0]):
             yield "SELECT setval(pg_get_serial_sequence(?, ?), ?)", (table.name, table.key[0], last)
@@ -270,10 +278,16 @@ def _write_to_postgres(given: Mapping[str, int], tables: Sequence[TableShape]) -
 @transaction
 def _read_meta() -> Statements[list[Row]]:
     rows = yield "SELECT name, value FROM meta", ()
-    return [tuple(row) for row in rows if row[0] not in _OWN_META and not is_mark(row[0])]
+    return [tuple(row) for row in rows]
+
+
+@transaction
+def write_meta(rows: Sequence[Row]) -> Statements[None]:
+    """Write what a store knows of itself, without what each database has for itself."""
+    yield SET_META, [row for row in rows if row[0] not in _OWN_META and not is_mark(row[0])]
 
 
 @transaction
 def _finish(rows: Sequence[Row], name: str) -> Statements[None]:
-    yield SET_META, list(rows)
+    yield from write_meta(rows)
     yield from end_copy(name)

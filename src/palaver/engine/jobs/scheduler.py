@@ -78,7 +78,7 @@ class Scheduler:
     async def _pause(self, number: int, now: datetime) -> None:
         """Pause a job that cannot fire, then tell its owner: an error of the notice must not undo the pause."""
         store = self.ctx.store
-        paused = await store.transact(store.jobs.set_aside(number, now))
+        paused = await store.transact(store.jobs.pause_unreadable(number, now))
         if paused is None:
             return
         try:

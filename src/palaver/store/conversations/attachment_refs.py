@@ -7,8 +7,7 @@ from palaver.db.transaction import Statements, Value, transaction
 from palaver.store.records import placeholders
 
 _IDS_PER_QUERY = 500
-_KEPT_ASIDE = "SELECT substr(row_name, 1, 64) FROM set_aside WHERE from_table = 'attachments'"
-REFERENCED_FILES = f"SELECT sha256 FROM attachments UNION {_KEPT_ASIDE} ORDER BY 1"
+REFERENCED_FILES = "SELECT DISTINCT sha256 FROM attachments ORDER BY 1"
 
 
 @transaction
@@ -30,7 +29,8 @@ def drop_refs(which: str, *values: Value) -> Statements[list[str]]:
 @transaction
 def referenced_among(names: Collection[str]) -> Statements[set[str]]:
     """Return which of these files are referenced."""
-    wanted, held = sorted(names), (yield from kept_aside()).intersection(names)
+    wanted = sorted(names)
+    held: set[str] = set()
     for start in range(0, len(wanted), _IDS_PER_QUERY):
         page = tuple(wanted[start : start + _IDS_PER_QUERY])
         rows = yield f"SELECT DISTINCT sha256 FROM attachments WHERE sha256 IN ({placeholders(page)})", page
@@ -41,12 +41,6 @@ def referenced_among(names: Collection[str]) -> Statements[set[str]]:
 @transaction
 def referenced_files() -> Statements[list[str]]:
     return [row[0] for row in (yield REFERENCED_FILES, ())]
-
-
-@transaction
-def kept_aside() -> Statements[set[str]]:
-    """Return the files of references that a repair set aside: they are kept for as long as these."""
-    return {row[0] for row in (yield _KEPT_ASIDE, ())}
 
 
 @transaction

@@ -51,6 +51,11 @@ class BlobStore:
         self._folder = folder
         self._contents = contents
 
+    @property
+    def contents(self) -> PlainContents:
+        """How contents are written and named."""
+        return self._contents
+
     def place(self, sha256: str) -> Path | None:
         if not SHA256.fullmatch(sha256):
             return None
@@ -109,16 +114,6 @@ class BlobStore:
         except OSError:
             return Condition.UNREADABLE
         return Condition.INTACT if is_intact else Condition.DAMAGED
-
-    async def set_aside(self, sha256: str) -> None:
-        """Move content that does not match its hash to where nothing looks for it."""
-        await asyncio.to_thread(self._set_aside, sha256)
-
-    def _set_aside(self, sha256: str) -> None:
-        aside = self._aside(sha256)
-        make_private_folder(aside.parent)
-        with self._locked():
-            self._path(sha256).replace(aside)
 
     async def find(self, is_wanted: Callable[[str], bool]) -> list[str]:
         return await asyncio.to_thread(lambda: sorted(set(filter(is_wanted, map(self._hash, self._stored())))))

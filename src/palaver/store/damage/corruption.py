@@ -10,10 +10,9 @@ from pathlib import Path
 from palaver.db.high_water import mark_path
 from palaver.db.transaction import Database, Row, Statements, transaction
 from palaver.model.errors import StoreError
-from palaver.store.damage.health_check import HealthCheck, in_transaction, listed, repair_step
+from palaver.store.damage.health_check import HealthCheck, listed
 
 _BACKUP = re.compile(r"\.schema-[0-9]+")
-_INDEX_ONLY = re.compile(r"row \d+ missing from index|wrong # of entries in index|non-unique entry in index")
 
 
 async def check_integrity(database: Database, path: Path) -> HealthCheck:
@@ -23,14 +22,12 @@ async def check_integrity(database: Database, path: Path) -> HealthCheck:
         found = [f"{table} or one of its indexes cannot be read" async for table in _unreadable_tables(database)]
         found = [str(error), *found]
     is_ok = found == ["ok"]
-    indexes_only = not is_ok and all(_INDEX_ONLY.match(line) for line in found)
     return HealthCheck(
         name="integrity",
         ok=is_ok,
         found="every page is intact" if is_ok else listed(found),
         public="every page is intact" if is_ok else f"{len(found)} problems",
-        fix=repair_step("builds the indexes again") if indexes_only else recovery_steps(path),
-        mends=(in_transaction(_reindex),) if indexes_only else (),
+        fix=recovery_steps(path),
     )
 
 
@@ -66,11 +63,6 @@ def _query(sql: str) -> Statements[list[Row]]:
     return (yield sql, ())
 
 
-@transaction
-def _reindex(_: datetime) -> Statements[None]:
-    yield "REINDEX", ()
-
-
 def is_corrupt(path: Path, error: BaseException) -> bool:
     """Return whether SQLite cannot read a file that was our database: its mark or search index is beside it."""
     cause = error if isinstance(error, sqlite3.Error) else error.__cause__
@@ -85,12 +77,8 @@ def recovery_steps(path: Path) -> str:
     copies = sorted(found, key=lambda copy: copy.stat().st_mtime)
     made = [f"{copy.name} of {datetime.fromtimestamp(copy.stat().st_mtime, UTC):%Y-%m-%d}" for copy in copies[-1:]]
     backup = f"restore a backup ({made[0]} was made before an upgrade)" if made else "restore a backup"
-    name = path.name
-    return (
-        f"stop the gateway and move {name}, {name}-wal, {name}-shm and {name}.search away; then {backup}, save what is "
-        f"readable with: sqlite3 {name} .recover, or move {name}.mark and the folder files away, too, and start with a "
-        "new store: import an export with: palaver sessions import"
-    )
+    salvage = "copy everything readable into a new store: palaver doctor --salvage NEW_STORE"
+    return f"stop the gateway and {backup}, or {salvage}"
 
 
 def is_backup(copy: Path, path: Path) -> bool:

@@ -2,17 +2,15 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
-from functools import partial
 
 from palaver.db.sqlite import SqliteDatabase
 from palaver.db.transaction import Database, Row, Statements, transaction
 from palaver.model.attachment import ID_LENGTH
-from palaver.model.errors import StoreError
 from palaver.model.text import counted
-from palaver.store.conversations.attachment_refs import add_refs, referenced_files
+from palaver.store.conversations.attachment_refs import referenced_files
 from palaver.store.conversations.blob_store import SET_ASIDE, BlobStore, Condition
-from palaver.store.damage.health_check import HealthCheck, Mend, Transact, in_transaction, listed, repair_step
+from palaver.store.damage.health_check import RESTORE_OR_SALVAGE, HealthCheck, listed
+from palaver.store.damage.losses import known_losses
 from palaver.store.records import entries_of, file_digests
 
 _PAGE_ROWS = 1000
@@ -46,40 +44,28 @@ async def check_contents(database: Database, blobs: BlobStore) -> HealthCheck:
         is_warning=is_elsewhere,
         found=f"{public}: {such}",
         public=public,
-        fix=f"{_RESTORE}; if you have neither, {repair_step(f'moves damaged ones to files/{SET_ASIDE}')}"
-        if bad
-        else f"let this user read the files; {_RESTORE}"
-        if unreadable
-        else _RESTORE,
-        mends=tuple(_set_aside(blobs, name) for name in bad),
+        fix=f"let this user read the files; {_RESTORE}" if unreadable else _RESTORE,
     )
 
 
 _RESTORE = (
     "put the folder files of the data directory back, for example from a backup, or import an export with: palaver "
-    "sessions import"
+    "sessions import; to go on without them, run palaver doctor --salvage NEW_STORE"
 )
-
-
-def _set_aside(blobs: BlobStore, name: str) -> Mend:
-    async def mend(_: Transact, _now: datetime) -> None:
-        try:
-            await blobs.set_aside(name)
-        except OSError as error:
-            raise StoreError(f"a file could not be moved: {error}") from error
-
-    return mend
 
 
 async def check_references(database: Database) -> HealthCheck:
     """Find files of entries that nothing keeps: they would be removed as unused."""
     lost: dict[int, Sequence[str]] = {}
+    known = await database.read(known_losses("attachments"))
     after = -1
     while page := await database.read(_page(after)):
         rows, kept = page
         after = rows[-1][0]
         for row, entry in zip(rows, entries_of(rows), strict=True):
-            names = [name for name in file_digests(entry.files) if name not in kept.get(row[0], ())]
+            names = [
+                name for name in file_digests(entry.files) if name not in kept.get(row[0], ()) and name not in known
+            ]
             if names:
                 lost[row[0]] = names
     return HealthCheck(
@@ -90,8 +76,7 @@ async def check_references(database: Database) -> HealthCheck:
         if lost
         else "all are kept",
         public=f"not kept: {len(lost)}",
-        fix=repair_step("keeps them again"),
-        mends=(in_transaction(partial(_keep, lost)),) if lost else (),
+        fix=RESTORE_OR_SALVAGE,
     )
 
 
@@ -108,8 +93,3 @@ def _page(after: int) -> Statements[tuple[list[Row], Mapping[int, Collection[str
     for holder, name in held:
         kept.setdefault(holder, set()).add(name)
     return rows, kept
-
-
-@transaction
-def _keep(lost: Mapping[int, Sequence[str]], _: datetime) -> Statements[None]:
-    yield from add_refs("entry", lost)

@@ -1,26 +1,18 @@
-"""What a check of a store found, and how to mend it."""
+"""What a check of a store found, and how to fix it."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Awaitable, Iterable
+from dataclasses import dataclass
 
-from palaver.db.transaction import Transaction
 from palaver.model import text
 from palaver.model.errors import StoreError
-from palaver.model.text import counted
 
-Transact = Callable[[Transaction[None]], Awaitable[None]]
-Mend = Callable[[Transact, datetime], Awaitable[None]]
 MAX_LISTED = 5
 REPORT_A_BUG = "palaver doctor --bundle report.zip makes a file for a bug report, without anything said or secret"
 FIX_THE_CAUSE = f"fix what the error says, then run palaver doctor again; if you cannot, {REPORT_A_BUG}"
-
-
-def in_transaction(describe: Callable[[datetime], Transaction[None]]) -> Mend:
-    def mend(transact: Transact, now: datetime) -> Awaitable[None]:
-        return transact(describe(now))
-
-    return mend
+RESTORE_OR_SALVAGE = (
+    "restore a backup, or stop the gateway and copy everything readable into a new store: palaver doctor --salvage"
+    " NEW_STORE"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +27,6 @@ class HealthCheck:
     """It works, but not as somebody may expect."""
     is_refused: bool = False
     """The database refused the check itself."""
-    mends: tuple[Mend, ...] = field(default=(), compare=False)
-    """What a repair does about it, each in a transaction of its own; nothing if a person has to."""
     public: str = ""
     """What it found in our own words and numbers alone, for a bug report. Empty if that cannot be said."""
     topic: str = ""
@@ -56,25 +46,6 @@ async def or_problem(name: str, check: Awaitable[HealthCheck]) -> HealthCheck:
         return HealthCheck(name=name, ok=False, found=found, fix=FIX_THE_CAUSE, is_refused=True)
 
 
-def repair_step(deed: str) -> str:
-    """Say how to fix what `palaver doctor --repair` can mend, and what that does."""
-    return f"stop the gateway and run palaver doctor --repair: it {deed}"
-
-
 def listed(names: Iterable[str]) -> str:
     """Return the first few, and how many more there are."""
     return text.listed(names, MAX_LISTED, "; ")
-
-
-def missing_rows(
-    name: str, missing: Sequence[str], deed: str, mend: Callable[[datetime], Transaction[None]]
-) -> HealthCheck:
-    """Report rows that are not there although others tell of them."""
-    return HealthCheck(
-        name=name,
-        ok=not missing,
-        found=f"{counted(len(missing), 'is', 'are')} missing: {listed(missing)}" if missing else "nothing is missing",
-        public=f"missing: {len(missing)}",
-        fix=repair_step(deed),
-        mends=(in_transaction(mend),),
-    )

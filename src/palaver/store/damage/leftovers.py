@@ -101,13 +101,13 @@ def _copy(path: Path, part: Path, version: int | None, key: bytes | None) -> boo
 
 
 def is_copy(file: Path, path: Path) -> bool:
-    """Return whether a file is a copy of a database, by a migration, a repair or a backup, or what is left of one."""
-    return file.name.startswith(tuple(f"{path.name}.{why}-" for why in ("schema", "repair", "backup")))
+    """Return whether a file is a copy of a database, by a migration or a backup, or what is left of one."""
+    return file.name.startswith(tuple(f"{path.name}.{why}-" for why in ("schema", "backup")))
 
 
 def remove_unfinished_copies(path: Path) -> None:
     """Remove what a killed process left of a copy. One that is being made is locked."""
-    unfinished = re.compile(re.escape(path.name) + r"\.(schema|repair|backup)-\w+\.[0-9]+\.[0-9]+(-journal)?")
+    unfinished = re.compile(re.escape(path.name) + r"\.(schema|backup)-\w+\.[0-9]+\.[0-9]+(-journal)?")
     for part in [each for each in path.parent.iterdir() if unfinished.fullmatch(each.name)]:
         with suppress(OSError), part.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -3,7 +3,6 @@
 import sqlite3
 from contextlib import closing, suppress
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 
 from palaver.db.high_water import measure, read_mark
@@ -13,8 +12,8 @@ from palaver.model.epochs import HighWater
 from palaver.model.key import SessionKey
 from palaver.model.source import MAIN
 from palaver.model.text import counted
-from palaver.store.damage.health_check import HealthCheck, in_transaction, repair_step
-from palaver.store.damage.set_aside import record_loss
+from palaver.store.damage.health_check import HealthCheck
+from palaver.store.damage.losses import record_loss
 from palaver.store.epochs import begin_epoch
 from palaver.store.queue.outbox import NOBODY, keep_notice_number
 from palaver.store.records import micros
@@ -66,16 +65,15 @@ async def check_mark(database: SqliteDatabase) -> HealthCheck:
         is_warning=bool(kept and not lost),
         fix="let this user write the file palaver.db.mark beside the database"
         if kept and not lost
-        else f"if you have the log {database.path.name}-wal or a newer copy of the database, put it back; else "
-        + repair_step("goes on without them and gives no number twice"),
-        mends=(in_transaction(partial(_skip_numbers, mark)),),
+        else f"if you have the log {database.path.name}-wal or a newer copy of the database, put it back; else stop the"
+        " gateway and run palaver doctor --salvage NEW_STORE: the new store gives no number twice",
     )
 
 
 @transaction
-def _skip_numbers(mark: HighWater, now: datetime) -> Statements[None]:
+def skip_numbers(mark: HighWater, now: datetime) -> Statements[None]:
     """Take the numbers that were given before, so that nobody gets them again."""
-    reached = yield from measure()  # again: other repairs may have brought rows back
+    reached = yield from measure()
     lost = mark.beyond(reached)
     for name, count in lost.items():
         numbers = f"{getattr(reached, name) + 1} to {getattr(mark, name)}"
@@ -84,7 +82,7 @@ def _skip_numbers(mark: HighWater, now: datetime) -> Statements[None]:
         key = SessionKey(MAIN, person=NOBODY).text
         yield (
             "INSERT INTO inbox (no, key, state, received, reason, body) VALUES (?, ?, 'failed', ?, ?, ?)",
-            (mark.messages, key, micros(now), "it was stored and is missing: a repair took its number", b""),
+            (mark.messages, key, micros(now), "it was stored and is missing: nothing else gets its number", b""),
         )
     if "changes" in lost:
         sql = "INSERT INTO journal (pos, session_no, kind, first_seq, last_seq) VALUES (?, 0, 'settle', 1, 0)"

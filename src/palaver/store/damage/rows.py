@@ -1,19 +1,17 @@
 """Read every row by itself, and compare it with its checksum and its own columns."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from datetime import datetime
 from enum import Enum
-from functools import partial
 from typing import NamedTuple
 
-from palaver.db.transaction import Database, Row, Statements, Transaction, Value, transaction
+from palaver.db.transaction import Database, Row, Statements, Value, transaction
 from palaver.model.errors import StoreError
 from palaver.model.key import SessionKey
 from palaver.model.source import Source, account_text
 from palaver.model.text import counted
 from palaver.model.value import value
 from palaver.store.conversations.chat_migration import moved
-from palaver.store.damage.health_check import FIX_THE_CAUSE, HealthCheck, in_transaction, listed, repair_step
+from palaver.store.damage.health_check import RESTORE_OR_SALVAGE, HealthCheck, listed
 from palaver.store.people.aliases import load_all as load_all_aliases
 from palaver.store.records import UNREADABLE
 
@@ -42,9 +40,6 @@ class Known:
     """Per platform, ids that belong to one person."""
 
 
-MendRow = Callable[[BadRow, datetime], Transaction[None]]
-
-
 @value
 class TableCheck:
     """How to read the rows of a table."""
@@ -56,21 +51,26 @@ class TableCheck:
     name: Callable[[Row], str]
     problem: Callable[[Row, Known], Problem | None]
     """May raise one of `UNREADABLE`."""
-    mend: MendRow
-    deed: str
-    """What a repair does."""
-    first: Value = -(1 << 62)
-    """Before the first value of the order column."""
-
-    @property
-    def last(self) -> Value:
-        """After the last value of the order column."""
-        return chr(0x10FFFF) if self.first == "" else 1 << 62
+    key: tuple[str, ...] = ("no",)
+    """The columns that name a row: the first ones that are selected."""
+    where: str = ""
+    """Which rows are read."""
 
 
-async def check_table(database: Database, check: TableCheck) -> HealthCheck:
+class TableReport(NamedTuple):
+    """What was found in a table."""
+
+    bad: list[BadRow]
+    read: int
+    """How many rows were read."""
+    gap: str
+    """Why others could not be."""
+
+
+async def read_table(database: Database, check: TableCheck) -> TableReport:
+    """Read every row by itself."""
     known = await database.read(load_known())
-    bad: dict[Value, BadRow] = {}
+    bad: dict[Row, BadRow] = {}
     count = 0
     gap = ""
     # Where a part of the file cannot be read, the rows on both sides of it still can.
@@ -78,20 +78,26 @@ async def check_table(database: Database, check: TableCheck) -> HealthCheck:
         try:
             async for page in _pages(database, check, backwards=backwards):
                 count += len(page)
-                bad |= {row[0]: BadRow(row, check.name(row), it) for row in page if (it := _problem(check, row, known))}
+                for row in page:
+                    if problem := _problem(check, row, known):
+                        bad[row[: len(check.key)]] = BadRow(row, check.name(row), problem)
             break
         except StoreError as error:
             gap = f"{counted(count, 'row')} can be read, and the others cannot: {error}"
-    named = listed(f"{each.name} {each.problem.value}" for each in bad.values())
+    return TableReport(list(bad.values()), count, gap)
+
+
+async def check_table(database: Database, check: TableCheck) -> HealthCheck:
+    bad, count, gap = await read_table(database, check)
+    named = listed(f"{each.name} {each.problem.value}" for each in bad)
     damaged = [f"{counted(len(bad), 'row is', 'rows are')} damaged: {named}"] if bad else []
     return HealthCheck(
         name=f"{check.table}: every row can be read and is as it was written",
         ok=not bad and not gap,
         found="; ".join([*damaged, *([gap] if gap else [])]) or f"{counted(count, 'row')}, all intact",
         public=f"{counted(count, 'row')} read, {len(bad)} damaged{', others unreadable' if gap else ''}",
-        fix=repair_step(check.deed) if bad else FIX_THE_CAUSE,
+        fix=RESTORE_OR_SALVAGE,
         is_refused=bool(gap),
-        mends=tuple(in_transaction(partial(check.mend, each)) for each in bad.values()),
     )
 
 
@@ -104,7 +110,7 @@ def _problem(check: TableCheck, row: Row, known: Known) -> Problem | None:
 
 async def _pages(database: Database, check: TableCheck, *, backwards: bool) -> AsyncIterator[list[Row]]:
     """Yield the rows from the first or from the last, up to one that cannot be read."""
-    after = check.last if backwards else check.first
+    after: Value = None
     limit = _PAGE_ROWS
     while True:
         try:
@@ -122,10 +128,17 @@ async def _pages(database: Database, check: TableCheck, *, backwards: bool) -> A
 
 @transaction
 def _page(check: TableCheck, after: Value, limit: int, *, backwards: bool) -> Statements[list[Row]]:
-    joined = "AND" if " WHERE " in check.select else "WHERE"
     beyond, order = ("<", "DESC") if backwards else (">", "ASC")
-    sql = f"{check.select} {joined} {check.order} {beyond} ? ORDER BY {check.order} {order} LIMIT {limit}"
-    return (yield sql, (after,))
+    conditions = [check.where] if check.where else []
+    if after is not None:
+        conditions.append(f"{check.order} {beyond} ?")
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    return (
+        yield (
+            f"{check.select}{where} ORDER BY {check.order} {order} LIMIT {limit}",
+            () if after is None else (after,),
+        )
+    )
 
 
 @transaction

@@ -1,15 +1,10 @@
 """Check the schema: every table, column, index and constraint is as the migrations make it."""
 
-from datetime import datetime
-from functools import partial
-
 from palaver.db.schema import known_migrations
 from palaver.db.schema_check import Difference, compare_sqlite, expected_sqlite, read_sqlite
 from palaver.db.sqlite import SqliteDatabase
-from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import StoreError
-from palaver.store.damage.health_check import HealthCheck, in_transaction, listed, repair_step
-from palaver.store.damage.set_aside import record_loss
+from palaver.store.damage.health_check import RESTORE_OR_SALVAGE, HealthCheck, listed
 from palaver.store.meta import read_meta
 from palaver.store.store import Store
 
@@ -35,10 +30,7 @@ async def check_schema(store: Store) -> HealthCheck:
         ok=not differences,
         found=found,
         public=found,
-        fix=repair_step("makes it again as the migrations do, and keeps the rows")
-        if any(difference.mend for difference in differences)
-        else _UNKNOWN_COLUMNS,
-        mends=tuple(in_transaction(partial(_mend, difference)) for difference in differences if difference.mend),
+        fix=RESTORE_OR_SALVAGE if any(each.mend for each in differences) else _UNKNOWN_COLUMNS,
     )
 
 
@@ -51,11 +43,3 @@ async def _differences(store: Store) -> list[Difference]:
     found = await store.read(postgres.read_postgres())
     expected = await postgres.expected_postgres(store.database, migrations)
     return [*postgres.compare_postgres(found, expected), *await store.read(postgres.lagging_sequences())]
-
-
-@transaction
-def _mend(difference: Difference, now: datetime) -> Statements[None]:
-    if difference.lost:
-        yield from record_loss("schema", difference.text, difference.lost, now)
-    for statement in difference.mend:
-        yield statement, ()

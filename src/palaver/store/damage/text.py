@@ -1,14 +1,11 @@
 """Find text that is not UTF-8: SQLite stores any bytes as text, and cannot read them back."""
 
-from datetime import datetime
-from functools import partial
 from typing import NamedTuple
 
 from palaver.db.sqlite import SqliteDatabase
 from palaver.db.transaction import Statements, transaction
 from palaver.model.text import counted
-from palaver.store.damage.health_check import HealthCheck, in_transaction, listed, repair_step
-from palaver.store.damage.set_aside import keep_copies
+from palaver.store.damage.health_check import RESTORE_OR_SALVAGE, HealthCheck, listed
 
 
 class BadText(NamedTuple):
@@ -29,8 +26,7 @@ async def check_text(database: SqliteDatabase) -> HealthCheck:
         ok=not bad,
         found=f"{counted(len(bad), 'text is', 'texts are')} not UTF-8: {named}" if bad else "every text is UTF-8",
         public=f"not UTF-8: {len(bad)}",
-        fix=repair_step("replaces what cannot be read, and keeps a copy of the row as it was"),
-        mends=tuple(in_transaction(partial(_replace, each)) for each in bad),
+        fix=RESTORE_OR_SALVAGE,
     )
 
 
@@ -60,11 +56,3 @@ def _is_utf8(content: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-@transaction
-def _replace(bad: BadText, now: datetime) -> Statements[None]:
-    where = f'CAST("{bad.column}" AS BLOB) = ?'
-    reason = f"{bad.column} was not UTF-8: {bad.content.hex()}"
-    yield from keep_copies(bad.table, where, (bad.content,), reason, now)
-    yield f'UPDATE "{bad.table}" SET "{bad.column}" = ? WHERE {where}', (bad.readable, bad.content)

@@ -5,10 +5,10 @@ from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
 
-from palaver.db.schema import SQLITE, WRITE_SCHEMA, known_migrations, run_migration
+from palaver.db.schema import SQLITE, known_migrations, run_migration
 from palaver.db.schema_check import Shape, compare_sqlite, expected_sqlite, read_sqlite
 from palaver.db.sqlite import connect, run_statements
-from palaver.store.damage.health_check import HealthCheck, repair_step
+from palaver.store.damage.health_check import RESTORE_OR_SALVAGE, HealthCheck
 
 
 def check_version(path: Path, key: bytes | None = None) -> HealthCheck | None:
@@ -26,18 +26,9 @@ def check_version(path: Path, key: bytes | None = None) -> HealthCheck | None:
                 name="schema version",
                 ok=False,
                 found=f"the database says {said}, but its tables are those of schema {fits}",
-                fix=repair_step("corrects the number"),
+                fix=RESTORE_OR_SALVAGE,
             )
     return None
-
-
-def correct_version(path: Path, key: bytes | None = None) -> None:
-    """Write the version that fits the tables."""
-    with closing(connect(path, key, new=False)) as db:
-        fits = _fitting_version(run_statements(db, iter(read_sqlite()), set()))
-        if lacks_meta(db):
-            db.execute(expected_sqlite(known_migrations())["table", "meta", "meta"].definition)
-        db.execute(WRITE_SCHEMA, (fits,))
 
 
 def _version_of(db: sqlite3.Connection) -> str:

@@ -10,7 +10,7 @@ from palaver.model.session import Principal
 from palaver.model.source import Source
 from palaver.model.turn import Inbound
 from palaver.model.value import value
-from palaver.store.jobs.jobs import find, first_waiting, set_aside
+from palaver.store.jobs.jobs import find, first_waiting, pause_unreadable
 from palaver.store.queue import inbox
 from palaver.store.records import instant, instant_or_none, micros, reply_span
 
@@ -204,7 +204,7 @@ def pause_if_dead(job: int, now: datetime) -> Statements[tuple[str, Source] | No
     last = tried[:DEAD_FIRINGS]
     if len(last) < DEAD_FIRINGS or any(state != "dead" for each in last for state in each.deliveries):
         return None
-    return (yield from set_aside(job, now))
+    return (yield from pause_unreadable(job, now))
 
 
 @transaction

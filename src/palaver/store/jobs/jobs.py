@@ -181,14 +181,14 @@ def get(number: int) -> Statements[Job | None]:
 def pause(name: str, principal: Principal, now: datetime) -> Statements[Job]:
     """Pause a job: nothing of it runs until it is resumed, not even a firing that has not begun."""
     job = yield from find(name, principal)
-    yield from set_aside(job.number, now)
+    yield from pause_unreadable(job.number, now)
     yield from _withdraw_waiting(job.number, "its job was paused")
     yield _CHANGED
     return (yield from find(str(job.number), principal))
 
 
 @transaction
-def set_aside(number: int, now: datetime) -> Statements[tuple[str, Source] | None]:
+def pause_unreadable(number: int, now: datetime) -> Statements[tuple[str, Source] | None]:
     """Pause a job, even one that cannot be read.
 
     Return its name and where it was made; None if it was paused before, or if those cannot be read.

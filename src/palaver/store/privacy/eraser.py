@@ -13,7 +13,7 @@ from palaver.model.key import SessionKey
 from palaver.model.source import DM, Source, decode_id
 from palaver.model.turn import Delivery, Received
 from palaver.store.conversations.visibility import Filter
-from palaver.store.damage.set_aside import forget_set_aside
+from palaver.store.damage.losses import forget_losses
 from palaver.store.privacy import erase_steps, names
 from palaver.store.privacy.digests import LOWEST_NUMBER, Digests
 from palaver.store.privacy.erase_steps import RowPage
@@ -220,7 +220,7 @@ class ErasurePass:
         await self._erase_notices()
         await self._erase_shares(found)
         await self._erase_messages()
-        theirs = forget_set_aside(found.shared, self.footprint.identities, self.footprint.occurs_in)
+        theirs = forget_losses(found.shared, self.footprint.identities, self.footprint.occurs_in)
         await self._step("rows", theirs)
         for session in found.sessions:
             await self._step("entries", erase_steps.erase_session(self.erasure, session, self.digests, self.now))
@@ -239,7 +239,7 @@ class ErasurePass:
             self.counts[kind] += await self.database.transact(step)
         except SessionBusy as error:
             self.busy.add(error.session)
-        except Unreadable as error:  # it goes on once a repair has been there
+        except Unreadable as error:  # it goes on in a store in which that can be read
             self.busy.add(error.name)
         except NotFound:
             return  # deleted by somebody else meanwhile

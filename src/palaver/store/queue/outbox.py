@@ -243,7 +243,7 @@ def _mark_repeatable(rows: Sequence[Row], doubt: datetime) -> Statements[list[Ro
     return [fresh.get(row[0], row) for row in rows]
 
 
-IN_DOUBT = "its row is damaged: palaver doctor --repair restores it if it can"
+IN_DOUBT = "its row is damaged: palaver doctor names it"
 
 
 def _trusted(rows: Sequence[Row]) -> Statements[list[Delivery]]:

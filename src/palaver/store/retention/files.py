@@ -9,7 +9,7 @@ from pathlib import Path
 from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.attachment import Attachment
 from palaver.model.retention import RetentionLimit, latest_cutoff
-from palaver.store.conversations.attachment_refs import drop_refs, kept_aside
+from palaver.store.conversations.attachment_refs import drop_refs
 from palaver.store.conversations.blob_store import StoredFile
 from palaver.store.conversations.visibility import Filter
 from palaver.store.queue.inbox import rewrite
@@ -39,8 +39,7 @@ def find_cutoff(limit: RetentionLimit, files: Sequence[StoredFile], now: datetim
 def is_needed(name: str, cutoff: datetime, gone: Sequence[Filter] = ()) -> Statements[bool]:
     """Return whether a message that waits, an unsent answer, or something said since the cutoff has this file.
 
-    So has a conversation that is busy or pinned, and a reference that a repair set aside. The `sessions s` that go
-    before need none.
+    So has a conversation that is busy or pinned. The `sessions s` that go before need none.
     """
     moment = micros(cutoff)
     stays = Filter.all(Filter(f"NOT ({each.sql})", each.values) for each in gone)
@@ -59,7 +58,7 @@ def is_needed(name: str, cutoff: datetime, gone: Sequence[Filter] = ()) -> State
         "    AND m.pinned IS NOT NULL))) END LIMIT 1",
         (name, moment, *stays.values, *stays.values, moment),
     )
-    return bool(rows) or name in (yield from kept_aside())
+    return bool(rows)
 
 
 @transaction

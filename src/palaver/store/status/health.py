@@ -14,9 +14,9 @@ from palaver.model.text import counted
 from palaver.store import accounts
 from palaver.store.clock import CLOCK_TOLERANCE, describe_skew, store_time
 from palaver.store.conversations.blob_store import BlobStore
+from palaver.store.damage.checks import find_damage
 from palaver.store.damage.health_check import MAX_LISTED, HealthCheck, listed, or_problem
-from palaver.store.damage.repair import find_damage
-from palaver.store.damage.rules import check_rule
+from palaver.store.damage.invariants import check_rule
 from palaver.store.queue import inbox, outbox
 from palaver.store.records import instant, micros
 from palaver.store.status.invariants import DEADLINES

@@ -1,13 +1,10 @@
-"""What must hold in every database, and what must be done in time while a gateway runs."""
+"""What must be done in time while a gateway runs, beside what must hold in every database."""
 
 from palaver.db.transaction import Statements, transaction
-from palaver.store.damage.relation_rules import NOBODY_SEES_ANOTHERS, NOTHING_IRREVERSIBLE
-from palaver.store.damage.rules import Invariant, Violation, find_broken
-from palaver.store.damage.work_rules import NOTHING_LOST, NOTHING_TWICE
+from palaver.store.damage.invariants import INVARIANTS, Invariant, Violation, find_broken
 from palaver.store.queue.outbox import OPEN_SEND
 from palaver.store.records import OPEN_TURN
 
-INVARIANTS = (*NOTHING_LOST, *NOTHING_TWICE, *NOBODY_SEES_ANOTHERS, *NOTHING_IRREVERSIBLE)
 _MINUTE_MICROS = 60_000_000
 _GATEWAY_RUNS = "EXISTS (SELECT 1 FROM accounts WHERE lease_until > ?)"
 _RESTART = "restart the gateway, which resumes interrupted work; then read its log"

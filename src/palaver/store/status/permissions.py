@@ -27,7 +27,7 @@ def check_permissions(files: Iterable[Path]) -> HealthCheck:
     unusable = [each for each in found if not os.access(each, _needed(each), effective_ids=True)]
     if unusable:
         return HealthCheck(
-            name=PERMISSIONS,
+            name="permissions",
             ok=False,
             found=f"this user cannot read and write {_shown(unusable)}",
             public=f"files that this user cannot use: {len(unusable)}",
@@ -35,12 +35,12 @@ def check_permissions(files: Iterable[Path]) -> HealthCheck:
         )
     readable = readable_by_others(found)
     return HealthCheck(
-        name=PERMISSIONS,
+        name="permissions",
         ok=True,
         is_warning=bool(readable),
         found=f"others on this machine can read {_shown(readable)}" if readable else "only this user reads the files",
         public=f"files that others can read: {len(readable)}",
-        fix=f"run palaver doctor --repair, or: chmod go-rwx {shlex.join(map(str, readable))}",
+        fix=f"chmod go-rwx {shlex.join(map(str, readable))}",
     )
 
 
@@ -53,18 +53,6 @@ def readable_by_others(files: Iterable[Path]) -> list[Path]:
     """Return the files that others can read. What a link points to is not in the data directory, so it is left out."""
     found = [each for each in files if each.exists() and not each.is_symlink()]
     return [each for each in found if each.stat().st_mode & _GROUP_AND_OTHERS_BITS]
-
-
-def make_private(file: Path) -> None:
-    """Take from others what they can do with a file, never through a link: root would change a file of another user."""
-    handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        os.fchmod(handle, os.fstat(handle).st_mode & ~_GROUP_AND_OTHERS_BITS)
-    finally:
-        os.close(handle)
-
-
-PERMISSIONS = "permissions"
 
 
 def _shown(files: list[Path]) -> str:
