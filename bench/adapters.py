@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any
 
 from bench.called import PLATFORMS, Called
 from bench.canned import Answers, serving
 from bench.measure import Bare, Figure, set_aside
 from palaver.model.turn import Outbound
-from palaver.platforms.plugins import ENTRY_POINT_GROUP, make_adapter
+from palaver.platforms.plugins import PLATFORMS as DECLARED
+from palaver.platforms.plugins import make_adapter
 from palaver.protocols.adapter import Adapter
 from palaver.protocols.capabilities import HttpRequest
 from palaver.testkit.recorder import Recorder, running
@@ -58,8 +58,7 @@ def imports() -> Iterator[Figure]:
 
 
 def _modules() -> Mapping[str, str]:
-    ours = [each for each in entry_points(group=ENTRY_POINT_GROUP) if each.dist and each.dist.name == "palaver"]
-    return {each.name: each.module for each in sorted(ours, key=lambda each: each.name)}
+    return {name: DECLARED[name].adapter.partition(":")[0] for name in sorted(DECLARED) if DECLARED[name].adapter}
 
 
 def _imported(*modules: str) -> tuple[float, float]:

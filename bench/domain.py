@@ -10,7 +10,7 @@ from palaver.model.prompt import HomeChannel, Naming, Situation, context_section
 from palaver.model.source import GROUP, Labels, Source
 from palaver.model.transcript import Entry, Role, ToolCall
 from palaver.model.view import view
-from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.plugins import PLATFORMS
 
 __all__ = ["key", "section", "view_200"]
 

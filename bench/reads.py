@@ -15,7 +15,7 @@ from palaver.model.prompt import Naming
 from palaver.model.session import Principal
 from palaver.model.turn import Turn
 from palaver.model.view import view
-from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.plugins import PLATFORMS
 from palaver.store.conversations import transcript
 from palaver.store.opening import open_store
 from palaver.store.results import Opened

@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
+from pigeon_facts import PLATFORM
 from pydantic import BaseModel, SecretStr
 
-from palaver.model.platform import Platform
 from palaver.model.source import Source, Trust
 from palaver.model.turn import Inbound
 from palaver.protocols.adapter import Limits
@@ -31,7 +31,7 @@ class Options(BaseModel):
 
 
 class Pigeon:
-    platform = Platform(name="pigeon", title="Pigeon post", extra_kinds=("loft",))
+    platform = PLATFORM
     options = Options
     limits = Limits()
 
@@ -58,8 +58,7 @@ class Pigeon:
         return idempotency_key
 
 
-class NoPigeon:
-    platform = Platform(name="other", title="Other")
+class NoPigeon: ...
 
 
 async def tell(happening):
@@ -69,6 +68,16 @@ async def tell(happening):
 def deaf(happening): ...
 """
 
+_FACTS = """
+from palaver.protocols import Platform
+
+PLATFORM = Platform(
+    name="pigeon", title="Pigeon post", adapter="pigeon_post:Pigeon", extra_kinds=("loft",), user_rule=str.upper
+)
+WRONG = Platform(name="wrong", title="Wrong", adapter="pigeon_post:NoPigeon")
+BROKEN = Platform(name="broken", title="Broken", adapter="pigeon_post:Nobody")
+"""
+
 
 def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As `pip install` would: its metadata, and a module that nobody has imported yet."""
@@ -76,9 +85,13 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     facts.mkdir(parents=True)
     (facts / "METADATA").write_text(_METADATA)
     (facts / "entry_points.txt").write_text(
-        "[palaver.platforms]\npigeon = pigeon_post:Pigeon\nwrong = pigeon_post:NoPigeon\nbroken = pigeon_post:Nobody\n"
-        "terminal = pigeon_post:Pigeon\nNot A Name = pigeon_post:Pigeon\n"
+        "[palaver.platforms]\npigeon = pigeon_facts:PLATFORM\n"
+        "wrong = pigeon_facts:WRONG\nbroken = pigeon_facts:BROKEN\n"
+        "other = pigeon_facts:WRONG\nnothing = pigeon_facts:NOTHING\ntelegram = pigeon_facts:PLATFORM\n"
+        "terminal = pigeon_facts:PLATFORM\nNot A Name = pigeon_facts:PLATFORM\n"
     )
+    (folder / "pigeon_facts.py").write_text(_FACTS)
     (folder / "pigeon_post.py").write_text(_CODE)
     monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
-    monkeypatch.delitem(sys.modules, "pigeon_post", raising=False)
+    for module in ("pigeon_facts", "pigeon_post"):
+        monkeypatch.delitem(sys.modules, module, raising=False)

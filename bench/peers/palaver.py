@@ -8,7 +8,7 @@ from palaver.model.prompt import Naming
 from palaver.model.transcript import Entry, Role, ToolCall
 from palaver.model.turn import Inbound, Outbound
 from palaver.model.view import view
-from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.plugins import PLATFORMS
 from palaver.store.conversations import transcript
 from palaver.store.opening import open_store
 from palaver.store.queue import inbox, turns

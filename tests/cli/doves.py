@@ -7,12 +7,29 @@ from typing import ClassVar
 
 from pydantic import BaseModel, SecretStr
 
-from palaver.model.platform import Platform
+from palaver.model.platform import Platform, SetupGuide, SetupQuestion
 from palaver.model.turn import Outbound
-from palaver.protocols.adapter import Limits, PlatformRefused, Receiver, SetupGuide, SetupQuestion
+from palaver.protocols.adapter import Limits, PlatformRefused, Receiver
 from palaver.protocols.capabilities import HttpRequest, HttpResponse
 
-__all__ = ["Dove", "Options"]
+__all__ = ["DOVE", "GONE", "SUNK", "Dove", "Options"]
+
+DOVE = Platform(
+    name="dove",
+    title="Dove",
+    adapter="tests.cli.doves:Dove",
+    guide=SetupGuide(
+        before=("Go to the loft and ask for a dove.",),
+        questions=[
+            SetupQuestion(option="token", prompt="The ring of the dove?", help="It stands on its left foot."),
+            SetupQuestion(option="mood", prompt="How is it?", default="well", unless="shade"),
+        ],
+        after=("Doves sleep at night.",),
+        owner_prompt="Your number at the loft?",
+    ),
+)
+GONE = Platform(name="gone", title="Gone", adapter="tests.cli.nothing_there:Gone", extras=("gone",))
+SUNK = Platform(name="sunk", title="Sunk", adapter="sunk_client:Sunk")
 
 
 class Options(BaseModel):
@@ -24,18 +41,9 @@ class Options(BaseModel):
 class Dove:
     account: str
     given: Options
-    platform: ClassVar[Platform] = Platform(name="dove", title="Dove")
+    platform: ClassVar[Platform] = DOVE
     options: ClassVar[type[BaseModel]] = Options
     limits: ClassVar[Limits] = Limits()
-    guide: ClassVar[SetupGuide] = SetupGuide(
-        before=("Go to the loft and ask for a dove.",),
-        questions=[
-            SetupQuestion(option="token", prompt="The ring of the dove?", help="It stands on its left foot."),
-            SetupQuestion(option="mood", prompt="How is it?", default="well", unless="shade"),
-        ],
-        after=("Doves sleep at night.",),
-        owner_prompt="Your number at the loft?",
-    )
 
     @classmethod
     def make(cls, account: str, options: Options) -> "Dove":

@@ -78,7 +78,7 @@ def log_words(home: Path) -> None:
 def test_nothing_that_was_said_or_configured_is_in_a_bundle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bring(tmp_path / "doves", monkeypatch, {"dove": "tests.cli.doves:Dove"})
+    bring(tmp_path / "doves", monkeypatch, {"dove": "tests.cli.doves:DOVE"})
     home = tmp_path / CANARY
     (config := tmp_path / f"{CANARY}.yaml").write_text(CONFIGURATION)
     config.chmod(0o644)

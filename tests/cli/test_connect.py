@@ -19,7 +19,7 @@ from palaver.model.redact import find_pasted_key
 from palaver.model.session import Principal
 from palaver.model.source import MAIN, Source
 from palaver.model.turn import Inbound, InboxState, Received
-from palaver.platforms.terminal.offers import PendingOffer
+from palaver.platforms.terminal.client import PendingOffer
 from palaver.platforms.terminal.wire import Offer
 from palaver.settings.agents import EchoAgentConfig, GuideAgentConfig
 from tests.agents.fake_provider import Provider, Refuses, Says, provided

@@ -236,7 +236,7 @@ def test_accounts_of_a_killed_gateway_are_not_connected(store: str, capsys: pyte
 def test_accounts_that_a_gateway_would_not_begin_with_are_named(
     store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bring(tmp_path / "doves", monkeypatch, {"dove": "tests.cli.doves:Dove"})
+    bring(tmp_path / "doves", monkeypatch, {"dove": "tests.cli.doves:DOVE"})
     file = tmp_path / "own.yaml"
     monkeypatch.setenv("PALAVER_CONFIG", str(file))
     for said, words in (
@@ -252,7 +252,7 @@ def test_accounts_that_a_gateway_would_not_begin_with_are_named(
 def test_an_account_that_nobody_serves_is_named(
     store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bring(tmp_path / "doves", monkeypatch, {"dove": "tests.cli.doves:Dove"})
+    bring(tmp_path / "doves", monkeypatch, {"dove": "tests.cli.doves:DOVE"})
     monkeypatch.setenv("PALAVER_CONFIG", str(file := tmp_path / "own.yaml"))
     file.write_text("platforms: {dove: {accounts: {main: {token: coo}, new: {token: coo}}}}")
     assert main(["doctor", "--no-test", "--store", store]) == 0
@@ -377,7 +377,7 @@ def test_a_file_that_was_never_a_database_is_nothing_to_bring_back(
 def test_a_secret_that_others_can_read_is_named(
     store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bring(tmp_path / "doves", monkeypatch, {"dove": "tests.cli.doves:Dove"})
+    bring(tmp_path / "doves", monkeypatch, {"dove": "tests.cli.doves:DOVE"})
     (tmp_path / "token").write_text("coo")
     (tmp_path / "token").chmod(0o644)
     (tmp_path / "own.yaml").write_text("platforms: {dove: {accounts: {main: {token_file: token}}}}")

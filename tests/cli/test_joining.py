@@ -5,7 +5,6 @@ import io
 import json
 import stat
 from collections.abc import Callable, Sequence
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,7 @@ from palaver.cli.main import main
 from palaver.config.writer import replace_value
 from palaver.model.access import AccessRole
 from palaver.model.errors import BadArgument
-from palaver.platforms.plugins import ENTRY_POINT_GROUP, load_factory
-from palaver.protocols.adapter import SetupGuide
+from palaver.platforms.plugins import PLATFORMS, load_factory
 from palaver.store.opening import open_store
 from palaver.store.people import grants
 from palaver.store.people.grants import GrantTable
@@ -28,7 +26,7 @@ TOKEN = "coo-0123456789"  # noqa: S105 - it opens nothing
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    bring(tmp_path / "doves", monkeypatch, {"dove": "tests.cli.doves:Dove"})
+    bring(tmp_path / "doves", monkeypatch, {"dove": "tests.cli.doves:DOVE"})
     install(tmp_path / "site", monkeypatch)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PALAVER_HOME", str(tmp_path / "home"))
@@ -198,12 +196,10 @@ def test_an_adapter_without_a_guide_is_asked_for_by_its_options(
 
 @pytest.mark.usefixtures("own")
 def test_guides_of_ours_ask_for_options_that_there_are() -> None:
-    ours = [each.name for each in entry_points(group=ENTRY_POINT_GROUP) if each.dist and each.dist.name == "palaver"]
-    guides = {name: (load_factory(name), getattr(load_factory(name), "guide", None)) for name in ours}
-    assert guides
-    for found, guide in guides.values():
-        assert isinstance(guide, SetupGuide)
-        assert {each.option for each in guide.questions} <= set(found.options.model_fields)
+    for platform in (each for each in PLATFORMS.values() if each.adapter):
+        assert platform.guide, platform.name
+        options = load_factory(platform.name).options.model_fields
+        assert {each.option for each in platform.guide.questions} <= set(options)
 
 
 def test_a_secret_is_made_where_none_is_given(own: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -96,7 +96,7 @@ platforms:
 
 @pytest.fixture
 def doves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    adapters = {"dove": "tests.cli.doves:Dove", "gone": "tests.cli.nothing_there:Gone"}
+    adapters = {"dove": "tests.cli.doves:DOVE", "gone": "tests.cli.doves:GONE"}
     bring(tmp_path / "doves", monkeypatch, adapters, extras=["gone"])
     monkeypatch.setattr(probe, "_CHECK_TIMEOUT_S", 0.05)
     file = tmp_path / "doves.yaml"
@@ -130,10 +130,10 @@ def test_every_account_is_asked_at_once_and_says_what_to_do(
 def test_a_client_that_lacks_a_library_of_the_system_names_its_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bring(tmp_path / "sunk", monkeypatch, {"sunk": "sunk_client:Sunk"})
+    bring(tmp_path / "sunk", monkeypatch, {"sunk": "tests.cli.doves:SUNK"})
     says = "libnest.so.3: cannot open shared object file: No such file or directory"
     (tmp_path / "sunk/sunk_client.py").write_text(f"raise ImportError({says!r})\n")
-    with pytest.raises(MissingLibrary, match=r"sunk needs libnest\.so\.3.* apt-get install libnest3$"):
+    with pytest.raises(MissingLibrary, match=r"Sunk needs libnest\.so\.3.* apt-get install libnest3$"):
         load_factory("sunk")
 
 

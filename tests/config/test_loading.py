@@ -25,7 +25,7 @@ from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.model.source import Source
 from palaver.model.tools import ApprovalMode, ToolRules
 from palaver.model.turn import BusyMode
-from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.plugins import PLATFORMS
 from palaver.settings.agents import EchoAgentConfig, GuideAgentConfig, ModelAgentConfig
 from palaver.settings.quotas import API_OWNER, TERMINAL_OWNER, WEB_OWNER
 from tests.echo import guided

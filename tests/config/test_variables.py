@@ -10,8 +10,7 @@ from palaver.config.loader import Loaded, load_with_sources
 from palaver.config.validation import format_value
 from palaver.model.access import AccessRole, Grant
 from palaver.model.reset import ResetMode
-from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.plugins import load_factory
+from palaver.platforms.plugins import PLATFORMS, load_factory
 
 
 @pytest.fixture

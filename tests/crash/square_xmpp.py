@@ -9,8 +9,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from palaver.db.transaction import Statements, transaction
-from palaver.platforms.xmpp.names import CLIENT, CORRECT
-from palaver.platforms.xmpp.parse import bare
+from palaver.platforms.xmpp.parse import CLIENT, CORRECT, bare
 from palaver.store.store import Store
 from palaver.testkit.updates import Message
 from tests.crash.square import View, is_group

@@ -10,7 +10,7 @@ from palaver.model.errors import Unreadable
 from palaver.model.prompt import Naming
 from palaver.model.transcript import UNREADABLE_TEXT, UnreadableEntry
 from palaver.model.view import view
-from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.plugins import PLATFORMS
 from palaver.store.archive.collector import collect_all
 from palaver.store.archive.exporter import ExportFormat, write_archive
 from palaver.store.archive.importer import ImportOutcome, import_sessions

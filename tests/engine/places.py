@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from palaver.model.access import AccessRole, Grant
-from palaver.model.platform import Platform
+from palaver.model.platform import Ability, Platform
 from palaver.protocols.adapter import Adapter, Limits
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.chat import Chat
@@ -15,7 +15,7 @@ from tests.engine.gateway import Bench, running, until
 
 __all__ = ["OTHER", "Two", "adapters", "between"]
 
-OTHER = Platform(name="other", title="The other platform", has_threads=True)
+OTHER = Platform(name="other", title="The other platform", abilities=frozenset({Ability.THREADS}))
 MEMBERS = (Grant(role=AccessRole.MEMBER),)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from palaver.model.addressing import AddressingRules, AnswerMode
 from palaver.model.key import ChatSelector, ScopedSetting
-from palaver.model.platform import Platform
+from palaver.model.platform import Ability, Platform
 from palaver.model.source import GROUP, Source, Trust
 from palaver.model.transcript import Role
 from palaver.model.turn import Inbound
@@ -23,7 +23,7 @@ from tests.engine.agents import Slow, noted
 from tests.engine.gateway import Bench, MovableClock, running, until
 from tests.store.conftest import fresh_store
 
-MENTIONING = Platform(name="fake", title="Fake platform", has_threads=True, has_mentions=True)
+MENTIONING = Platform(name="fake", title="Fake platform", abilities=frozenset({Ability.THREADS}), has_mentions=True)
 
 
 async def inbox(here: Bench) -> int:

@@ -14,7 +14,7 @@ from palaver.engine.turns.agent import RECENT_PROMPT_LIFETIME, RecentPrompts
 from palaver.model.prompt import Naming
 from palaver.model.transcript import Entry, Role
 from palaver.model.view import ViewedStart, ViewStyle
-from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.plugins import PLATFORMS
 from palaver.protocols.agent import Event, Final, Request
 from palaver.store.conversations import transcript
 from palaver.store.conversations.transcript import NOTHING_LOADED, LoadedEntries

@@ -6,13 +6,12 @@ import json
 import logging
 import re
 from collections.abc import Iterator
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 
 from palaver.gateway.logs import FIELDS, HumanFormat, JsonFormat, OutageFilter, configure_logs
-from palaver.platforms.plugins import ENTRY_POINT_GROUP
+from palaver.platforms.plugins import PLATFORMS
 from tests.source import modules, nodes
 
 ROOT = Path(__file__).parents[2]
@@ -101,7 +100,7 @@ def named_actions(action: ast.expr) -> Iterator[str]:
         yield ast.literal_eval(action)
         return
     _, what = action.values
-    folders = {each.name: each.module.split(".")[2] for each in entry_points(group=ENTRY_POINT_GROUP)}
+    folders = {each.name: each.adapter.split(".")[2] for each in PLATFORMS.values() if each.adapter}
     folders["relayed"] = "relayed"  # accounts of a connector, on any platform
     for name, folder in folders.items():
         sources = (path.read_text() for path in (ROOT / "src/palaver/platforms" / folder).glob("*.py"))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from palaver.model.access import AccessRole, Grant
 from palaver.model.key import ChatSelector as ChatName
 from palaver.model.key import DmScope, GroupScope, ProfileRule, Scope, ScopedSetting
-from palaver.model.platform import Platform
+from palaver.model.platform import Ability, Platform
 from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.model.revision import RevisionPolicy
 from palaver.model.session import ModelOverride
@@ -29,7 +29,7 @@ __all__ = ["SECRET", "Gossip", "Place", "Somebody", "Spot", "Town", "secrets_in"
 SECRET = re.compile(r"u\d+u")
 _SEARCH = re.compile(r"!use search (\w+)")
 _REMEMBER = "!use remember"
-OTHER = Platform(name="other", title="The other platform", has_threads=True)
+OTHER = Platform(name="other", title="The other platform", abilities=frozenset({Ability.THREADS}))
 WORK = "work"
 
 

@@ -17,7 +17,7 @@ from palaver.model.prompt import HomeChannel, Naming, Pseudonyms, Situation, con
 from palaver.model.source import DM, GROUP, THREAD, Labels, Source
 from palaver.model.transcript import Entry, Role, Sender
 from palaver.model.view import view
-from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.plugins import PLATFORMS
 from tests.strategies import BRIEF, THOROUGH, ids
 
 hostile = st.one_of(

@@ -27,7 +27,7 @@ from palaver.model.source import (
     with_participant,
 )
 from palaver.model.text import join_halves
-from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.plugins import PLATFORMS
 from tests.strategies import BRIEF, THOROUGH, ids, labels, sources, texts
 
 OPTIONAL = tuple(f.name for f in fields(Source) if f.name not in {"platform", "chat_kind", "profile"})

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from palaver.model.errors import BadArgument
 from palaver.model.target import All, Home, Local, Origin, Place, Target, parse_targets
-from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.plugins import PLATFORMS
 from tests.strategies import BRIEF, THOROUGH, ids, texts
 
 # What could be the beginning or the end of an id with colons.

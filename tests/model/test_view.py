@@ -29,7 +29,7 @@ from palaver.model.view import (
     view,
     with_overheard,
 )
-from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.plugins import PLATFORMS
 
 PLAIN = Naming(platform=PLATFORMS["telegram"])
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -24,7 +24,7 @@ from palaver.protocols import (
 )
 from palaver.testkit.conformance import AdapterConformance
 from palaver.testkit.driver import run_adapter, send, skip_unless_possible
-from palaver.testkit.fake_server import FakeServer, NotPossible, Shown, WithFiles
+from palaver.testkit.fake_server import FakeServer, NotPossible, Refusal, Shown, WithFiles
 from palaver.testkit.recorder import Recorder, running
 
 __all__ = [
@@ -93,6 +93,7 @@ class Loopback:
     """How many access tokens it has given; only the last one is valid."""
     trouble: No | None = None
     """What every request for a token is answered with."""
+    is_down: bool = False
     calls_us: Callable[[HttpRequest], Awaitable[HttpResponse]] | None = None
     queue: list[HttpRequest] = field(default_factory=list[HttpRequest])
     """Callbacks that are not acknowledged yet."""
@@ -168,6 +169,8 @@ class Loopback:
     # Being called
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
+        if self.is_down:
+            return web.Response(status=503)
         try:
             found = await self.api(request.method, request.path, request)
         except No as no:
@@ -247,6 +250,9 @@ class CalledChat:
     person: ClassVar[str]
     fix: ClassVar[str]
     """Words of what it says about wrong credentials."""
+    refused_as: ClassVar[Sequence[Refusal]] = ()
+    foreign: ClassVar[Sequence[str | None]] = ()
+    """Handles of files that are not on the platform's servers."""
     signs_content: ClassVar[bool] = True
     """Whether the signature of a callback covers its content."""
 
@@ -265,6 +271,20 @@ class CalledChat:
     def source(self, message_id: str, **more: Any) -> Source:
         ids = {"chat_kind": self.kind, "chat_id": self.chat_id, "user_id": self.person, **more}
         return Source(platform=self.platform, account=ACCOUNT, message_id=message_id, **ids)
+
+    def refusals(self) -> Sequence[Refusal]:
+        return self.refused_as
+
+    async def refuse(self, refusal: Refusal) -> None:
+        self.server.refuses.append(refusal.answer)
+
+    def foreign_files(self) -> Sequence[str | None]:
+        """Return them, and answer nobody: what is refused here was refused by the adapter."""
+        self.server.is_down = True
+        return self.foreign
+
+    async def say_nonsense(self) -> None:
+        raise NotPossible("its nonsense is in tests of its own")
 
     async def shown(self) -> Sequence[Shown]:
         return [

@@ -105,7 +105,8 @@ def test_options_are_checked_and_asked_for(name: str) -> None:
         if option not in {"app_id", "corp_id", "agent_id", "client_id", "app_key", "mode"}
     ]
     assert not any(secret in shown for secret in secrets)
-    guide = getattr(factory, "guide")  # noqa: B009 - it is optional
+    guide = factory.platform.guide
+    assert guide
     asked = {question.option for question in guide.questions}
     assert set(given) <= asked <= set(model.model_fields)
     assert name == "yuanbao" or f"/in/{name}/{{account}}" in " ".join(guide.after)

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from palaver.model.errors import BadArgument, InvalidInput
-from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.plugins import installed_platforms, known_platforms, load_factory, make_adapter
+from palaver.platforms.plugins import PLATFORMS, installed_platforms, known_platforms, load_factory, make_adapter
 from tests.pigeon import install
 
 
@@ -16,10 +15,12 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path, monkeypatch)
 
 
-def test_what_is_installed_is_known_without_being_imported() -> None:
-    assert {"pigeon", "wrong", "broken"} <= set(installed_platforms())
+def test_what_is_declared_is_known_without_importing_the_adapter() -> None:
+    assert {"pigeon", "wrong", "broken", "other", "nothing"} <= set(installed_platforms())
     known = known_platforms()
-    assert known["pigeon"].name == "pigeon"
+    assert (known["pigeon"].title, known["pigeon"].canonical_user("ann")) == ("Pigeon post", "ANN")
+    assert (known["other"].title, known["nothing"].title) == ("Other", "Nothing"), "a wrong declaration hides nothing"
+    assert known["telegram"] is PLATFORMS["telegram"]
     assert known["terminal"] is PLATFORMS["terminal"]
     assert "Not A Name" not in known
     assert "pigeon_post" not in sys.modules
@@ -42,6 +43,8 @@ def test_an_adapter_is_made_for_an_account_with_the_options_of_its_own_model(tmp
             BadArgument,
             r"loads 'NoPigeon', which is not an adapter. Use a class that takes \(account, options\), with platform",
         ),
+        ("other", BadArgument, r"loads 'Platform', which does not declare it. Use a Platform called other with an"),
+        ("nothing", BadArgument, r"cannot be loaded \('AttributeError"),
         ("broken", BadArgument, r"cannot be loaded \('AttributeError"),
     ],
 )

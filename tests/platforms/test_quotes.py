@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from palaver.platforms.discord import render as discord
-from palaver.platforms.signal import render as signal
+from palaver.platforms.discord import adapter as discord
+from palaver.platforms.signal import parse as signal
 from palaver.platforms.whatsapp import render as whatsapp
-from palaver.platforms.yuanbao import render as yuanbao
+from palaver.platforms.yuanbao import wire as yuanbao
 from palaver.protocols import Outbound, QuoteMode
 
 NEVER, _, ALWAYS = QuoteMode

@@ -11,10 +11,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from palaver import platforms
-from palaver.platforms.dingtalk import stream as dingtalk
+from palaver.platforms.dingtalk import adapter as dingtalk
 from palaver.platforms.feishu import stream as feishu
-from palaver.platforms.homeassistant.adapter import HomeAssistantAdapter
-from palaver.platforms.homeassistant.options import HomeAssistantOptions
+from palaver.platforms.homeassistant.adapter import HomeAssistantAdapter, HomeAssistantOptions
 from palaver.platforms.relayed.adapter import join
 from palaver.protocols import (
     PlatformBusy,

@@ -10,9 +10,9 @@ from palaver.model.errors import BadArgument
 from palaver.model.people import parse_code_or_identity
 from palaver.model.source import Source, Trust
 from palaver.model.target import Place, parse_targets
-from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.irc.wire import lower
-from palaver.platforms.whatsapp.frames import canonical_form
+from palaver.platforms.irc import lower
+from palaver.platforms.plugins import PLATFORMS
+from palaver.platforms.whatsapp.adapter import canonical_form
 from palaver.settings.quotas import GrantConfig
 
 UUID = "0a1b2c3d-0000-4000-8000-00000000abcd"
@@ -39,7 +39,7 @@ NO_IDS = [
     *(("signal", text) for text in ("ann", "+1 55", "0a1b2c3d")),
     *(("sms", "+"), ("email", "ann"), ("email", "a@b@c"), ("imessage", "ann"), ("xmpp", "ann"), ("matrix", "ann")),
     *(("irc", "ann@host"), ("irc", "#dev"), ("telegram", "@ann"), ("telegram", "ann"), ("discord", "ann#1234")),
-    *(("slack", "@ann"), ("slack", "C024BE91L")),
+    *(("slack", "@ann"), ("slack", "bob"), ("slack", "Ulrike"), ("slack", "C024BE91L")),
 ]
 
 

@@ -4,23 +4,23 @@ import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from palaver.platforms.dingtalk.parse import parse as parse_dingtalk
+from palaver.platforms.dingtalk.adapter import parse as parse_dingtalk
 from palaver.platforms.discord.parse import OwnBot, Place, parse_event
 from palaver.platforms.feishu.parse import parse as parse_feishu
 from palaver.platforms.imessage.parse import Context, is_complete, related
 from palaver.platforms.imessage.parse import parse as parse_bubble
-from palaver.platforms.line.parse import parse as parse_line
-from palaver.platforms.matrix.events import parse_event as parse_room_event
+from palaver.platforms.line.adapter import parse as parse_line
 from palaver.platforms.matrix.parse import EventContext
 from palaver.platforms.matrix.parse import parse as parse_matrix
-from palaver.platforms.qq.parse import parse as parse_qq
+from palaver.platforms.matrix.parse import parse_event as parse_room_event
+from palaver.platforms.qq.adapter import parse as parse_qq
 from palaver.platforms.signal.parse import Known, OwnAccount
 from palaver.platforms.signal.parse import parse as parse_signal
 from palaver.platforms.slack.parse import ButtonPress, NewMessage, OwnApp
 from palaver.platforms.slack.parse import parse as parse_slack
-from palaver.platforms.whatsapp.frames import parse_frame
+from palaver.platforms.whatsapp.adapter import parse_frame
 from palaver.platforms.whatsapp.parse import OwnNumber, list_changes, parse_change, parse_message
-from palaver.platforms.yuanbao.parse import parse as parse_yuanbao
+from palaver.platforms.yuanbao.wire import parse as parse_yuanbao
 from palaver.protocols import Inbound, Label, parse_or_skip
 from tests.platforms.imessage.world import DM_GUID, GROUP_GUID, US, Mac
 from tests.platforms.mutants import Json, check_parsed, mutants

@@ -2,18 +2,16 @@
 
 import ast
 from collections.abc import Iterator
-from importlib.metadata import entry_points
 
 import pytest
 
-from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.plugins import ENTRY_POINT_GROUP
+from palaver.platforms.plugins import PLATFORMS
 from tests.source import SOURCE, modules, nodes, parsed
 
 CORE = ("model", "protocols", "db", "store", "engine", "commands", "web")
 EVERYWHERE = frozenset({"terminal", "web", "api"})
 """Ours, and served by every gateway."""
-NAMES = frozenset({*PLATFORMS, *(each.name for each in entry_points(group=ENTRY_POINT_GROUP))}) - EVERYWHERE
+NAMES = frozenset(PLATFORMS) - EVERYWHERE
 MODULES = [path for room in CORE for path in sorted((SOURCE / room).rglob("*.py"))]
 
 

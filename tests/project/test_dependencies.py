@@ -15,6 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
+from palaver.platforms.plugins import ENTRY_POINT_GROUP, PLATFORMS
 from tests.project import audit
 from tests.source import SOURCE, modules, nodes, parsed
 
@@ -34,66 +35,9 @@ EXTRAS = {
     "gateway/prometheus.py": ("metrics",),
     "gateway/tracing.py": ("otel",),
     "store/encryption": ("encryption",),
-    "protocols/bearer.py": ("googlechat", "teams"),
-    "protocols/rest.py": (
-        *(
-            "dingtalk",
-            "feishu",
-            "http",
-            "imessage",
-            "line",
-            "mattermost",
-            "qq",
-            "signal",
-            "wechat",
-            "wecom",
-            "whatsapp",
-            "xmpp",
-            "yuanbao",
-        ),
-    ),
-    "protocols/sealed.py": ("feishu", "wechat", "wecom"),
-    "protocols/tokens.py": (
-        "dingtalk",
-        "googlechat",
-        "teams",
-        "sms",
-        "feishu",
-        "line",
-        "qq",
-        "wechat",
-        "wecom",
-        "yuanbao",
-    ),
-    "protocols/markdown": (
-        *("dingtalk", "discord", "email", "feishu", "imessage", "line", "matrix", "matrix-encryption", "qq", "signal"),
-        *("homeassistant", "sms", "slack", "telegram", "wechat", "wecom", "whatsapp", "xmpp"),
-    ),
-    "platforms/dingtalk": ("dingtalk",),
-    "platforms/discord": ("discord",),
-    "platforms/email": ("email",),
-    "platforms/feishu": ("feishu",),
-    "platforms/homeassistant": ("homeassistant",),
-    "platforms/imessage": ("imessage",),
-    "platforms/line": ("line",),
-    "platforms/mattermost": ("mattermost",),
-    "platforms/sms": ("sms",),
-    "platforms/ntfy": ("ntfy",),
-    "platforms/teams": ("teams",),
-    "platforms/googlechat": ("googlechat",),
-    "platforms/irc": ("irc",),
-    "platforms/xmpp": ("xmpp",),
     "platforms/matrix/verification.py": ("matrix-encryption",),
-    "platforms/matrix": ("matrix", "matrix-encryption"),
     "platforms/relayed": ("relay",),
-    "platforms/qq": ("qq",),
-    "platforms/signal": ("signal",),
-    "platforms/slack": ("slack",),
-    "platforms/telegram": ("telegram",),
     "platforms/webhook/send.py": ("http",),
-    "platforms/wechat": ("wechat", "wecom"),
-    "platforms/whatsapp": ("whatsapp",),
-    "platforms/yuanbao": ("yuanbao",),
     "store/search/postgres_index.py": ("postgres",),
     "testkit": ("testkit",),
     "tools/mcp.py": ("mcp",),
@@ -139,7 +83,39 @@ def _flat(need: Requirement, needs: dict[str, list[Requirement]]) -> list[Requir
 
 def _extras(path: str) -> tuple[str, ...]:
     found = [extras for prefix, extras in EXTRAS.items() if path == prefix or path.startswith(f"{prefix}/")]
-    return found[0] if found else ()
+    if found:
+        return found[0]
+    room, _, rest = path.partition("/")
+    if room == "protocols":
+        return tuple(sorted(_users_of(f"palaver.protocols.{rest.partition('/')[0].removesuffix('.py')}")))
+    return _declared_in(rest.partition("/")[0]) if room == "platforms" else ()
+
+
+@cache
+def _declared_in(folder: str) -> tuple[str, ...]:
+    """Return the extras of the platforms whose adapters are in a folder: each of them installs what it imports."""
+    place = f"palaver.platforms.{folder}."
+    return tuple(extra for each in PLATFORMS.values() if each.adapter.startswith(place) for extra in each.extras)
+
+
+@cache
+def _users_of(module: str) -> frozenset[str]:
+    """Return the extras of everything that imports a module that adapters share, directly or through another one."""
+    found: set[str] = set()
+    for file in modules():
+        path = str(file.relative_to(SOURCE))
+        name = f"palaver.protocols.{path.removeprefix('protocols/').partition('/')[0].removesuffix('.py')}"
+        if name == module or path.startswith("cli/") or not any(_imports_it(node, module) for node in nodes(file)):
+            continue
+        found |= _users_of(name) if path.startswith("protocols/") else set(_extras(path))
+    return frozenset(found)
+
+
+def _imports_it(node: ast.AST, module: str) -> bool:
+    if not isinstance(node, ast.ImportFrom) or not node.module:
+        return False
+    names = {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return any(f"{name}.".startswith(f"{module}.") for name in names)
 
 
 def _imports() -> Iterator[tuple[str, str]]:
@@ -174,6 +150,13 @@ def test_every_import_is_declared() -> None:
 def test_everything_declared_is_imported() -> None:
     imported = {distribution for _, distribution in _imports()} | _NOT_IMPORTED
     assert not {f"{extra}: {name}" for extra, names in _declared().items() for name in names - imported}
+
+
+def test_every_platform_has_its_extras_and_no_entry_point() -> None:
+    project = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]
+    for platform in PLATFORMS.values():
+        assert set(platform.extras) <= project["optional-dependencies"].keys(), platform.name
+    assert ENTRY_POINT_GROUP not in project.get("entry-points", {}), "the folder declares it"
 
 
 _UNDOCUMENTED = {

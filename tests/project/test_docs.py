@@ -12,6 +12,7 @@ from palaver.cli import shared_options
 from palaver.cli.main import main
 from palaver.gateway.gateway import FIXED_SETTINGS
 from tests.echo import guided
+from tests.project import platform_tables
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -104,6 +105,12 @@ def test_links_lead_somewhere() -> None:
         target = source.parent / path if path else source
         assert target.exists(), f"{page_id(source)} links to {path}"
         assert not anchor or anchor in anchors(target), f"{page_id(source)} links to {path}#{anchor}"
+
+
+def test_the_tables_of_platforms_show_what_each_declares() -> None:
+    page = platform_tables.PAGE.read_text()
+    assert page.count("| ✓ |") > 1
+    assert platform_tables.filled(page) == page, "run python -m tests.project.platform_tables"
 
 
 def test_what_waits_for_a_restart_is_documented() -> None:

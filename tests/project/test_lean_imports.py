@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.plugins import PLATFORMS
 from palaver.store.opening import open_database
 
 LIBRARIES = (
@@ -22,7 +22,8 @@ LIBRARIES = (
     "telegram",
 )
 SERVES = ("agents", "commands.builtin", "engine.engine", "gateway.gateway", "tools", "web")
-ADAPTERS = tuple(f"palaver.platforms.{name}" for name in PLATFORMS if name not in {"api", "terminal", "web"})
+ADAPTERS = tuple(each.adapter.partition(":")[0] for each in PLATFORMS.values() if each.adapter)
+PARTS = tuple(f"palaver.platforms.{name}.{part}" for name in PLATFORMS for part in ("options", "parse", "render"))
 
 
 SHORT_COMMANDS = (
@@ -61,7 +62,10 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("program", "spared"),
     [
-        ("main(['--help'])", ("msgspec", "palaver.config", "palaver.store", "pydantic", "sqlite3", "yaml")),
+        (
+            "main(['--help'])",
+            ("msgspec", "palaver.config", "palaver.platforms", "palaver.store", "pydantic", "sqlite3", "yaml"),
+        ),
         *((f"main({words.split()})", tuple(f"palaver.{each}" for each in SLOW)) for words in SHORT_COMMANDS),
         ("import palaver.gateway.gateway; from palaver.platforms.plugins import *; known_platforms()", ()),
     ],
@@ -70,7 +74,7 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_is_not_used_is_not_imported(
     program: str, spared: tuple[str, ...], tmp_path: Path, empty_store: Path
 ) -> None:
-    names = (*LIBRARIES, *ADAPTERS, *spared)
+    names = (*LIBRARIES, *ADAPTERS, *PARTS, *spared)
     code = (
         f"import sys; from palaver.cli.main import main; {program};"
         f"print([name for name in {names} if name in sys.modules], file=sys.stderr)"

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -30,12 +30,13 @@ CLOCK = "PALAVER_SOAK_CLOCK"
 """Names the file with the seconds by which the clock is off."""
 _STOP_SECONDS = 60.0
 """A gateway that takes longer to end hangs."""
+FAKE_PLATFORM = replace(FAKE, adapter="tests.soak.gateway:FakeAccount")
 
 
 class FakeAccount:
     """The fake platform as a plugin."""
 
-    platform = FAKE
+    platform = FAKE_PLATFORM
 
     class options(BaseModel):  # noqa: N801 - plugins call it so
         socket: str
@@ -50,7 +51,7 @@ def plugin(folder: Path) -> None:
     facts = folder / "soak-1.0.dist-info"
     facts.mkdir(parents=True)
     (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: soak\nVersion: 1.0\n")
-    (facts / "entry_points.txt").write_text("[palaver.platforms]\nfake = tests.soak.gateway:FakeAccount\n")
+    (facts / "entry_points.txt").write_text("[palaver.platforms]\nfake = tests.soak.gateway:FAKE_PLATFORM\n")
 
 
 class _WrongClock:

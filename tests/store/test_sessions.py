@@ -15,7 +15,7 @@ from palaver.model.prompt import Naming
 from palaver.model.session import EndReason, ModelOverride, Principal
 from palaver.model.turn import Cause, TurnState, outbound_to
 from palaver.model.view import view
-from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.plugins import PLATFORMS
 from palaver.store.conversations import (
     attach,
     branches,

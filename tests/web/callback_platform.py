@@ -24,11 +24,14 @@ class Options(BaseModel):
     secret: SecretStr
 
 
+CALLER = Platform(name="caller", title="Caller", adapter="tests.web.callback_platform:CallerAdapter")
+
+
 @dataclass
 class CallerAdapter:
     account: str
     secret: str
-    platform: ClassVar[Platform] = Platform(name="caller", title="Caller")
+    platform: ClassVar[Platform] = CALLER
     options: ClassVar[type[BaseModel]] = Options
     limits: ClassVar[Limits] = Limits()
     takes_callbacks: ClassVar[bool] = True
@@ -72,5 +75,5 @@ class CallerAdapter:
 
 
 def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bring(folder, monkeypatch, {"caller": "tests.web.callback_platform:CallerAdapter"})
+    bring(folder, monkeypatch, {"caller": "tests.web.callback_platform:CALLER"})
     monkeypatch.setattr(CallerAdapter, "heard", [])

@@ -174,11 +174,15 @@ async def test_what_a_platform_needs_is_installed_from_its_page(python: Path, tm
     plugin.mkdir()
     needs = "Provides-Extra: loft\nRequires-Dist: tinyclient; extra == 'loft'\n"
     (plugin / "METADATA").write_text(f"Metadata-Version: 2.1\nName: loft\nVersion: 1.0\n{needs}")
-    (plugin / "entry_points.txt").write_text("[palaver.platforms]\nloft = loft:Loft\n")
+    (plugin / "entry_points.txt").write_text("[palaver.platforms]\nloft = loft:LOFT\n")
     (site / "loft.py").write_text(
-        "import tinyclient\nfrom pydantic import BaseModel\nfrom palaver.model.platform import Platform\n\n"
+        "from palaver.protocols import Platform\n\n"
+        "LOFT = Platform(name='loft', title='Loft', adapter='loft_adapter:Loft', extras=('loft',))\n"
+    )
+    (site / "loft_adapter.py").write_text(
+        "import tinyclient\nfrom loft import LOFT\nfrom pydantic import BaseModel\n\n"
         "class Options(BaseModel):\n    ring: str\n\n"
-        "class Loft:\n    platform = Platform(name='loft', title='Loft')\n    options = Options\n"
+        "class Loft:\n    platform = LOFT\n    options = Options\n"
     )
     index = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path / "wheels"), "PIP_CONFIG_FILE": os.devnull}
     async with serving(python, tmp_path, **index) as client:

@@ -18,8 +18,8 @@ from palaver.config.paths import configuration_files
 from palaver.config.secrets import FILE, read_secret
 from palaver.gateway.installer import NotInstalled, install
 from palaver.model.errors import BadArgument, InvalidInput, PalaverError
+from palaver.model.platform import SetupQuestion
 from palaver.platforms.plugins import offered_platforms
-from palaver.protocols.adapter import SetupQuestion
 from palaver.protocols.installation import MissingPackages, find_installation
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")

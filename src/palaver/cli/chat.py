@@ -22,9 +22,8 @@ from palaver.model.redact import mask_keys
 from palaver.model.source import MAIN
 from palaver.model.text import escape_invisible, quoted
 from palaver.model.value import value
-from palaver.platforms.terminal.client import Client, GatewayFailing, Screen, request_reload
-from palaver.platforms.terminal.history import history_file
-from palaver.platforms.terminal.offers import PendingOffer
+from palaver.platforms.terminal.client import Client, GatewayFailing, PendingOffer, Screen, request_reload
+from palaver.platforms.terminal.files import history_file
 from palaver.platforms.terminal.pipe import PipeScreen, read_lines, say_all, say_one
 from palaver.platforms.terminal.screen import LiveScreen
 from palaver.protocols.background import BackgroundTasks

@@ -27,9 +27,8 @@ from palaver.model.platform import Platform
 from palaver.model.source import DM, MAIN, STANDARD_KINDS, Source, Trust, account_text, decode_id
 from palaver.model.turn import Inbound
 from palaver.model.value import value
-from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.local.adapter import LOCAL
-from palaver.platforms.plugins import BUILT_IN, known_platforms, load_factory
+from palaver.platforms.plugins import BUILT_IN, PLATFORMS, known_platforms, load_factory
 from palaver.store.opening import sqlite_path
 from palaver.store.status.trace import InboundTrace, TurnTrace, find_traces
 from palaver.store.store import Store

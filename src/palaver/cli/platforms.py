@@ -9,7 +9,6 @@ from palaver.cli.output import print_found, print_json, print_line, print_rows
 from palaver.cli.shared_options import Json, StoreOption, ask_database, load_config, now
 from palaver.commands.formatting import ago
 from palaver.db.transaction import DatabaseClient
-from palaver.platforms.abilities import abilities_of
 from palaver.platforms.plugins import BUILT_IN, installed_platforms, known_platforms
 from palaver.store import accounts as store_accounts
 from palaver.store.accounts import AccountHealth
@@ -41,9 +40,9 @@ def platforms(context: typer.Context, *, store: StoreOption = None, json: Json =
 @app.command("list", help=f"List the installed platforms and what each can do.\n\n{EXAMPLES['list']}")
 def list_platforms(*, json: Json = False) -> None:
     known = known_platforms()
-    found = [(name, known[name].title, abilities_of(name)) for name in installed_platforms()]
-    fields = [{"name": name, "title": title, "can": can and [*can]} for name, title, can in found]
-    rows = [(name, title, "see its documentation" if can is None else ", ".join(can)) for name, title, can in found]
+    found = [known[name] for name in installed_platforms()]
+    fields = [{"name": each.name, "title": each.title, "can": each.abilities_in_order} for each in found]
+    rows = [(each.name, each.title, ", ".join(each.abilities_in_order)) for each in found]
     print_found({"platforms": fields}, ("platform", "name", "can do"), rows, as_json=json)
 
 

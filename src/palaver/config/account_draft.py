@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -14,9 +13,8 @@ from pydantic_core import ErrorDetails
 from palaver.config.accounts import allowed_by, example_of
 from palaver.config.secrets import FILE, SET, is_secret
 from palaver.model.errors import BadArgument
-from palaver.platforms.catalog import PLATFORMS
+from palaver.model.platform import SetupGuide, SetupQuestion
 from palaver.platforms.plugins import AdapterFactory, load_factory
-from palaver.protocols.adapter import SetupGuide, SetupQuestion
 
 _ACCOUNT = re.compile(r"[A-Za-z0-9_-]{1,40}")
 VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
@@ -98,9 +96,8 @@ def start_draft(platform: str, account: str) -> AccountDraft:
 
 
 def _guide(adapter: AdapterFactory) -> SetupGuide:
-    guide: Any = getattr(adapter, "guide", None)
-    if isinstance(guide, SetupGuide):
-        return guide
+    if adapter.platform.guide:
+        return adapter.platform.guide
     needed = {name: each for name, each in adapter.options.model_fields.items() if each.is_required()}
     return SetupGuide(
         questions=[SetupQuestion(option=name, prompt=each.description or f"{name}?") for name, each in needed.items()]
@@ -111,7 +108,7 @@ def check_owner(draft: AccountDraft, owner: str) -> str:
     """Return the owner's user id in the platform's canonical form; raise BadArgument if it cannot be one."""
     guide, platform = draft.guide, draft.adapter.platform
     with suppress(BadArgument):  # the guide says what is missing
-        owner = owner and PLATFORMS.get(platform.name, platform).canonical_user(owner)
+        owner = owner and platform.canonical_user(owner)
     if owner and guide.owner_pattern and not re.fullmatch(guide.owner_pattern, owner):
         prompt = guide.owner_prompt.rstrip("?")
         allowed = f"{prompt[:1].lower()}{prompt[1:]}, or nothing to pair with a code later"

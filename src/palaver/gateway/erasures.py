@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from palaver.platforms.local.adapter import output_eraser
-from palaver.platforms.terminal.history import history_eraser
+from palaver.platforms.terminal.files import history_eraser
 from palaver.processes.home import remove_forgotten_outputs
 from palaver.store.privacy.erasure import Erasures
 from palaver.store.store import Store

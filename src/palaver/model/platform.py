@@ -1,8 +1,10 @@
 """Platforms as data: what a chat platform declares about itself to the core."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import field
+from enum import StrEnum
 
 from palaver.model.errors import BadArgument
 from palaver.model.source import parse_participant
@@ -11,6 +13,58 @@ from palaver.model.value import value
 # These words are delivery targets.
 RESERVED_NAMES = frozenset({"all", "local", "origin"})
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
+
+
+class Ability(StrEnum):
+    """What people see in a chat, in the order of the table in the documentation."""
+
+    THREADS = "threads"
+    EDITS = "edits"
+    DRAFTS = "drafts"
+    FILES_IN = "files in"
+    FILES_OUT = "files out"
+    VOICE = "voice"
+    BUTTONS = "buttons"
+    REACTIONS = "reactions"
+    TYPING = "typing"
+    MENU = "menu"
+
+
+@value
+class SetupQuestion:
+    """One question of `palaver setup`; the answer becomes an option of the account."""
+
+    option: str
+    prompt: str
+    help: str = ""
+    """How to find the answer; printed before the question."""
+    default: str = ""
+    """`{folder}` stands for the folder of the configuration, `{account}` for the account's name."""
+    required: bool = True
+    unless: str = ""
+    """Skip the question if this other option has a value."""
+    only_if: str = ""
+    """Ask only if this other option has a value; empty to ask always."""
+    generate: Callable[[], str] | None = None
+    """Makes the answer if the person gives none: a new secret."""
+
+
+@value
+class SetupGuide:
+    questions: Sequence[SetupQuestion]
+    before: Sequence[str] = ()
+    """What to do on the platform first, step by step, one sentence each."""
+    after: Sequence[str] = ()
+    """What to do once it works, step by step; `{account}` stands for the account's name."""
+    owner_prompt: str = ""
+    """Asks people for their own user id on the platform, and says how to find it."""
+    owner_pattern: str = ""
+    """A regular expression that the whole id matches; empty if any text can be an id."""
+    owner_example: str = ""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.before, str) or isinstance(self.after, str):
+            raise TypeError("before and after of a SetupGuide are lists of steps, not one text")
 
 
 @value
@@ -27,8 +81,23 @@ class PlatformNote:
 
 @value
 class Platform:
+    """The declaration of a platform: everything that can be known of it without loading its adapter."""
+
     name: str
     title: str
+    adapter: str = ""
+    """Where the adapter is, as `module:Class`; empty if the gateway makes it itself."""
+    abilities: frozenset[Ability] = frozenset()
+    extras: tuple[str, ...] = ()
+    """The extras of its distribution, each of which installs what the adapter imports."""
+    needs: str = ""
+    """What to install, in Markdown, where that is more than one of the extras."""
+    connection: str = ""
+    """How messages come and go."""
+    page: str = ""
+    """The page of the documentation; by default it has the name of the platform."""
+    guide: SetupGuide | None = field(default=None, hash=False)
+    """The questions of `palaver setup`. Without it, setup asks for the options that have no default."""
     place: str | None = None
     """The name of the only place on a platform that has just one (`CLI terminal`)."""
     hides_ids: bool = False
@@ -37,9 +106,6 @@ class Platform:
     """A mention is written with an id, so the agent sees the id with every name."""
     has_mentions: bool = False
     """People can mention an account, so in a group it stays silent unless mentioned."""
-    has_threads: bool = False
-    has_reactions: bool = False
-    """Its adapter reports reactions to messages of ours."""
     has_servers: bool = False
     """A chat id is only unique within a server (`Source.scope_id`), which a target can name: `irc@libera:#dev`."""
     keeps_slash: bool = False
@@ -76,6 +142,14 @@ class Platform:
     """Machines and advertisers write, too: strangers get a pairing code only where the platform's section says so."""
     takes_keys: bool = False
     """Only the people of this gateway write here, so the owner can paste the key of a model provider."""
+
+    @property
+    def abilities_in_order(self) -> list[str]:
+        return [each.value for each in Ability if each in self.abilities]
+
+    @property
+    def has_threads(self) -> bool:
+        return Ability.THREADS in self.abilities
 
     def canonical_user(self, user: str) -> str:
         """Return the one form of a person's id. An alternate id (`alt:ID`) has no other forms."""

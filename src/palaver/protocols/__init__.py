@@ -3,7 +3,7 @@
 from palaver.model.attachment import UNKNOWN_TYPE, Attachment, NewFile, format_size
 from palaver.model.errors import BadArgument, InvalidInput, MalformedSource, StoreUnavailable
 from palaver.model.label import Label
-from palaver.model.platform import Platform
+from palaver.model.platform import Ability, Platform, PlatformNote, SetupGuide, SetupQuestion
 from palaver.model.source import CHANNEL, DM, GROUP, AddresseeKind, Labels, Source, Trust, account_text, identity_of
 from palaver.model.split import Unit
 from palaver.model.target import Place
@@ -24,8 +24,6 @@ from palaver.protocols.adapter import (
     Receiver,
     SendRefused,
     SendUnclear,
-    SetupGuide,
-    SetupQuestion,
     TargetAway,
     TargetGone,
 )
@@ -53,7 +51,16 @@ from palaver.protocols.capabilities import (
     supports,
     unannounced,
 )
-from palaver.protocols.checks import check_secret, check_url, file_to_send, fit_menu, is_loopback, split_names
+from palaver.protocols.checks import (
+    check_secret,
+    check_url,
+    file_to_send,
+    fit_menu,
+    is_loopback,
+    mail_address,
+    phone_number,
+    split_names,
+)
 from palaver.protocols.client_errors import ClientErrors, answer_error, parse_retry_after
 from palaver.protocols.clock import Clock, SystemClock
 from palaver.protocols.hooks import EventKind, EventSubscription, GatewayEvent, Hook, event_name
@@ -79,6 +86,7 @@ __all__ = [
     "DM",
     "GROUP",
     "UNKNOWN_TYPE",
+    "Ability",
     "Adapter",
     "AddresseeKind",
     "AnswerStatus",
@@ -119,6 +127,7 @@ __all__ = [
     "PlatformBusy",
     "PlatformDown",
     "PlatformError",
+    "PlatformNote",
     "PlatformRefused",
     "Quote",
     "QuoteMode",
@@ -160,11 +169,13 @@ __all__ = [
     "is_secret",
     "is_signed",
     "log_skipped",
+    "mail_address",
     "one_line",
     "parse_milliseconds",
     "parse_or_skip",
     "parse_retry_after",
     "parse_time",
+    "phone_number",
     "proxy_of",
     "read_ahead",
     "read_object",

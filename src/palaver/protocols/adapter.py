@@ -14,7 +14,7 @@ message, are the Protocols of `palaver.protocols.capabilities`; an adapter has o
     └── SendUnclear             the connection was lost while sending
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from pathlib import Path
@@ -218,40 +218,3 @@ class Blobs(Protocol):
     def reading(self, sha256: str) -> AbstractAsyncContextManager[Path | None]:
         """Yield the path of the content for as long as it is read; None if it is not on this machine."""
         ...
-
-
-@value
-class SetupQuestion:
-    """One question of `palaver setup`; the answer becomes an option of the account."""
-
-    option: str
-    prompt: str
-    help: str = ""
-    """How to find the answer; printed before the question."""
-    default: str = ""
-    """`{folder}` stands for the folder of the configuration, `{account}` for the account's name."""
-    required: bool = True
-    unless: str = ""
-    """Skip the question if this other option has a value."""
-    only_if: str = ""
-    """Ask only if this other option has a value; empty to ask always."""
-    generate: Callable[[], str] | None = None
-    """Makes the answer if the person gives none: a new secret."""
-
-
-@value
-class SetupGuide:
-    questions: Sequence[SetupQuestion]
-    before: Sequence[str] = ()
-    """What to do on the platform first, step by step, one sentence each."""
-    after: Sequence[str] = ()
-    """What to do once it works, step by step; `{account}` stands for the account's name."""
-    owner_prompt: str = ""
-    """Asks people for their own user id on the platform, and says how to find it."""
-    owner_pattern: str = ""
-    """A regular expression that the whole id matches; empty if any text can be an id."""
-    owner_example: str = ""
-
-    def __post_init__(self) -> None:
-        if isinstance(self.before, str) or isinstance(self.after, str):
-            raise TypeError("before and after of a SetupGuide are lists of steps, not one text")

@@ -1,4 +1,4 @@
-"""Check what goes to a platform: options with a URL, files and the command menu."""
+"""Check what goes to a platform: options with a URL, ids of people, files and the command menu."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -16,6 +16,10 @@ from palaver.protocols.capabilities import MenuCommand
 if TYPE_CHECKING:
     from pydantic import SecretStr
 
+_DECORATION = re.compile(r"[\s().\-\u00a0\u2010-\u2015]+")
+_NUMBER = re.compile(r"(?:\+|00)?([1-9][0-9]{6,14})")
+_MAIL = re.compile(r"[^\s@<>()\[\],;:\"]+@[^\s@<>()\[\],;:\"]+")
+_NAMED_MAIL = re.compile(r"[^<>]*<([^<>]+)>")
 _URL = re.compile(r"https?://[^\s/?#]+(?:/[^\s?#]*)?")
 
 
@@ -44,6 +48,20 @@ def check_secret(pattern: str, words: str) -> Callable[["SecretStr"], "SecretStr
 def split_names(names: object) -> object:
     """Return the names of an option that is a list: people can also write them with commas between them."""
     return [name.strip() for name in names.split(",") if name.strip()] if isinstance(names, str) else names
+
+
+def phone_number(text: str) -> str | None:
+    """Return a number as E.164 writes it: a plus and 7 to 15 digits."""
+    found = _NUMBER.fullmatch(_DECORATION.sub("", text))
+    return f"+{found[1]}" if found else None
+
+
+def mail_address(text: str) -> str | None:
+    """Return a mail address in lower case, as we compare it, without a name or `mailto:` around it."""
+    text = text.strip()
+    named = _NAMED_MAIL.fullmatch(text)
+    address = (named[1] if named else text).strip().removeprefix("mailto:").lower()
+    return address if _MAIL.fullmatch(address) else None
 
 
 def is_loopback(host: str) -> bool:

@@ -9,7 +9,7 @@ from palaver.model.access import AccessRole, Basis, ChatKind, Effect, Grant
 from palaver.model.errors import InvalidInput
 from palaver.model.key import ProfileRule
 from palaver.model.quotas import UNLIMITED, Quota, QuotaKind, QuotaRules
-from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.plugins import known_platforms
 from palaver.settings.types import MaybeName, Money, Role, Section, Syntax, Tokens, as_pydantic_error
 
 
@@ -95,7 +95,7 @@ class GrantConfig(Section):
         return self
 
     def grant(self, number: int = 0) -> Grant:
-        fields, platform = dict(self), PLATFORMS.get(self.platform or "")
+        fields, platform = dict(self), known_platforms().get(self.platform or "")
         if platform and self.user_id:
             fields["user_id"] = platform.canonical_user(self.user_id)
         return Grant(origin=("grants", number), **fields)

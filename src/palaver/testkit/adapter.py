@@ -9,6 +9,7 @@ from typing import Protocol
 from palaver.model.source import identity_of
 from palaver.protocols import (
     DM,
+    Ability,
     Attachment,
     Inbound,
     Label,
@@ -29,7 +30,7 @@ from palaver.testkit.updates import Message, Update
 __all__ = ["FAKE", "FakeAdapter", "PlatformClient", "UpdateStream"]
 
 _CHUNK_BYTES = 65_536
-FAKE = Platform(name="fake", title="Fake platform", has_threads=True, has_reactions=True)
+FAKE = Platform(name="fake", title="Fake platform", abilities=frozenset({Ability.THREADS, Ability.REACTIONS}))
 
 
 class UpdateStream(Protocol):
@@ -142,7 +143,8 @@ class FakeAdapter:
             message_id=message.id,
         )
         title = None if update.kind == DM else Label(update.title)
-        files, quoted = enumerate(message.files), message.quoted
+        files = enumerate(message.files)
+        quoted = message.quoted
         return Inbound(
             source=source,
             text="" if message.deleted else message.text,

@@ -16,20 +16,33 @@ from palaver.protocols import (
     Label,
     MenuCommand,
     NewFile,
+    PlatformBusy,
+    PlatformError,
     SendRefused,
     Threading,
     Typing,
     Uploading,
 )
-from palaver.testkit.driver import keep_pace, new_key, retry_until_connected, run_adapter, send, to_chat
+from palaver.testkit.driver import (
+    keep_pace,
+    new_key,
+    retry_until_connected,
+    run_adapter,
+    send,
+    skip_unless_possible,
+    to_chat,
+)
 from palaver.testkit.fake_server import (
     FakeServer,
     WithButtons,
     WithFiles,
+    WithForeignFiles,
     WithMentions,
     WithMenu,
     WithMoves,
+    WithNonsense,
     WithReactions,
+    WithRefusals,
 )
 from palaver.testkit.recorder import Recorder, running
 
@@ -62,7 +75,8 @@ class CapabilityChecks:
         assert [shown.text for shown in await fake.shown()] == ["whole"]
 
     async def test_people_can_answer_in_a_thread_we_open(self, fake: FakeServer) -> None:
-        adapter, recorder = fake.adapter(), Recorder()
+        adapter = fake.adapter()
+        recorder = Recorder()
         if not isinstance(adapter, Threading):
             pytest.skip("the adapter has no Threading")
         async with running(adapter, recorder):
@@ -77,7 +91,8 @@ class CapabilityChecks:
         assert recorder.received[0].source.thread_id == thread
 
     async def test_files_are_announced_with_their_message_and_fetched_later(self, fake: FakeServer) -> None:
-        adapter, recorder = fake.adapter(), Recorder()
+        adapter = fake.adapter()
+        recorder = Recorder()
         if not (isinstance(adapter, Downloading) and isinstance(fake, WithFiles)):
             pytest.skip("the adapter has no Downloading, or the fake server no WithFiles")
         async with running(adapter, recorder):
@@ -92,6 +107,14 @@ class CapabilityChecks:
         for file, attachment in zip(_FILES, files, strict=True):
             assert attachment.size in {None, len(file.content)}, "a stated size is correct"
             assert attachment.sha256 is None, "the gateway computes the hash, not the adapter"
+
+    async def test_files_are_fetched_from_the_platform_only(self, fake: FakeServer) -> None:
+        adapter = fake.adapter()
+        if not (isinstance(adapter, Downloading) and isinstance(fake, WithForeignFiles) and fake.foreign_files()):
+            pytest.skip("the adapter has no Downloading, or the fake server no WithForeignFiles")
+        for handle in fake.foreign_files():
+            with pytest.raises(SendRefused):
+                _ = [piece async for piece in adapter.fetch(Attachment(Label("x"), handle=handle))]
 
     async def test_a_file_is_shown_once_with_a_receipt_of_its_own(self, fake: FakeServer) -> None:
         adapter = fake.adapter()
@@ -111,6 +134,32 @@ class CapabilityChecks:
         assert len(set(receipts)) == len(receipts), "two messages have two receipts"
         assert [file.content for file in await fake.shown_files()] == [file.content for file in _FILES]
         assert [file.name for file in await fake.shown_files()] == [file.name for file in _FILES]
+
+    async def test_each_refusal_means_what_the_platform_says(self, fake: FakeServer) -> None:
+        if not (isinstance(fake, WithRefusals) and fake.refusals()):
+            pytest.skip("the fake server has no WithRefusals")
+        async with run_adapter(fake) as (adapter, _):
+            await send(adapter, fake, "before")
+            for refusal in fake.refusals():
+                await fake.refuse(refusal)
+                with pytest.raises(PlatformError) as raised:
+                    await adapter.send(to_chat(adapter, fake, "refused"), idempotency_key=new_key())
+                assert type(raised.value) is refusal.means, refusal
+                waits = raised.value.after if isinstance(raised.value, PlatformBusy) else None
+                assert refusal.after in {None, waits}, refusal
+            await send(adapter, fake, "after")
+        assert [shown.text for shown in await fake.shown()] == ["before", "after"]
+
+    async def test_what_cannot_be_read_is_skipped_and_blocks_nothing(self, fake: FakeServer) -> None:
+        if not isinstance(fake, WithNonsense):
+            pytest.skip("the fake server has no WithNonsense")
+        async with run_adapter(fake) as (_, recorder):
+            await fake.say("before")
+            await recorder.has(1)
+            await skip_unless_possible(fake.say_nonsense())
+            await fake.say("after")
+            await recorder.has(2)
+        assert recorder.texts == ["before", "after"]
 
     async def test_typing_shows_no_message(self, fake: FakeServer) -> None:
         adapter = fake.adapter()
@@ -175,7 +224,8 @@ class CapabilityChecks:
                 assert inbound.reaction is not None
                 assert rating_of(inbound.reaction.emoji) in {rating_of(sign), rating_of("") if removed else None}
                 assert (inbound.reaction.removed, inbound.reply_to, inbound.text) == (removed, receipt, "")
-                given, meant = inbound.source, who
+                given = inbound.source
+                meant = who
                 assert (given.chat, given.scope_id, given.participant) == (
                     meant.chat,
                     meant.scope_id,

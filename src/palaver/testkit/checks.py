@@ -97,7 +97,8 @@ class AdapterConformance(CapabilityChecks):
             await recorder.has(1)
             await fake.edit(source, "hello")
             await recorder.has_changes(1)
-            said, (edited,) = recorder.received[0], recorder.changes
+            said = recorder.received[0]
+            (edited,) = recorder.changes
             assert edited.source.message_id == source.message_id
             assert (edited.text, edited.revision and edited.revision.deleted) == ("hello", False)
             await skip_unless_possible(fake.delete(source))
@@ -131,7 +132,8 @@ class AdapterConformance(CapabilityChecks):
         async with running(fake.adapter(), recorder):
             await fake.say("keep me")
             await recorder.has(1)
-        first, again = recorder.offered[0], recorder.received[0]
+        first = recorder.offered[0]
+        again = recorder.received[0]
         assert (again.source, again.text) == (first.source, first.text)
 
     async def test_nothing_is_acknowledged_before_it_is_stored(self, fake: FakeServer) -> None:

@@ -45,7 +45,8 @@ def to_chat(adapter: Adapter, fake: FakeServer, text: str, *, thread_id: str | N
 @asynccontextmanager
 async def run_adapter(fake: FakeServer) -> AsyncGenerator[tuple[Adapter, Recorder]]:
     """Run a new adapter, and record what it hands over."""
-    adapter, recorder = fake.adapter(), Recorder()
+    adapter = fake.adapter()
+    recorder = Recorder()
     async with running(adapter, recorder):
         yield adapter, recorder
 

@@ -1,22 +1,26 @@
 """What the conformance suite needs of a fake server of your platform. Adapter authors write one."""
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-from palaver.protocols import Adapter, MenuCommand, NewFile, Source, value
+from palaver.protocols import Adapter, MenuCommand, NewFile, PlatformError, Source, value
 
 __all__ = [
     "FakeServer",
     "NotPossible",
+    "Refusal",
     "Shown",
     "WithButtons",
     "WithEdits",
     "WithFiles",
+    "WithForeignFiles",
     "WithMentions",
     "WithMenu",
     "WithMessageIds",
     "WithMoves",
+    "WithNonsense",
     "WithReactions",
+    "WithRefusals",
 ]
 
 
@@ -31,6 +35,16 @@ class Shown:
     chat_id: str
     text: str
     thread_id: str | None = None
+
+
+@value
+class Refusal:
+    """An answer of the platform to a send, and what it means."""
+
+    answer: Any
+    means: type[PlatformError]
+    after: float | None = None
+    """The seconds of a PlatformBusy, if the check compares them."""
 
 
 class FakeServer(Protocol):
@@ -159,4 +173,33 @@ class WithMessageIds(Protocol):
 
     async def say_under(self, message_id: str, text: str) -> None:
         """Say something under that id."""
+        ...
+
+
+@runtime_checkable
+class WithRefusals(Protocol):
+    """The server can reject a send with every answer that the platform documents."""
+
+    def refusals(self) -> Sequence[Refusal]: ...
+
+    async def refuse(self, refusal: Refusal) -> None:
+        """Give this answer to the next send, and do not show its message."""
+        ...
+
+
+@runtime_checkable
+class WithForeignFiles(Protocol):
+    """A message could name a file that is not on the platform's servers."""
+
+    def foreign_files(self) -> Sequence[str | None]:
+        """Return handles of which none is fetched."""
+        ...
+
+
+@runtime_checkable
+class WithNonsense(Protocol):
+    """What comes from the server can be unreadable."""
+
+    async def say_nonsense(self) -> None:
+        """Send what the platform never would: broken frames, events without what they need, values of other types."""
         ...

@@ -94,7 +94,9 @@ class FakePlatform:
         self._renamed: dict[str, Chat] = {}
         """Chats by old ids that still point to the new one."""
         self._cuts = 0
-        self._chat_numbers, self._people_numbers, self._update_numbers = count(1), count(1), count(1)
+        self._chat_numbers = count(1)
+        self._people_numbers = count(1)
+        self._update_numbers = count(1)
 
     # For tests: people and chats
 
@@ -221,12 +223,14 @@ class FakePlatform:
         self._deliver(sorted(accounts), self._update(chat, person, reported))
 
     def _rename(self, chat: Chat, silently: bool) -> None:
-        old, chat.id = chat.id, f"c{next(self._chat_numbers)}"
+        old = chat.id
+        chat.id = f"c{next(self._chat_numbers)}"
         self.chats[chat.id] = self.chats.pop(old)
         if silently:
             self._renamed[old] = chat
             return
-        nobody, nothing = Person(id="", name=""), Message(id="", author="", text="", at=self.clock.now())
+        nobody = Person(id="", name="")
+        nothing = Message(id="", author="", text="", at=self.clock.now())
         for account in sorted(chat.accounts):
             self._deliver([account], self._update(chat, nobody, nothing, moved_from=old))
 

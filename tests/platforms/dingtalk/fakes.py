@@ -8,10 +8,19 @@ from typing import Any, ClassVar
 
 from aiohttp import web
 
-from palaver.platforms.dingtalk.adapter import DingTalkAdapter
-from palaver.platforms.dingtalk.crypto import sign
-from palaver.platforms.dingtalk.options import DingTalkOptions
-from palaver.protocols import Adapter, HttpRequest, NewFile, Source
+from palaver.platforms.dingtalk.adapter import DingTalkAdapter, DingTalkOptions, sign
+from palaver.protocols import (
+    Adapter,
+    HttpRequest,
+    NewFile,
+    PlatformBusy,
+    PlatformRefused,
+    SendRefused,
+    SendUnclear,
+    Source,
+    TargetGone,
+)
+from palaver.testkit.fake_server import Refusal
 from tests.platforms.called import ACCOUNT, CalledChat, Json, Loopback, No, Sent, reached, read_form
 
 CLIENT, SECRET = "ding1a2b3c", "s3cret"
@@ -136,6 +145,21 @@ class FakeDingTalk(CalledChat):
     fix = "Client Secret"
     signs_content = False
     group = ""
+    refused_as = (
+        Refusal(answer=No({"code": "group.disbanded", "message": "x"}, 400), means=TargetGone),
+        Refusal(answer=No({"code": "invalid.openConversationId", "message": "x"}, 400), means=TargetGone),
+        Refusal(answer=No({"code": "invalidParameter.robotCode.auth", "message": "x"}, 400), means=PlatformRefused),
+        Refusal(
+            answer=No({"code": "Forbidden.AccessDenied.AccessTokenPermissionDenied", "message": "x"}, 403),
+            means=PlatformRefused,
+        ),
+        Refusal(answer=No({"code": "Forbidden.AccessDenied.QpsLimitForApi", "message": "x"}, 403), means=PlatformBusy),
+        Refusal(answer=No({"code": "unknown.send.result", "message": "x"}, 400), means=SendUnclear),
+        Refusal(answer=No({"code": "invalidParameter.msgParam.tooLong", "message": "x"}, 400), means=SendRefused),
+        Refusal(answer=No({"code": "ServiceUnavailable", "message": "x"}, 503), means=SendUnclear),
+        Refusal(answer=No({"processQueryKey": "k", "flowControlledStaffIdList": ["x"]}), means=PlatformBusy),
+        Refusal(answer=No({}), means=SendUnclear),
+    )
 
     def adapter(self) -> Adapter:
         return reached(DingTalkAdapter(ACCOUNT, options_of(self.server.url)), self.server)
@@ -155,6 +179,12 @@ class FakeDingTalk(CalledChat):
             code = self.server.keep(file)
             self._push("file", {"content": {"downloadCode": code, "fileName": file.name}})
         return first
+
+    async def say_nonsense(self) -> None:
+        message = said("text", {"text": {"content": "hi"}})
+        odd = ({"msgtype": "text"}, said("text", {}), said("file", {"content": 7}), {**message, "createAt": "never"})
+        for each in odd:
+            self.server.push(call(each))
 
 
 class FakeGroup(FakeDingTalk):
@@ -189,3 +219,9 @@ class FakeStream(FakeDingTalk):
     async def cut(self) -> None:
         for line in self.server.lines:
             await line.close()
+
+    async def say_nonsense(self) -> None:
+        for broken in ("", "[", "7", '{"type": "CALLBACK"}', '{"headers": [], "type": 1}'):
+            await self.server.lines[0].send_str(broken)
+        await self.server.lines[0].send_bytes(b"\xff\xfe")
+        await self.server.send_frame("CALLBACK", TOPIC, {"msgtype": "text"})

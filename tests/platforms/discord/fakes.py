@@ -8,7 +8,7 @@ from typing import Any
 from palaver.model.attachment import NewFile
 from palaver.model.source import CHANNEL, DM, Source
 from palaver.platforms.discord.adapter import DiscordAdapter
-from palaver.platforms.discord.options import DiscordOptions
+from palaver.platforms.discord.client import DiscordOptions
 from palaver.protocols.capabilities import MenuCommand
 from palaver.testkit.fake_server import Shown
 from tests.platforms.discord.server import Server

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from palaver.platforms.discord.options import DiscordOptions
+from palaver.platforms.discord.client import DiscordOptions
 from tests.platforms.discord.world import TOKEN
 
 

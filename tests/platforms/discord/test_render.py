@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palaver.platforms.discord.render import MAX_TEXT, render
+from palaver.platforms.discord.adapter import MAX_TEXT, render
 from tests.platforms.discord.fakes import seen
 
 

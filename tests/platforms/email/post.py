@@ -17,7 +17,7 @@ import aiosmtplib
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 
 from palaver.platforms.email.adapter import EmailAdapter
-from palaver.platforms.email.options import EmailOptions
+from palaver.platforms.email.mailbox import EmailOptions
 from tests.platforms.email.dovecot import PASSWORD, Dovecot, Inbox
 from tests.platforms.matrix.proxy import Proxy
 

@@ -16,9 +16,7 @@ from aiosmtplib import (
 from imap_tools.errors import MailboxLoginError
 
 from palaver.platforms.email.adapter import EmailAdapter
-from palaver.platforms.email.errors import IMAP, SMTP
-from palaver.platforms.email.mailbox import Mailbox
-from palaver.platforms.email.options import EmailOptions
+from palaver.platforms.email.mailbox import IMAP, SMTP, EmailOptions, Mailbox
 from palaver.protocols import (
     Outbound,
     PlatformBusy,

@@ -14,7 +14,7 @@ from palaver.model.attachment import Attachment
 from palaver.model.label import Label
 from palaver.model.turn import Outbound
 from palaver.platforms.email.adapter import EmailAdapter
-from palaver.platforms.email.options import EmailOptions
+from palaver.platforms.email.mailbox import EmailOptions
 from palaver.protocols.adapter import PlatformRefused, SendRefused, TargetGone
 from tests.engine.gateway import running, until
 from tests.needs import needing

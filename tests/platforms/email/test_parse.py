@@ -9,8 +9,7 @@ from palaver.model.label import Label
 from palaver.model.transcript import Quote
 from palaver.model.turn import Inbound
 from palaver.platforms.email.body import html_to_text, split_history, unflow
-from palaver.platforms.email.mailbox import RawMail
-from palaver.platforms.email.options import EmailOptions
+from palaver.platforms.email.mailbox import EmailOptions, RawMail
 from palaver.platforms.email.parse import NewMail, Skipped, parse
 from palaver.protocols import parse_or_skip
 

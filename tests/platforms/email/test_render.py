@@ -10,7 +10,7 @@ import pytest
 
 from palaver.model.attachment import Attachment
 from palaver.model.label import Label
-from palaver.platforms.email.render import attach, message_id, recipients_of, render, subject_for
+from palaver.platforms.email.adapter import attach, message_id, recipients_of, render, subject_for
 from palaver.protocols import Outbound, SendRefused
 from tests.platforms.email.test_parse import options
 

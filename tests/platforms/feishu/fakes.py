@@ -13,10 +13,20 @@ from typing import Any, ClassVar
 from aiohttp import web
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from palaver.platforms.feishu.adapter import FeishuAdapter
-from palaver.platforms.feishu.options import FeishuOptions
+from palaver.platforms.feishu.adapter import FeishuAdapter, FeishuOptions
 from palaver.platforms.feishu.stream import Frame
-from palaver.protocols import Adapter, HttpRequest, NewFile, Source
+from palaver.protocols import (
+    Adapter,
+    HttpRequest,
+    NewFile,
+    PlatformBusy,
+    PlatformRefused,
+    SendRefused,
+    SendUnclear,
+    Source,
+    TargetGone,
+)
+from palaver.testkit.fake_server import Refusal
 from tests.platforms.called import ACCOUNT, CalledChat, Json, Loopback, No, Sent, forget_names, reached, read_form
 
 APP_ID, SECRET, KEY, VERIFY = "cli_9f5343c580712544", "s3cret", "test key", "v-token"
@@ -196,6 +206,19 @@ class FakeFeishu(CalledChat):
     fix = "App Secret"
     person = ALICE
     chat_id = CHAT
+    refused_as = (
+        Refusal(answer=No({"code": 230020, "msg": "x"}, 400), means=PlatformBusy),
+        Refusal(answer=No({"code": 99991400, "msg": "x"}, 400), means=PlatformBusy),
+        Refusal(answer=No({"code": 1, "msg": "x"}, 429), means=PlatformBusy),
+        Refusal(answer=No({"code": 230027, "msg": "x"}, 400), means=PlatformRefused),
+        Refusal(answer=No({"code": 99991672, "msg": "x"}, 400), means=PlatformRefused),
+        Refusal(answer=No({"code": 230013, "msg": "x"}, 400), means=TargetGone),
+        Refusal(answer=No({"code": 232009, "msg": "x"}, 400), means=TargetGone),
+        Refusal(answer=No({"code": 230025, "msg": "too long"}, 400), means=SendRefused),
+        Refusal(answer=No({"code": 230049, "msg": "x"}, 400), means=SendUnclear),
+        Refusal(answer=No({"code": 7, "msg": "x"}, 500), means=SendUnclear),
+        Refusal(answer=No("?", 502), means=SendUnclear),
+    )
 
     def adapter(self) -> Adapter:
         adapter = FeishuAdapter(ACCOUNT, options_of(self.server.url))

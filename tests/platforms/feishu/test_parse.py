@@ -5,26 +5,18 @@ from typing import Any
 
 import pytest
 
-from palaver.platforms.feishu.adapter import FeishuAdapter
-from palaver.platforms.feishu.crypto import open_event
-from palaver.platforms.feishu.parse import parse
-from palaver.platforms.feishu.render import file_kind, render, render_text
+from palaver.platforms.feishu.adapter import FeishuAdapter, file_kind, render, render_text
+from palaver.platforms.feishu.parse import open_event, parse
 from palaver.protocols import (
     Attachment,
     Choice,
     HttpRequest,
     Label,
     Outbound,
-    PlatformBusy,
-    PlatformError,
-    PlatformRefused,
-    SendRefused,
-    SendUnclear,
-    TargetGone,
 )
 from palaver.protocols.sealed import BadEnvelope
 from palaver.testkit.recorder import Recorder
-from tests.platforms.called import ACCOUNT, No, serve
+from tests.platforms.called import ACCOUNT, serve
 from tests.platforms.feishu.fakes import ALICE, CHAT, UNION, US, Feishu, call, event_of, options_of
 
 
@@ -106,29 +98,6 @@ def test_a_card_shows_markdown_and_mentions_nobody() -> None:
     (_, button) = json.loads(render(outbound))["body"]["elements"]
     assert button["behaviors"] == [{"type": "callback", "value": {"says": "/approve 1", "thread": "om_r"}}]
     assert [file_kind(Attachment(Label(name))) for name in ("a.PDF", "b.docx", "c")] == ["pdf", "doc", "stream"]
-
-
-async def test_each_error_code_means_something() -> None:
-    expected: list[tuple[No, type[PlatformError]]] = [
-        (No({"code": 230020, "msg": "x"}, 400), PlatformBusy),
-        (No({"code": 99991400, "msg": "x"}, 400), PlatformBusy),
-        (No({"code": 1, "msg": "x"}, 429), PlatformBusy),
-        (No({"code": 230027, "msg": "x"}, 400), PlatformRefused),
-        (No({"code": 99991672, "msg": "x"}, 400), PlatformRefused),
-        (No({"code": 230013, "msg": "x"}, 400), TargetGone),
-        (No({"code": 232009, "msg": "x"}, 400), TargetGone),
-        (No({"code": 230025, "msg": "too long"}, 400), SendRefused),
-        (No({"code": 230049, "msg": "x"}, 400), SendUnclear),
-        (No({"code": 7, "msg": "x"}, 500), SendUnclear),
-        (No("?", 502), SendUnclear),
-    ]
-    async with serve(Feishu()) as server:
-        adapter = FeishuAdapter(ACCOUNT, options_of(server.url))
-        for no, error in expected:
-            server.refuses.append(no)
-            with pytest.raises(PlatformError) as raised:
-                await adapter.send(Outbound(platform="feishu", chat_id="oc", text="hi"), idempotency_key=str(no))
-            assert type(raised.value) is error, no
 
 
 async def test_a_press_in_a_direct_chat_is_known_to_be_there() -> None:

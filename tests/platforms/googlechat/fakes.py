@@ -9,9 +9,9 @@ from urllib.parse import unquote
 import jwt
 from aiohttp import web
 
-from palaver.platforms.googlechat.adapter import GoogleChatAdapter
-from palaver.platforms.googlechat.options import GoogleChatOptions
-from palaver.protocols import Adapter, HttpRequest, NewFile, Source
+from palaver.platforms.googlechat.adapter import GoogleChatAdapter, GoogleChatOptions
+from palaver.protocols import Adapter, HttpRequest, NewFile, PlatformBusy, SendRefused, SendUnclear, Source, TargetGone
+from palaver.testkit.fake_server import Refusal
 from tests.platforms.called import ACCOUNT, CalledChat, Json, Loopback, No, Sent, reached
 from tests.platforms.jwts import pem, private_key, public_keys, signed
 
@@ -104,6 +104,14 @@ class FakeGoogleChat(CalledChat):
     chat_id = "spaces/dm"
     fix = "service account"
     signs_content = False
+    refused_as = (
+        Refusal(answer=error("RESOURCE_EXHAUSTED", 429), means=PlatformBusy),
+        Refusal(answer=error("PERMISSION_DENIED", 403), means=TargetGone),
+        Refusal(answer=error("NOT_FOUND", 404), means=TargetGone),
+        Refusal(answer=error("INVALID_ARGUMENT", 400), means=SendRefused),
+        Refusal(answer=error("INTERNAL", 500), means=SendUnclear),
+        Refusal(answer=No({}), means=SendUnclear),
+    )
 
     def adapter(self) -> Adapter:
         return reached(GoogleChatAdapter(ACCOUNT, options_of(self.server.url)), self.server)

@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 
 from aiohttp import WSMsgType, web
 
-from palaver.platforms.homeassistant.adapter import HomeAssistantAdapter
-from palaver.platforms.homeassistant.options import HomeAssistantOptions
+from palaver.platforms.homeassistant.adapter import HomeAssistantAdapter, HomeAssistantOptions
 from palaver.protocols import Adapter, Source
 from palaver.testkit.fake_server import NotPossible
 from palaver.testkit.recorder import TIMEOUT_SECONDS

@@ -4,9 +4,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from palaver.platforms.homeassistant.adapter import HomeAssistantAdapter
-from palaver.platforms.homeassistant.parse import parse, read_frame
-from palaver.platforms.homeassistant.render import render
+from palaver.platforms.homeassistant.adapter import HomeAssistantAdapter, parse, read_frame, render
 from palaver.protocols import (
     Outbound,
     PlatformDown,

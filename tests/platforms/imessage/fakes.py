@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from palaver.platforms.imessage.adapter import IMessageAdapter
-from palaver.platforms.imessage.options import IMessageOptions
+from palaver.platforms.imessage.reader import IMessageOptions
 from palaver.protocols import HttpRequest, HttpResponse, NewFile, Receiver, Source
 from palaver.testkit.fake_server import Shown
 from tests.platforms.imessage.server import PASSWORD, Server, web

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from palaver.platforms.imessage.options import IMessageOptions
+from palaver.platforms.imessage.reader import IMessageOptions
 
 MAC = {"url": "http://mac.local:1234/", "password": "open sesame"}
 

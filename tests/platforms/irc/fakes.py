@@ -8,8 +8,7 @@ from itertools import count
 from typing import Any
 
 from palaver.platforms.irc.adapter import IrcAdapter
-from palaver.platforms.irc.options import IrcOptions
-from palaver.platforms.irc.wire import Line, read_line
+from palaver.platforms.irc.connection import IrcOptions, Line, read_line
 from palaver.protocols import Adapter, Source
 from palaver.testkit.fake_server import NotPossible, Shown
 from palaver.testkit.recorder import TIMEOUT_SECONDS

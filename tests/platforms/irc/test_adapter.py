@@ -9,10 +9,8 @@ from datetime import UTC, datetime
 import pytest
 
 from palaver.model.backoff import backoff
-from palaver.platforms.irc.adapter import IrcAdapter
-from palaver.platforms.irc.parse import Us, parse
-from palaver.platforms.irc.render import render
-from palaver.platforms.irc.wire import read_line, write_line
+from palaver.platforms.irc.adapter import IrcAdapter, Us, parse, render
+from palaver.platforms.irc.connection import read_line, write_line
 from palaver.protocols import (
     Outbound,
     PlatformBusy,

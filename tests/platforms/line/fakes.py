@@ -10,9 +10,19 @@ from typing import Any, ClassVar
 
 from aiohttp import web
 
-from palaver.platforms.line.adapter import LineAdapter
-from palaver.platforms.line.options import LineOptions
-from palaver.protocols import Adapter, HttpRequest, NewFile, Source
+from palaver.platforms.line.adapter import LineAdapter, LineOptions
+from palaver.protocols import (
+    Adapter,
+    HttpRequest,
+    NewFile,
+    PlatformBusy,
+    PlatformRefused,
+    SendRefused,
+    SendUnclear,
+    Source,
+    TargetGone,
+)
+from palaver.testkit.fake_server import Refusal
 from tests.platforms.called import ACCOUNT, CalledChat, Json, Loopback, No, Sent, forget_names, reached
 
 SECRET, TOKEN = "8c570fa6dd201bb328f1c1eac23a96d8", "line-token"
@@ -98,6 +108,15 @@ class FakeLine(CalledChat):
     chat_id = ALICE
     fix = "channel access token"
     group = ""
+    refused_as = (
+        Refusal(answer=No({"message": "You have reached your monthly limit."}, 429), means=PlatformBusy),
+        Refusal(answer=No({"message": "x"}, 429, {"retry-after": "7"}), means=PlatformBusy),
+        Refusal(answer=No({"message": "x"}, 401), means=PlatformRefused),
+        Refusal(answer=No({"message": "Failed to send messages"}, 400), means=TargetGone),
+        Refusal(answer=No({"message": "The property, 'to', in the request body is invalid"}, 400), means=SendRefused),
+        Refusal(answer=No({"message": "x"}, 500), means=SendUnclear),
+        Refusal(answer=No({}), means=SendUnclear),
+    )
 
     def adapter(self) -> Adapter:
         adapter = LineAdapter(ACCOUNT, options_of(self.server.url))

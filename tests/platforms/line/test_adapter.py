@@ -3,22 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
-from palaver.platforms.line.adapter import LineAdapter
-from palaver.platforms.line.parse import parse
-from palaver.platforms.line.render import render
+from palaver.platforms.line.adapter import LineAdapter, parse, render
 from palaver.protocols import (
     HttpRequest,
     Label,
     Outbound,
-    PlatformBusy,
-    PlatformError,
-    PlatformRefused,
     QuoteMode,
-    SendRefused,
-    SendUnclear,
-    TargetGone,
 )
 from palaver.testkit.recorder import Recorder
 from tests.platforms.called import ACCOUNT, No, serve
@@ -142,22 +132,3 @@ async def test_an_answer_quotes_the_message_in_a_group_or_where_it_is_wanted() -
         server.refuses.append(No({"message": "The request body has 1 error(s)"}, 400))
         await adapter.send(replace(there, reply_to="3", text="in any case"), idempotency_key="unsent")
     assert (server.sent[-1].text, server.sent[-1].raw.get("quoteToken")) == ("in any case", None)
-
-
-async def test_each_answer_means_something() -> None:
-    expected: list[tuple[No, type[PlatformError]]] = [
-        (No({"message": "You have reached your monthly limit."}, 429), PlatformBusy),
-        (No({"message": "x"}, 429, {"retry-after": "7"}), PlatformBusy),
-        (No({"message": "x"}, 401), PlatformRefused),
-        (No({"message": "Failed to send messages"}, 400), TargetGone),
-        (No({"message": "The property, 'to', in the request body is invalid"}, 400), SendRefused),
-        (No({"message": "x"}, 500), SendUnclear),
-        (No({}), SendUnclear),
-    ]
-    async with serve(Line()) as server:
-        adapter = LineAdapter(ACCOUNT, options_of(server.url))
-        for number, (no, error) in enumerate(expected):
-            server.refuses.append(no)
-            with pytest.raises(PlatformError) as raised:
-                await adapter.send(TO, idempotency_key=str(number))
-            assert type(raised.value) is error, no

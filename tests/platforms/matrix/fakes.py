@@ -26,7 +26,7 @@ from nio.store import SqliteStore
 from palaver.model.attachment import NewFile
 from palaver.model.source import GROUP, Source
 from palaver.platforms.matrix.adapter import MatrixAdapter
-from palaver.platforms.matrix.options import Options
+from palaver.platforms.matrix.client import Options
 from palaver.testkit.fake_server import Shown
 from tests.platforms.matrix.homeserver import Account, Homeserver, Stage
 from tests.platforms.matrix.proxy import Proxy, proxied
@@ -230,15 +230,6 @@ class FakeMatrix:
     def is_spent(self) -> bool:
         """Nobody can use its room any more."""
         return self._begun is None
-
-    async def move_chat(self) -> str:
-        """The room is upgraded, as its admin does it."""
-        await self.is_heard()
-        await self.person.client.room_put_state(self.chat_id, "m.room.join_rules", {"join_rule": "public"})
-        path = f"/_matrix/client/v3/rooms/{self.chat_id}/upgrade"
-        answer = self.home.ask("POST", path, {"new_version": "11"}, self.stage.human.token)
-        self.chat_id, self._begun = str(answer["replacement_room"]), None
-        return self.chat_id
 
     async def mention(self, text: str) -> Source:
         meant = {"user_ids": [self.options.user_id]}

@@ -8,8 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from palaver.platforms.matrix.client import Client, open_client
-from palaver.platforms.matrix.options import Options
+from palaver.platforms.matrix.client import Client, Options, open_client
 
 __all__ = ["ROOM", "US", "Odd", "busy", "odd", "synced"]
 

@@ -9,7 +9,7 @@ from aiohttp import web
 from palaver.model.attachment import Attachment
 from palaver.model.label import Label
 from palaver.model.turn import Outbound
-from palaver.platforms.matrix.media import upload
+from palaver.platforms.matrix.send import upload
 from palaver.protocols.adapter import (
     PlatformBusy,
     PlatformDown,

@@ -9,20 +9,15 @@ from pydantic import ValidationError
 from palaver.model.errors import BadArgument
 from palaver.platforms.matrix import client
 from palaver.platforms.matrix.adapter import MatrixAdapter
-from palaver.platforms.matrix.options import Invites, Options
-from palaver.platforms.matrix.rooms import accepts_invitation
+from palaver.platforms.matrix.client import Invites, Options
+from palaver.platforms.matrix.sync import accepts_invitation
 
 GIVEN = {"homeserver": "https://m.example.org/", "user_id": "@helper:example.org", "access_token": "t0ken"}
 
 
 def test_what_is_usual_is_safe_and_the_token_is_not_shown() -> None:
     options = Options.model_validate(GIVEN)
-    assert (options.homeserver, options.invites, options.scope, options.keys) == (
-        "https://m.example.org",
-        "server",
-        "thread",
-        None,
-    )
+    assert (options.homeserver, options.invites, options.keys) == ("https://m.example.org", "server", None)
     assert "t0ken" not in repr(options)
 
 
@@ -37,7 +32,6 @@ def test_what_is_usual_is_safe_and_the_token_is_not_shown() -> None:
         {"device_id": "../x"},
         {"keys": "somewhere"},
         {"invites": "friends"},
-        {"scope": "planet"},
         {"tokn": "x"},
     ],
 )

@@ -1,6 +1,5 @@
 """Events become messages and changes of messages; no matter what else they are, nothing breaks."""
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,8 +10,7 @@ from hypothesis import strategies as st
 from palaver.model.label import Label
 from palaver.model.source import GROUP, Labels
 from palaver.model.turn import Inbound, Revision
-from palaver.platforms.matrix.events import parse_event
-from palaver.platforms.matrix.parse import EventContext, parse, trust_of
+from palaver.platforms.matrix.parse import EventContext, parse, parse_event, trust_of
 
 SCENE = EventContext(
     account="helper",
@@ -74,13 +72,6 @@ def test_a_thread_is_known_by_its_first_message_and_answers_nothing_unless_someb
     assert (in_thread.source.thread_id, in_thread.reply_to) == ("$root", None)
     answer = said("hi", **related(rel_type="m.thread", event_id="$root", **{"m.in_reply_to": {"event_id": "$two"}}))
     assert (answer.source.thread_id, answer.reply_to) == ("$root", "$two")
-
-
-def test_where_threads_belong_to_their_room_they_are_not_told() -> None:
-    source = event({"msgtype": "m.text", "body": "hi", **related(rel_type="m.thread", event_id="$root")})
-    inbound = parsed(source, replace(SCENE, threads=False))
-    assert inbound
-    assert inbound.source.thread_id is None
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,8 @@ from palaver.model.attachment import Attachment
 from palaver.model.label import Label
 from palaver.model.split import Unit
 from palaver.model.turn import Outbound
-from palaver.platforms.matrix.events import parse_event
-from palaver.platforms.matrix.parse import trust_of
-from palaver.platforms.matrix.render import (
+from palaver.platforms.matrix.parse import parse_event, trust_of
+from palaver.platforms.matrix.send import (
     MAX_TEXT_BYTES,
     Content,
     edit_content,

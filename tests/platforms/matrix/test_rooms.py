@@ -11,10 +11,8 @@ from palaver.model.source import DM, GROUP
 from palaver.model.turn import Outbound
 from palaver.platforms.matrix import sync
 from palaver.platforms.matrix.adapter import MatrixAdapter
-from palaver.platforms.matrix.client import decode_login
-from palaver.platforms.matrix.logins import unseal
-from palaver.platforms.matrix.options import Options
-from palaver.protocols.adapter import ChatMoved, PlatformBusy, PlatformDown, PlatformRefused, TargetGone
+from palaver.platforms.matrix.client import Options
+from palaver.protocols.adapter import PlatformBusy, PlatformDown, PlatformRefused, TargetGone
 from palaver.testkit.recorder import TIMEOUT_SECONDS, Recorder, running
 from tests.platforms.matrix.fakes import ACCOUNT, FakeMatrix, fake_matrix, present
 from tests.platforms.matrix.homeserver import PASSWORD, Homeserver, Stage
@@ -254,24 +252,6 @@ async def test_a_target_can_be_an_address_or_a_person(fake: FakeMatrix) -> None:
     assert [shown.text for shown in await fake.shown()] == ["to the address"]
 
 
-async def test_a_replacement_that_we_are_invited_to_goes_on_with_the_conversation(
-    home: Homeserver, tmp_path: Path
-) -> None:
-    """As with a room that nobody can enter uninvited; one that anybody can enter is in the suite."""
-    async with fake_matrix(home, tmp_path) as fake:
-        recorder, adapter, old = Recorder(), fake.adapter(), fake.chat_id
-        async with running(adapter, recorder):
-            await fake.is_heard()
-            path = f"/_matrix/client/v3/rooms/{old}/upgrade"
-            new = home.ask("POST", path, {"new_version": "11"}, fake.stage.human.token)["replacement_room"]
-            await fake.person.client.room_invite(new, fake.options.user_id)
-            await recorder.has_moves(1)
-            with pytest.raises(ChatMoved) as moved:
-                await said_by(adapter, fake, "still there?")
-    assert moved.value.new == new
-    assert set(recorder.moves) == {(old, new)}
-
-
 async def test_a_wrong_token_or_password_is_reported_in_words(fake: FakeMatrix) -> None:
     given = {"homeserver": fake.home.url, "user_id": fake.options.user_id}
     for wrong in ({"access_token": "nonsense"}, {"password": "nonsense"}):
@@ -312,30 +292,6 @@ async def test_keys_that_cannot_be_kept_or_read_are_reported_with_what_to_do(fak
         assert "Error" not in str(refused.value)
 
 
-async def test_a_log_in_with_a_password_is_kept_for_the_next_start(home: Homeserver, tmp_path: Path) -> None:
-    async with fake_matrix(home, tmp_path) as fake:
-        given = {"homeserver": fake.options.homeserver, "user_id": fake.options.user_id, "password": PASSWORD}
-        recorder = Recorder()
-
-        async def is_heard(number: int) -> None:
-            async with running(MatrixAdapter(ACCOUNT, Options.model_validate(given)), recorder):
-                await fake.say(f"hello {number}")
-                await recorder.has(number)
-
-        for number in (1, 2, 3):
-            await is_heard(number)
-        log_ins = [each for each in fake.proxy.asked if each.endswith("/login")]
-        assert len(log_ins) == 1
-        kept = await recorder.load_position() or ""
-        login = unseal(decode_login(kept, fake.options.user_id), Options.model_validate(given))
-        assert login
-        assert login.token not in kept
-        other = Options.model_validate({**given, "password": "another password"})
-        assert unseal(decode_login(kept, fake.options.user_id), other) is None
-        home.ask("POST", "/_matrix/client/v3/logout", {}, login.token)
-        await is_heard(4)
-
-
 async def test_a_log_in_that_was_ended_is_refused(home: Homeserver, tmp_path: Path) -> None:
     stage = home.stage()
     async with fake_matrix(home, tmp_path, stage) as fake:
@@ -364,14 +320,6 @@ async def test_a_room_that_we_are_not_in_is_a_dead_target(fake: FakeMatrix) -> N
     async with running(adapter, Recorder()):
         with pytest.raises(TargetGone):
             await said_by(adapter, fake, "anybody?", "!nowhere:palaver.test")
-
-
-async def test_a_thread_in_the_scope_of_its_room_is_the_room(home: Homeserver, stage: Stage, tmp_path: Path) -> None:
-    recorder = Recorder()
-    async with fake_matrix(home, tmp_path, stage, scope="room") as fake, running(fake.adapter(), recorder):
-        await fake.say("in the thread", thread_id=fake.thread_id)
-        await recorder.has(1)
-    assert recorder.received[0].source.thread_id is None
 
 
 async def test_two_people_are_distinguished_by_their_ids(home: Homeserver, fake: FakeMatrix) -> None:

@@ -8,10 +8,18 @@ from typing import Any, ClassVar
 
 from aiohttp import WSMsgType, web
 
-from palaver.platforms.mattermost.adapter import MattermostAdapter
-from palaver.platforms.mattermost.options import MattermostOptions
-from palaver.protocols import Adapter, NewFile, Source
-from palaver.testkit.fake_server import Shown
+from palaver.platforms.mattermost.adapter import MattermostAdapter, MattermostOptions
+from palaver.protocols import (
+    Adapter,
+    NewFile,
+    PlatformBusy,
+    PlatformRefused,
+    SendRefused,
+    SendUnclear,
+    Source,
+    TargetGone,
+)
+from palaver.testkit.fake_server import Refusal, Shown
 from tests.engine.gateway import until
 from tests.platforms.called import ACCOUNT, CalledChat, Json, Loopback, No, Sent, forget_names, reached, read_form
 
@@ -190,6 +198,17 @@ class FakeMattermost(CalledChat):
     person = ALICE
     chat_id = DIRECT
     fix = "access token"
+    refused_as = (
+        Refusal(answer=error("x", 429), means=PlatformBusy),
+        Refusal(answer=error("x", 401), means=PlatformRefused),
+        Refusal(answer=error("x", 403), means=TargetGone),
+        Refusal(answer=error("x", 404), means=TargetGone),
+        Refusal(answer=error("post.create_post.can_not_post_to_deleted", 400), means=TargetGone),
+        Refusal(answer=error("post.create_post.root_id", 400), means=SendRefused),
+        Refusal(answer=error("x", 413), means=SendRefused),
+        Refusal(answer=error("x", 500), means=SendUnclear),
+        Refusal(answer=No({}), means=SendUnclear),
+    )
 
     def __init__(self, server: Mattermost) -> None:
         super().__init__(server)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from palaver.platforms.mattermost import adapter
-from palaver.platforms.mattermost.adapter import MattermostAdapter
+from palaver.platforms.mattermost.adapter import MattermostAdapter, render
 from palaver.platforms.mattermost.parse import (
     Change,
     Post,
@@ -18,22 +18,16 @@ from palaver.platforms.mattermost.parse import (
     read_frame,
     read_posts,
 )
-from palaver.platforms.mattermost.render import render
 from palaver.protocols import (
     Inbound,
     Outbound,
-    PlatformBusy,
     PlatformDown,
-    PlatformError,
     PlatformRefused,
-    SendRefused,
-    SendUnclear,
-    TargetGone,
     parse_or_skip,
 )
 from palaver.testkit.driver import run_adapter
-from tests.platforms.called import ACCOUNT, No, serve
-from tests.platforms.mattermost.fakes import ALICE, CHANNELS, OPEN, US, FakeChannel, Mattermost, error, options_of
+from tests.platforms.called import ACCOUNT, serve
+from tests.platforms.mattermost.fakes import ALICE, CHANNELS, OPEN, US, FakeChannel, Mattermost, options_of
 from tests.platforms.mutants import check_parsed, mutants
 
 TO = Outbound(platform="mattermost", chat_id=OPEN, text="hi")
@@ -169,30 +163,6 @@ async def test_a_long_absence_loses_no_post(monkeypatch: pytest.MonkeyPatch) -> 
     assert recorder.texts == ["before", *(f"{number}" for number in range(50))]
 
 
-async def test_each_answer_means_something() -> None:
-    expected: list[tuple[No, type[PlatformError]]] = [
-        (error("x", 429), PlatformBusy),
-        (error("x", 401), PlatformRefused),
-        (error("x", 403), TargetGone),
-        (error("x", 404), TargetGone),
-        (error("post.create_post.can_not_post_to_deleted", 400), TargetGone),
-        (error("post.create_post.root_id", 400), SendRefused),
-        (error("x", 413), SendRefused),
-        (error("x", 500), SendUnclear),
-        (No({}), SendUnclear),
-    ]
-    async with serve(Mattermost()) as server:
-        adapter = MattermostAdapter(ACCOUNT, options_of(server.url))
-        for number, (no, kind) in enumerate(expected):
-            server.refuses.append(no)
-            with pytest.raises(PlatformError) as raised:
-                await adapter.send(TO, idempotency_key=str(number))
-            assert type(raised.value) is kind, no
-        server.trouble = server.wrong
-        with pytest.raises(PlatformRefused, match="access token"):
-            await adapter.check()
-
-
 async def test_a_reaction_of_another_bot_is_a_bots() -> None:
     async with serve(Mattermost()) as server:
         fake = FakeChannel(server)
@@ -214,3 +184,11 @@ async def test_a_reaction_of_somebody_unknown_can_be_a_bots(monkeypatch: pytest.
             await fake.react("p1", "👍")
             await recorder.has(1)
     assert [trust.is_bot for trust in recorder.trusts] == [True]
+
+
+async def test_a_token_that_is_rejected_says_what_to_do() -> None:
+    async with serve(Mattermost()) as server:
+        adapter = MattermostAdapter(ACCOUNT, options_of(server.url))
+        server.trouble = server.wrong
+        with pytest.raises(PlatformRefused, match="access token"):
+            await adapter.check()

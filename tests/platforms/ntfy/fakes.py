@@ -8,9 +8,18 @@ from typing import Any, ClassVar
 
 from aiohttp import web
 
-from palaver.platforms.ntfy.adapter import NtfyAdapter
-from palaver.platforms.ntfy.options import NtfyOptions
-from palaver.protocols import Adapter, NewFile, Source
+from palaver.platforms.ntfy.adapter import NtfyAdapter, NtfyOptions
+from palaver.protocols import (
+    Adapter,
+    NewFile,
+    PlatformBusy,
+    PlatformRefused,
+    SendRefused,
+    SendUnclear,
+    Source,
+    TargetGone,
+)
+from palaver.testkit.fake_server import Refusal
 from tests.platforms.called import ACCOUNT, CalledChat, Json, Loopback, No, Sent, reached
 
 TOKEN, TOPIC = "tk_secret", "helper-7Kx2mP9q"
@@ -99,6 +108,19 @@ class FakeNtfy(CalledChat):
     platform = "ntfy"
     person = TOPIC
     chat_id = TOPIC
+    foreign = ("//evil.example/file/x", "/file/../v1/account", "/v1/account", None)
+    refused_as = (
+        Refusal(answer=error(42901, 429), means=PlatformBusy),
+        Refusal(answer=error(42908, 429), means=PlatformBusy),
+        Refusal(answer=error(40101, 401), means=PlatformRefused),
+        Refusal(answer=error(40301, 403), means=TargetGone),
+        Refusal(answer=error(40009, 400), means=SendRefused),
+        Refusal(answer=error(41301, 413), means=SendRefused),
+        Refusal(answer=error(50001, 500), means=SendUnclear),
+        Refusal(answer=No({}), means=SendUnclear),
+        Refusal(answer=error(42905, 429), means=PlatformBusy, after=3600.0),
+        Refusal(answer=error(42908, 429), means=PlatformBusy, after=3600.0),
+    )
 
     def adapter(self) -> Adapter:
         return reached(NtfyAdapter(ACCOUNT, options_of(self.server.url)), self.server)

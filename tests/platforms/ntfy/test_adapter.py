@@ -4,23 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from palaver.platforms.ntfy.adapter import NtfyAdapter
-from palaver.platforms.ntfy.parse import parse
+from palaver.platforms.ntfy.adapter import NtfyAdapter, parse
 from palaver.protocols import (
     Attachment,
     Choice,
     Label,
     Outbound,
-    PlatformBusy,
-    PlatformError,
     PlatformRefused,
-    SendRefused,
-    SendUnclear,
-    TargetGone,
 )
 from palaver.testkit.driver import run_adapter
-from tests.platforms.called import ACCOUNT, No, serve
-from tests.platforms.ntfy.fakes import TOKEN, TOPIC, FakeNtfy, Ntfy, error, options_of
+from tests.platforms.called import ACCOUNT, serve
+from tests.platforms.ntfy.fakes import TOKEN, TOPIC, FakeNtfy, Ntfy, options_of
 
 TO = Outbound(platform="ntfy", chat_id=TOPIC, text="hi", choices=(Choice("Yes", "/approve 1"),))
 
@@ -60,11 +54,7 @@ async def test_a_protected_topic_has_no_buttons() -> None:
             assert TOKEN not in str(server.sent[-1].raw)
 
 
-async def test_files_come_from_the_server_only() -> None:
-    adapter = NtfyAdapter(ACCOUNT, options_of("https://ntfy.sh"))
-    for handle in ("//evil.example/file/x", "/file/../v1/account", "/v1/account", None):
-        with pytest.raises(SendRefused):
-            adapter.fetch(Attachment(Label("x"), handle=handle))
+def test_a_file_on_another_server_is_none() -> None:
     line = (
         '{"event":"message","time":1,"id":"a","topic":"t","attachment":{"url":"https://ntfy.sh.evil.example/file/x"}}'
     )
@@ -77,29 +67,9 @@ def test_topics_can_be_one_text() -> None:
     assert options_of("https://ntfy.sh", topics="a, b").topics == ["a", "b"]
 
 
-async def test_each_answer_means_something() -> None:
-    expected: list[tuple[No, type[PlatformError]]] = [
-        (error(42901, 429), PlatformBusy),
-        (error(42908, 429), PlatformBusy),
-        (error(40101, 401), PlatformRefused),
-        (error(40301, 403), TargetGone),
-        (error(40009, 400), SendRefused),
-        (error(41301, 413), SendRefused),
-        (error(50001, 500), SendUnclear),
-        (No({}), SendUnclear),
-    ]
+async def test_a_token_that_is_rejected_says_what_to_do() -> None:
     async with serve(Ntfy()) as server:
         adapter = NtfyAdapter(ACCOUNT, options_of(server.url))
-        for no, kind in expected:
-            server.refuses.append(no)
-            with pytest.raises(PlatformError) as raised:
-                await adapter.send(TO, idempotency_key="x")
-            assert type(raised.value) is kind, no
-        for code in (42905, 42908):
-            server.refuses.append(error(code, 429))
-            with pytest.raises(PlatformBusy) as busy:
-                await adapter.send(TO, idempotency_key="x")
-            assert busy.value.after == 3600.0
         for no in (server.wrong, server.closed):
             server.trouble = no
             with pytest.raises(PlatformRefused, match="access token"):

@@ -9,9 +9,7 @@ from typing import Any, ClassVar
 
 from aiohttp import web
 
-from palaver.platforms.qq.adapter import QqAdapter
-from palaver.platforms.qq.crypto import Signer
-from palaver.platforms.qq.options import QqOptions
+from palaver.platforms.qq.adapter import QqAdapter, QqOptions, Signer
 from palaver.protocols import Adapter, HttpRequest, NewFile, Source
 from palaver.protocols.recent import ReplyWindows
 from palaver.testkit.fake_server import NotPossible
@@ -94,6 +92,7 @@ class FakeQq(CalledChat):
     chat_id = ALICE
     fix = "AppSecret"
     group = ""
+    foreign = ("https://example.org/x", "http://x.qq.com/", "https://qq.com.evil.org", "")
 
     async def takes_documents(self) -> None:
         raise NotPossible("only pictures: test_adapter sends one")
@@ -126,6 +125,11 @@ class FakeQq(CalledChat):
             for file in files
         ]
         return self._push(text, attachments=attachments)
+
+    async def say_nonsense(self) -> None:
+        unfinished: Json = {"op": 0, "t": "C2C_MESSAGE_CREATE", "d": {}}
+        for event in (unfinished, {"op": 0}, {**said("x"), "d": None}, {"t": "OTHER", "d": {}}):
+            self.server.push(call(event))
 
 
 class FakeGroup(FakeQq):

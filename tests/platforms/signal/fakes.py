@@ -6,8 +6,7 @@ from typing import Any, ClassVar
 
 from palaver.model.attachment import NewFile
 from palaver.model.source import Source
-from palaver.platforms.signal.adapter import SignalAdapter
-from palaver.platforms.signal.options import SignalOptions
+from palaver.platforms.signal.adapter import SignalAdapter, SignalOptions
 from palaver.protocols.adapter import Receiver
 from palaver.testkit.fake_server import Shown
 from tests.platforms.signal.server import ALICE, GROUP_ID, NUMBER, UUID, RpcError, Server, failed

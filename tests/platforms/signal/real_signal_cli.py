@@ -14,9 +14,8 @@ import httpx2
 import pytest
 
 from palaver.model.turn import Outbound
-from palaver.platforms.signal.adapter import SignalAdapter
+from palaver.platforms.signal.adapter import SignalAdapter, SignalOptions
 from palaver.platforms.signal.daemon import Daemon, MethodMissing
-from palaver.platforms.signal.options import SignalOptions
 from palaver.protocols.adapter import PlatformRefused
 from palaver.testkit.recorder import Recorder
 from tests.platforms.signal.server import ALICE, NUMBER

@@ -6,7 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from palaver.platforms.plugins import known_platforms, load_factory
-from palaver.platforms.signal.options import GUIDE, SignalOptions
+from palaver.platforms.signal import PLATFORM
+from palaver.platforms.signal.adapter import SignalOptions
 from tests.platforms.signal.server import NUMBER, UUID
 
 
@@ -28,10 +29,12 @@ def test_mistakes_are_reported_with_what_is_wanted() -> None:
 
 
 def test_owners_are_named_by_number_or_account_id() -> None:
-    for right in (NUMBER, f"alt:{UUID}", GUIDE.owner_example):
-        assert re.fullmatch(GUIDE.owner_pattern, right)
+    guide = PLATFORM.guide
+    assert guide
+    for right in (NUMBER, f"alt:{UUID}", guide.owner_example):
+        assert re.fullmatch(guide.owner_pattern, right)
     for wrong in (UUID, "alice", "alt:alice"):
-        assert not re.fullmatch(GUIDE.owner_pattern, wrong)
+        assert not re.fullmatch(guide.owner_pattern, wrong)
 
 
 def test_it_is_found_as_a_plugin() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from palaver.model.split import Unit
 from palaver.model.turn import Outbound
-from palaver.platforms.signal.render import is_person, render
+from palaver.platforms.signal.parse import is_person, render
 from tests.platforms.signal.server import GROUP_ID, UUID
 
 

@@ -4,14 +4,14 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from palaver.platforms.slack import socket
+from palaver.platforms.slack import adapter
 from tests.platforms.slack.server import Server, serving
 from tests.platforms.slack.world import World
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(socket, "PING_SECONDS", 0.3)
+    monkeypatch.setattr(adapter, "PING_SECONDS", 0.3)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 from palaver.model.attachment import NewFile
 from palaver.model.source import Source
 from palaver.platforms.slack.adapter import SlackAdapter
-from palaver.platforms.slack.options import SlackOptions
+from palaver.platforms.slack.client import SlackOptions
 from palaver.testkit.fake_server import Shown
 from tests.platforms.slack.server import Server
 from tests.platforms.slack.world import APP_TOKEN, BOT_TOKEN, BOT_USER, TEAM, Json, No, escaped, seen

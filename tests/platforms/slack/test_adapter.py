@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from palaver.platforms.slack import socket
+from palaver.platforms.slack import adapter as slack_adapter
 from palaver.platforms.slack.adapter import SlackAdapter
 from palaver.protocols import (
     Attachment,
@@ -234,7 +234,7 @@ async def test_tokens_that_slack_rejects_are_named(server: Server, world: World)
 async def test_a_connection_that_cannot_be_made_is_given_up(
     server: Server, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(socket, "_CONNECT_SECONDS", 0.05)
+    monkeypatch.setattr(slack_adapter, "_CONNECT_SECONDS", 0.05)
     monkeypatch.setattr(server, "open", lambda: {"url": f"{world.url}/link?ticket=used"})
     assert "no connection" in str(await ended(server))
 

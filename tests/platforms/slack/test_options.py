@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from palaver.config.errors import MalformedConfig
 from palaver.config.loader import load_with_sources
 from palaver.platforms.plugins import known_platforms, load_factory
-from palaver.platforms.slack.options import SlackOptions
+from palaver.platforms.slack.client import SlackOptions
 from tests.platforms.slack.world import APP_TOKEN, BOT_TOKEN
 
 TOKENS = {"bot_token": BOT_TOKEN, "app_token": APP_TOKEN}

@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.platforms.slack.render import MAX_TEXT, message, render
+from palaver.platforms.slack.parse import MAX_TEXT, message, render
 from palaver.protocols import Choice, Outbound
 from tests.platforms.markdown_texts import MARKUP
 

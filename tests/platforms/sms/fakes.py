@@ -8,10 +8,19 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
-from palaver.platforms.sms.adapter import SmsAdapter
-from palaver.platforms.sms.options import SmsOptions
-from palaver.platforms.sms.parse import sign
-from palaver.protocols import Adapter, HttpRequest, NewFile, Source
+from palaver.platforms.sms.adapter import SmsAdapter, SmsOptions, sign
+from palaver.protocols import (
+    Adapter,
+    HttpRequest,
+    NewFile,
+    PlatformBusy,
+    PlatformRefused,
+    SendRefused,
+    SendUnclear,
+    Source,
+    TargetGone,
+)
+from palaver.testkit.fake_server import Refusal
 from tests.platforms.called import ACCOUNT, CalledChat, Json, Loopback, No, Sent, reached
 
 SID, TOKEN = "AC" + "0" * 32, "sms-token"
@@ -74,6 +83,22 @@ class FakeSms(CalledChat):
     person = ALICE
     chat_id = ALICE
     fix = "Auth Token"
+    foreign = ("/etc/passwd", "//evil.example/x", f"/2010-04-01/Accounts/{SID}/../x", "")
+    refused_as = (
+        Refusal(answer=error(20429, 429), means=PlatformBusy),
+        Refusal(answer=error(20003, 401), means=PlatformRefused),
+        Refusal(answer=error(21606, 400), means=PlatformRefused),
+        Refusal(answer=error(21610, 400), means=TargetGone),
+        Refusal(answer=error(21211, 400), means=TargetGone),
+        Refusal(answer=error(21408, 400), means=SendRefused),
+        Refusal(answer=error(0, 500), means=SendUnclear),
+        Refusal(answer=error(20500, 500), means=SendUnclear),
+        Refusal(answer=No({}), means=SendUnclear),
+        Refusal(answer=error(14107, 429), means=PlatformBusy, after=30.0),
+        Refusal(answer=error(21611, 429), means=PlatformBusy, after=3600.0),
+        Refusal(answer=error(60728, 429), means=PlatformBusy, after=3600.0),
+        Refusal(answer=error(63038, 429), means=PlatformBusy, after=3600.0),
+    )
 
     def adapter(self) -> Adapter:
         return reached(SmsAdapter(ACCOUNT, options_of(self.server.url)), self.server)
@@ -91,3 +116,7 @@ class FakeSms(CalledChat):
             media[f"MediaUrl{number}"] = f"https://api.twilio.com/2010-04-01/Accounts/{SID}/Messages/MM1/Media/{handle}"
             media[f"MediaContentType{number}"] = file.media_type
         return await self.say(text, **media)
+
+    async def say_nonsense(self) -> None:
+        for form in ({"Body": "x"}, form_of("x", From=""), form_of("x", NumMedia="many"), form_of("x", NumMedia="9")):
+            self.server.push(call(form))

@@ -10,9 +10,9 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
-from palaver.platforms.teams.adapter import TeamsAdapter
-from palaver.platforms.teams.options import TeamsOptions
-from palaver.protocols import Adapter, HttpRequest, NewFile, Source
+from palaver.platforms.teams.adapter import TeamsAdapter, TeamsOptions
+from palaver.protocols import Adapter, HttpRequest, NewFile, PlatformBusy, SendRefused, SendUnclear, Source, TargetGone
+from palaver.testkit.fake_server import Refusal
 from tests.platforms.called import ACCOUNT, CalledChat, Json, Loopback, No, Sent, reached
 from tests.platforms.jwts import public_keys, signed
 
@@ -102,6 +102,23 @@ class FakeTeams(CalledChat):
     conversation = PERSONAL
     type_of_chat = "personal"
     fix = "client secret"
+    foreign = (
+        "http://x.sharepoint.com/a",
+        "https://sharepoint.com.evil.example/a",
+        "http://169.254.169.254/",
+        None,
+    )
+    refused_as = (
+        Refusal(answer=error("x", 429), means=PlatformBusy),
+        Refusal(answer=error("PreconditionFailed", 412), means=PlatformBusy),
+        Refusal(answer=error("BotNotInConversationRoster", 403), means=TargetGone),
+        Refusal(answer=error("x", 403), means=TargetGone),
+        Refusal(answer=error("ConversationNotFound", 404), means=TargetGone),
+        Refusal(answer=error("BadSyntax", 400), means=SendRefused),
+        Refusal(answer=error("MessageSizeTooBig", 413), means=SendRefused),
+        Refusal(answer=error("ServiceError", 502), means=SendUnclear),
+        Refusal(answer=No({}), means=SendUnclear),
+    )
 
     def adapter(self) -> Adapter:
         return reached(TeamsAdapter(ACCOUNT, options_of(self.server.url)), self.server)

@@ -7,7 +7,7 @@ from typing import Any
 from palaver.model.attachment import NewFile
 from palaver.model.source import Source
 from palaver.platforms.telegram.adapter import TelegramAdapter
-from palaver.platforms.telegram.options import TelegramOptions
+from palaver.platforms.telegram.client import TelegramOptions
 from palaver.protocols.adapter import Receiver
 from palaver.protocols.capabilities import HttpRequest, HttpResponse, MenuCommand
 from palaver.testkit.fake_server import NotPossible, Shown

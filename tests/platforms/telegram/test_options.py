@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from palaver.config.errors import MalformedConfig
 from palaver.config.loader import load_with_sources
 from palaver.platforms.plugins import known_platforms, load_factory
-from palaver.platforms.telegram.options import Mode, TelegramOptions
+from palaver.platforms.telegram.client import Mode, TelegramOptions
 from tests.platforms.telegram.world import TOKEN
 
 

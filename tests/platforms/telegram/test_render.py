@@ -10,7 +10,7 @@ from palaver.engine import texts
 from palaver.model.label import Label
 from palaver.model.source import named_identity
 from palaver.model.split import Unit
-from palaver.platforms.telegram.render import MAX_ENTITIES, Rendered, render
+from palaver.platforms.telegram.send import MAX_ENTITIES, Rendered, render
 from tests.platforms.markdown_texts import MARKUP
 
 ROOM = 4096

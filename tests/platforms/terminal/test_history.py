@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from palaver.platforms.terminal.history import history_eraser, history_file
+from palaver.platforms.terminal.files import history_eraser, history_file
 from palaver.store.opening import open_store
 from tests.store.world import World, dm
 

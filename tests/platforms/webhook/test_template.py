@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palaver.platforms.webhook.template import FieldMissing, Template
+from palaver.platforms.webhook.options import FieldMissing, Template
 
 PAYLOAD: dict[str, Any] = {
     "build": {"status": "failed", "number": 7, "ok": False, "log": None},

@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 from aiohttp import web
 
 from palaver.platforms.wechat.adapter import WeChatAdapter
-from palaver.platforms.wechat.options import WeChatOptions, WeComOptions
+from palaver.platforms.wechat.parse import WeChatOptions, WeComOptions
 from palaver.platforms.wechat.wecom import WeComAdapter
 from palaver.protocols import Adapter, HttpRequest, NewFile, Source
 from palaver.protocols.sealed import Envelope

@@ -9,8 +9,7 @@ import pytest
 
 from palaver.model.access import AccessRole, Grant
 from palaver.platforms.wechat.adapter import WeChatAdapter
-from palaver.platforms.wechat.parse import parse
-from palaver.platforms.wechat.render import plain_text, wecom_markdown
+from palaver.platforms.wechat.parse import parse, plain_text, wecom_markdown
 from palaver.platforms.wechat.wecom import WeComAdapter
 from palaver.protocols import (
     Attachment,

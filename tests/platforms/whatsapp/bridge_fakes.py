@@ -7,8 +7,8 @@ from typing import Any
 
 from palaver.model.attachment import NewFile
 from palaver.model.source import Source
-from palaver.platforms.whatsapp.bridge import BridgeAdapter
-from palaver.platforms.whatsapp.options import WhatsAppOptions
+from palaver.platforms.whatsapp.adapter import BridgeAdapter
+from palaver.platforms.whatsapp.cloud import WhatsAppOptions
 from palaver.testkit.fake_server import Shown
 from tests.platforms.whatsapp.bridge import OWN_NUMBER, SECRET, Bridge
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from palaver.model.attachment import NewFile
 from palaver.model.source import Source
-from palaver.platforms.whatsapp.cloud import CloudAdapter
-from palaver.platforms.whatsapp.options import WhatsAppOptions
+from palaver.platforms.whatsapp.cloud import CloudAdapter, WhatsAppOptions
 from palaver.protocols.adapter import Receiver
 from palaver.protocols.capabilities import HttpRequest, HttpResponse
 from palaver.testkit.fake_server import NotPossible, Shown

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from palaver.model.access import AccessRole, Grant
 from palaver.model.turn import Outbound
 from palaver.platforms.plugins import make_adapter
-from palaver.platforms.whatsapp.bridge import BridgeAdapter
-from palaver.platforms.whatsapp.frames import aliases_of, canonical_form, parse_frame
+from palaver.platforms.whatsapp.adapter import BridgeAdapter, aliases_of, canonical_form, parse_frame
 from palaver.protocols.adapter import (
     PlatformBusy,
     PlatformDown,
@@ -248,7 +247,7 @@ async def test_a_bridge_that_does_not_answer_leaves_it_open(bridge: Bridge, monk
     async with running(adapter, recorder):
         await adapter.typing(to())
         await until(lambda: recorder.is_connected)
-        monkeypatch.setattr("palaver.platforms.whatsapp.bridge._RESULT_SECONDS", 0.0)
+        monkeypatch.setattr("palaver.platforms.whatsapp.adapter._RESULT_SECONDS", 0.0)
         with pytest.raises(SendUnclear):
             await adapter.send(to(), idempotency_key="1")
 

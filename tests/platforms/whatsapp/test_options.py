@@ -6,7 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from palaver.platforms.plugins import make_adapter
-from palaver.platforms.whatsapp.options import GUIDE, WhatsAppOptions
+from palaver.platforms.whatsapp import PLATFORM
+from palaver.platforms.whatsapp.cloud import WhatsAppOptions
 from tests.platforms.whatsapp.fakes import options_of
 
 NEEDED = {"phone_number_id": "106540352242922", "token": "t", "app_secret": "s", "verify_token": "v"}
@@ -38,7 +39,8 @@ def test_secrets_are_not_shown() -> None:
 
 
 def test_setup_asks_for_what_is_needed() -> None:
-    asked = {question.option for question in GUIDE.questions}
+    assert PLATFORM.guide
+    asked = {question.option for question in PLATFORM.guide.questions}
     assert {*NEEDED, "bridge_url", "bridge_secret"} <= asked <= set(WhatsAppOptions.model_fields)
 
 

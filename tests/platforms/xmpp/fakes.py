@@ -12,12 +12,9 @@ from typing import Any
 from xml.etree.ElementTree import Element, SubElement, fromstring
 
 from palaver.platforms.xmpp.adapter import XmppAdapter
-from palaver.platforms.xmpp.names import CLIENT, CORRECT, NICK, OOB, REPLY, RETRACT, SFS, SID
-from palaver.platforms.xmpp.options import XmppOptions
-from palaver.platforms.xmpp.parse import bare
-from palaver.platforms.xmpp.render import file_message
-from palaver.platforms.xmpp.stream import Stream, connected
-from palaver.platforms.xmpp.upload import upload
+from palaver.platforms.xmpp.archive import upload
+from palaver.platforms.xmpp.parse import CLIENT, CORRECT, NICK, OOB, REPLY, RETRACT, SFS, SID, bare, file_message
+from palaver.platforms.xmpp.stream import Stream, XmppOptions, connected
 from palaver.protocols import Adapter, Attachment, Label, NewFile, Outbound, Source
 from palaver.protocols.rest import RestApi
 from palaver.testkit.fake_server import NotPossible, Shown

@@ -14,10 +14,8 @@ import pytest
 from palaver.platforms.xmpp import stream
 from palaver.platforms.xmpp.adapter import XmppAdapter
 from palaver.platforms.xmpp.archive import Place, write_position
-from palaver.platforms.xmpp.names import CLIENT, MUC_USER, RECEIPTS
-from palaver.platforms.xmpp.options import XmppOptions
-from palaver.platforms.xmpp.parse import bare
-from palaver.platforms.xmpp.stream import connected
+from palaver.platforms.xmpp.parse import CLIENT, MUC_USER, RECEIPTS, bare
+from palaver.platforms.xmpp.stream import XmppOptions, connected
 from palaver.protocols import Outbound, PlatformDown, PlatformRefused, SendRefused, TargetGone
 from palaver.testkit.driver import run_adapter, send
 from palaver.testkit.recorder import TIMEOUT_SECONDS, Recorder, running

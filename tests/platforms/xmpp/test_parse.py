@@ -7,13 +7,11 @@ from xml.etree.ElementTree import Element, fromstring
 
 import pytest
 
-from palaver.platforms.xmpp import render
+from palaver.platforms.xmpp import parse as render
 from palaver.platforms.xmpp.archive import Place, read_archive, read_position, write_position
-from palaver.platforms.xmpp.names import CLIENT
-from palaver.platforms.xmpp.options import XmppOptions
-from palaver.platforms.xmpp.parse import Stored, Us, parse, read_live, read_result
+from palaver.platforms.xmpp.parse import CLIENT, Stored, Us, parse, read_live, read_result
 from palaver.platforms.xmpp.rooms import Rooms
-from palaver.platforms.xmpp.stream import Refusal, Stream
+from palaver.platforms.xmpp.stream import Refusal, Stream, XmppOptions
 from palaver.protocols import Inbound, Label, Outbound, PlatformDown, Quote, Revision, parse_or_skip
 
 # ruff: noqa: S314 - our own texts

@@ -10,9 +10,7 @@ from typing import Any, ClassVar
 
 from aiohttp import WSMsgType, web
 
-from palaver.platforms.yuanbao.adapter import YuanbaoAdapter
-from palaver.platforms.yuanbao.options import YuanbaoOptions
-from palaver.platforms.yuanbao.storage import sign
+from palaver.platforms.yuanbao.adapter import YuanbaoAdapter, YuanbaoOptions, sign
 from palaver.platforms.yuanbao.wire import Frame, Kind
 from palaver.protocols import Adapter, NewFile, Source
 from palaver.protocols.protobuf import Fields, decode, encode, messages_of, text_of
@@ -181,6 +179,13 @@ class FakeYuanbao(CalledChat):
     person = ALICE
     chat_id = ALICE
     group = ""
+    foreign = (
+        "https://example.org/x",
+        "http://x.qq.com/y",
+        "https://qq.com.evil.org/",
+        "file:///etc/passwd",
+        "",
+    )
 
     def adapter(self) -> Adapter:
         given = {"app_key": KEY, "app_secret": SECRET, "api_url": self.server.url, "storage_url": self.server.url}
@@ -225,6 +230,14 @@ class FakeYuanbao(CalledChat):
 
     async def lose_send(self, *, shown: bool) -> None:
         self.server.loses = shown
+
+    async def say_nonsense(self) -> None:
+        for broken in (b"", b"\xff" * 50, encode((1, b"\xff")), encode((1, encode((1, 9)))), b"\x0a\x00"):
+            await self.server.lines[0].send_bytes(broken)
+        await self.server.lines[0].send_str("not binary")
+        for number, data in enumerate((b"\xff\xff", encode((13, b"\xff")), message(encode((2, b"\x08"))))):
+            push = Frame(kind=Kind.PUSH, command="x", id=f"b{number}", module="x", needs_ack=True, data=data)
+            await self.server.push(push)
 
 
 class FakeGroup(FakeYuanbao):

@@ -1,6 +1,6 @@
 """Files go to Tencent's cloud storage."""
 
-from palaver.platforms.yuanbao.storage import Place, file_part, sign
+from palaver.platforms.yuanbao.adapter import Place, file_part, sign
 from palaver.protocols import Attachment, Label
 from palaver.protocols.protobuf import decode, messages_of, number_of, text_of
 

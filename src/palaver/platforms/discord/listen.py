@@ -16,9 +16,7 @@ from discord.errors import ConnectionClosed
 from discord.gateway import DiscordWebSocket, ReconnectWebSocket
 from yarl import URL
 
-from palaver.platforms.discord.client import Client, close_gateway
-from palaver.platforms.discord.errors import API, ApiError
-from palaver.platforms.discord.options import DiscordOptions
+from palaver.platforms.discord.client import API, ApiError, Client, DiscordOptions, close_gateway
 from palaver.platforms.discord.parse import (
     COMMAND,
     EVENTS,
@@ -107,7 +105,8 @@ class Listener:
 
     async def _converse(self, *, is_first: bool = False) -> None:
         """Handle events until the connection ends. Return if it can be resumed at once."""
-        is_live, loop = False, asyncio.get_running_loop()
+        is_live = False
+        loop = asyncio.get_running_loop()
         began = loop.time()
         async with self._opened(is_first=is_first) as socket:
             try:
@@ -140,7 +139,8 @@ class Listener:
             session = {"session": position.session, "sequence": position.number, "resume": True}
             url = position.url
         else:
-            session, url = {"initial": True}, _gateway_url(await self._client.call("GET", "/gateway/bot"))
+            session = {"initial": True}
+            url = _gateway_url(await self._client.call("GET", "/gateway/bot"))
         try:
             socket = await self._client.open_gateway(gateway=URL(url), **session)
         except (*API.raised, ReconnectWebSocket) as error:
@@ -163,7 +163,8 @@ class Listener:
         """Handle an event; return whether it says that we are connected."""
         if event["op"] != 0:
             return False
-        name, is_news = event["t"], True
+        name = event["t"]
+        is_news = True
         data: Payload = cast("Payload", event["d"]) if isinstance(event["d"], dict) else {}
         match name:
             case "READY":
@@ -198,7 +199,8 @@ class Listener:
 
     async def _begin(self, ready: Payload) -> None:
         position = self._position
-        position.session, position.url = str(ready["session_id"]), str(ready["resume_gateway_url"])
+        position.session = str(ready["session_id"])
+        position.url = str(ready["resume_gateway_url"])
         self._awaited = {"", *(str(server["id"]) for server in ready["guilds"])}
         self._since = position.newest
         await self._receiver.connected()
@@ -214,7 +216,8 @@ class Listener:
         read = parse_or_skip(PLATFORM, lambda: (_channels_of(server), _roles_of(server.get("roles", ()), own_id)))
         if read is None or server.get("unavailable"):
             return
-        channels, number = read[0], str(server["id"])
+        channels = read[0]
+        number = str(server["id"])
         self._awaited.add(number)
         self._own_roles[number] = read[1]
         for channel in channels:
@@ -232,7 +235,8 @@ class Listener:
             self._since = self._position.newest
 
     async def _catch_up(self, channel: str, where: Payload) -> None:
-        after, is_full = max(self._since - _OVERLAP, 0), self._since > 0
+        after = max(self._since - _OVERLAP, 0)
+        is_full = self._since > 0
         while is_full:
             query = {"params": {"after": str(after), "limit": str(_PAGE)}}
             found = await self._ask("/channels/{channel_id}/messages", query, channel_id=channel)
@@ -250,7 +254,9 @@ class Listener:
         """Hand over what an event says; return whether that is anything."""
         try:
             number = int(data["id"]) if name == "MESSAGE_CREATE" else 0
-            place, us, trust = await self._place(data), await self._us(data), await self._trust(data)
+            place = await self._place(data)
+            us = await self._us(data)
+            trust = await self._trust(data)
         except _UNREADABLE as error:
             log_skipped(PLATFORM, error)
             return False
@@ -319,7 +325,8 @@ class Listener:
         answer: dict[str, Any] = {"type": 6}
         if data["type"] == COMMAND:
             answer = {"type": 4, "data": {"content": "👍", "flags": _EPHEMERAL}}
-        path, ids = "/interactions/{webhook_id}/{webhook_token}/callback", (str(data["id"]), str(data["token"]))
+        path = "/interactions/{webhook_id}/{webhook_token}/callback"
+        ids = (str(data["id"]), str(data["token"]))
         with API.requests():
             await self._client.call("POST", path, {"json": answer}, webhook_id=ids[0], webhook_token=ids[1])
 

@@ -114,7 +114,8 @@ def parse_edit(data: Payload, place: Place, us: OwnBot) -> Inbound | None:
     """
     if not data.get("edited_timestamp"):
         return None
-    inbound, edited = parse_message(data, place, us), parse_time(data["edited_timestamp"])
+    inbound = parse_message(data, place, us)
+    edited = parse_time(data["edited_timestamp"])
     version = edit_version(edited.isoformat(timespec="milliseconds"), str(data["content"]))
     return inbound and replace(inbound, at=edited, revision=Revision(version=version))
 

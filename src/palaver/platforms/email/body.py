@@ -82,9 +82,11 @@ class _HtmlText:
     def _start_item(self, tag: str, attributes: str) -> None:
         """Begin a list, an item of one, or a row or cell of a table."""
         match tag:
-            case "ol" | "ul":
+            case "ul":
+                self._next_numbers.append(None)
+            case "ol":
                 found = _START.search(attributes)
-                self._next_numbers.append(None if tag == "ul" else int(found[1]) if found else 1)
+                self._next_numbers.append(int(found[1]) if found else 1)
             case "li":
                 number = self._next_numbers[-1] if self._next_numbers else None
                 self._add("- " if number is None else f"{number}. ")
@@ -177,7 +179,8 @@ def _without_html_comments(html: str) -> str:
 def unflow(text: str, *, joins_words: bool) -> str:
     """Join the lines that `format=flowed` (RFC 3676) broke; `joins_words` is its DelSp."""
     joined: list[str] = []
-    is_open, last_marks = False, ""
+    is_open = False
+    last_marks = ""
     for line in text.split("\n"):
         marks = line[: len(line) - len(line.lstrip(">"))]
         content = line[len(marks) :].removeprefix(" ")
@@ -185,7 +188,8 @@ def unflow(text: str, *, joins_words: bool) -> str:
             joined[-1] += content
         else:
             joined.append(f"{marks} {content}" if marks else content)
-        is_open, last_marks = content.endswith(" ") and content != _SIGNATURE, marks
+        is_open = content.endswith(" ") and content != _SIGNATURE
+        last_marks = marks
         if is_open and joins_words:
             joined[-1] = joined[-1][:-1]
     return "\n".join(joined)
@@ -270,10 +274,12 @@ def _without_quote(lines: list[str]) -> tuple[list[str], list[str]]:
     marked = [number for number, line in enumerate(lines) if line.lstrip().startswith(">")]
     if not marked:
         return lines, []
-    first, last = marked[0], marked[-1]
+    first = marked[0]
+    last = marked[-1]
     between = [line for line in lines[first : last + 1] if line.strip() and not line.lstrip().startswith(">")]
     start = _start_of_attribution(lines, first)
-    after, before = lines[last + 1 :], lines[:start]
+    after = lines[last + 1 :]
+    before = lines[:start]
     has_after, has_before = (any(line.strip() for line in part) for part in (after, before))
     if between or (has_after and has_before):
         return lines, []
@@ -294,6 +300,7 @@ def _start_of_attribution(lines: Sequence[str], quote: int) -> int:
         is_part = _DATE_OR_ADDRESS.search(above) if has_date else above
         if not is_part or above.endswith((".", "!", "?", *_ENDS)):
             break
-        start, has_date = start - 1, has_date or bool(_DATE_OR_ADDRESS.search(above))
+        start = start - 1
+        has_date = has_date or bool(_DATE_OR_ADDRESS.search(above))
     whole = " ".join(line.strip() for line in lines[start:end])
     return start if _OF_A_PROGRAM.search(whole) and not _SENTENCE_BEFORE.match(whole) else quote

@@ -3,20 +3,19 @@
 import asyncio
 import hashlib
 import json
+import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import quote
 
-from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.feishu import stream
-from palaver.platforms.feishu.crypto import is_signed, read_event, token_of
-from palaver.platforms.feishu.options import GUIDE, FeishuOptions
-from palaver.platforms.feishu.parse import Event, Json, parse
-from palaver.platforms.feishu.render import MAX_FILE_BYTES, MAX_IMAGE_BYTES, file_kind, render
+from pydantic import AfterValidator, Field, SecretStr, model_validator
+
+from palaver.platforms.feishu import PLATFORM, stream
+from palaver.platforms.feishu.parse import Event, Json, is_signed, parse, read_event, token_of
 from palaver.protocols import (
     DM,
     GROUP,
@@ -35,6 +34,7 @@ from palaver.protocols import (
     SendRefused,
     SendUnclear,
     TargetGone,
+    check_url,
     file_to_send,
     is_secret,
     one_line,
@@ -42,9 +42,87 @@ from palaver.protocols import (
     read_object,
 )
 from palaver.protocols.files import send_text_of_file
+from palaver.protocols.markdown import Layout, Marks, is_web_link, to_marks
+from palaver.protocols.options import AccountOptions
 from palaver.protocols.recent import Names, remember
 from palaver.protocols.rest import RestApi, read_receipt
 from palaver.protocols.tokens import ApiCodes, TokenApi, in_header
+
+Url = Annotated[str, AfterValidator(check_url("a URL, like https://open.feishu.cn or https://open.larksuite.com"))]
+
+
+class FeishuOptions(AccountOptions):
+    app_id: str = Field(pattern=r"^cli_[0-9a-zA-Z]+$", description="The App ID.")
+    app_secret: SecretStr = Field(min_length=1, description="The App Secret.")
+    mode: Literal["http", "stream"] = Field(
+        default="http", description="Whether to be called at a public address, or open a long connection."
+    )
+    encrypt_key: SecretStr | None = Field(
+        default=None, min_length=1, description="Encrypts and signs what Feishu sends you; needed for `http`."
+    )
+    verification_token: SecretStr | None = Field(default=None, description="Also expected in what Feishu sends you.")
+    api_url: Url = Field(default="https://open.feishu.cn", description="For Lark, https://open.larksuite.com.")
+
+    @model_validator(mode="after")
+    def _check_key(self) -> Self:
+        if self.mode == "http" and self.encrypt_key is None:
+            raise ValueError("an encrypt_key for the mode http: without it, anybody could call in Feishu's name")
+        return self
+
+
+MAX_IMAGE_BYTES = 10_000_000
+MAX_FILE_BYTES = 30_000_000
+_MAX_CARD_BYTES = 28_000
+"""Feishu takes 30 KB."""
+_MAX_LABEL = 40
+_SPECIAL = re.compile(r"[&<>*_~`\[\]()#|\\]")
+_KINDS = {"pdf": "pdf", "doc": "doc", "docx": "doc", "xls": "xls", "xlsx": "xls", "ppt": "ppt", "pptx": "ppt"}
+
+
+def _escape(text: str) -> str:
+    """Write what means something in a card as an entity, mentions such as <at id=all> included."""
+    return _SPECIAL.sub(lambda found: f"&#{ord(found[0])};", text)
+
+
+_MARKS = Marks(
+    bold="**",
+    italic="*",
+    struck="~~",
+    code="`",
+    code_block="```",
+    has_languages=True,
+    link=lambda url: ("[", f"]({url.replace(')', '%29').replace(' ', '%20')})"),
+    escape=_escape,
+    layout=Layout(bullet="- ", is_linked=is_web_link),
+)
+
+
+def render_text(text: str) -> str:
+    shown = to_marks(text, _MARKS)
+    return shown if shown.strip() and len(shown.encode()) <= _MAX_CARD_BYTES else _escape(text)
+
+
+def render(outbound: Outbound) -> str:
+    """Return the content of a card."""
+    # A press does not say in which topic the card is.
+    place = {"thread": outbound.thread_id} if outbound.thread_id else {}
+    elements: list[dict[str, Any]] = [{"tag": "markdown", "content": render_text(outbound.text)}]
+    elements += [
+        {
+            "tag": "button",
+            "text": {"tag": "plain_text", "content": one_line(choice.label, _MAX_LABEL)},
+            "behaviors": [{"type": "callback", "value": {"says": choice.says, **place}}],
+        }
+        for choice in outbound.choices
+    ]
+    card = {"schema": "2.0", "config": {"update_multi": True}, "body": {"elements": elements}}
+    return json.dumps(card, ensure_ascii=False)
+
+
+def file_kind(file: Attachment) -> str:
+    """Return what the upload of a file is called; `stream` for anything."""
+    return _KINDS.get(file.name.plain().rpartition(".")[2].lower(), "stream")
+
 
 _WRONG_SECRET = "Feishu rejects the App ID or App Secret. Copy both from Credentials & Basic Info of the app."  # noqa: S105
 _NO_BOT = "The app has no bot, or its version with the bot is not published. Add the bot capability and publish it."
@@ -70,9 +148,8 @@ _ID_TYPES = {"ou_": "open_id", "on_": "union_id"}
 
 
 class FeishuAdapter:
-    platform = PLATFORMS["feishu"]
+    platform = PLATFORM
     options = FeishuOptions
-    guide = GUIDE
     # Five messages a second for one chat. A card has 30 KB: at most 7 bytes for each character.
     limits = Limits(text=4000, interval=0.2, repeats_safely=True)
 
@@ -175,7 +252,8 @@ class FeishuAdapter:
     async def _complete(self, event: Event) -> Event:
         """Look up what Feishu does not send along: the name, the kind of chat, and the author of what is quoted."""
         inbound = event.inbound
-        source, mentions_us = inbound.source, inbound.mentions_us
+        source = inbound.source
+        mentions_us = inbound.mentions_us
         if event.parent:
             author = await self._ours.get(event.parent)
             mentions_us = author is not None and author.plain() == self._options.app_id
@@ -233,11 +311,16 @@ class FeishuAdapter:
 
     async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:
         file = file_to_send(outbound, content, MAX_FILE_BYTES)
-        name, body = file.name.plain() or "file", await asyncio.to_thread(content.read_bytes)
+        name = file.name.plain() or "file"
+        body = await asyncio.to_thread(content.read_bytes)
         if file.media_type in {"image/png", "image/jpeg", "image/gif", "image/webp"} and len(body) <= MAX_IMAGE_BYTES:
-            kind, data, files = "image", {"image_type": "message"}, {"image": (name, body, file.media_type)}
+            kind = "image"
+            data = {"image_type": "message"}
+            files = {"image": (name, body, file.media_type)}
         else:
-            kind, data, files = "file", {"file_type": file_kind(file), "file_name": name}, {"file": (name, body)}
+            kind = "file"
+            data = {"file_type": file_kind(file), "file_name": name}
+            files = {"file": (name, body)}
         uploaded = await self._api.call("POST", f"/im/v1/{kind}s", data=data, files=files)
         key = {f"{kind}_key": uploaded["data"][f"{kind}_key"]}
         receipt = await self._post(outbound, kind, json.dumps(key), idempotency_key)

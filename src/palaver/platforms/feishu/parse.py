@@ -1,5 +1,6 @@
-"""Parse Feishu's events: messages, recalled messages, reactions and pressed buttons."""
+"""Read Feishu's callbacks: decrypt them, check their signature, parse messages."""
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
@@ -14,9 +15,43 @@ from palaver.protocols import (
     Revision,
     Source,
     Trust,
+    is_secret,
     parse_milliseconds,
+    read_object,
 )
 from palaver.protocols.files import named_file
+from palaver.protocols.sealed import decode, decrypt
+
+_BLOCK = 16
+
+
+def open_event(encrypted: str, key: str) -> str:
+    """Decrypt with the hash of the key; the first block is the initialisation vector."""
+    sealed = decode(encrypted)
+    return decrypt(
+        hashlib.sha256(key.encode()).digest(), sealed[:_BLOCK].ljust(_BLOCK, b"\0"), sealed[_BLOCK:]
+    ).decode()
+
+
+def is_signed(headers: Mapping[str, str], body: bytes, key: str) -> bool:
+    stamp = f"{headers.get('x-lark-request-timestamp', '')}{headers.get('x-lark-request-nonce', '')}{key}"
+    expected = hashlib.sha256(stamp.encode("utf-8", "replace") + body).hexdigest()
+    return is_secret(headers.get("x-lark-signature", ""), expected)
+
+
+def read_event(body: bytes, key: str) -> tuple[Mapping[str, Any], bool]:
+    """Return the event in a callback, and whether it was encrypted. Raise ValueError if there is none."""
+    found = read_object(body)
+    return (read_object(open_event(str(found["encrypt"]), key)), True) if "encrypt" in found else (found, False)
+
+
+def token_of(event: Mapping[str, Any]) -> str:
+    """Return the verification token: at the top of a question, in the header of an event."""
+    header: object = event.get("header")
+    return str(
+        event.get("token") or (cast("Mapping[str, Any]", header).get("token") if isinstance(header, dict) else "")
+    )
+
 
 Json = Mapping[str, Any]
 _RESOURCES = {"image": "image", "file": "file", "audio": "file", "media": "file"}
@@ -55,7 +90,8 @@ def parse(event: Json, account: str, us: str) -> Event | None:
 
 
 def _message(event: Json, account: str, us: str) -> Event:
-    said, sender = event["message"], event["sender"]
+    said = event["message"]
+    sender = event["sender"]
     content: Json = json.loads(said["content"])
     text, mentions_us = _with_names(_text(said["message_type"], content), said.get("mentions") or (), us)
     # A topic is known by its first message, to which we can reply. In a topic everything replies to that.
@@ -104,7 +140,8 @@ def _reaction(event: Json, account: str, *, removed: bool) -> Event | None:
 
 
 def _pressed(event: Json, account: str) -> Event:
-    pressed, header = event["event"], event["header"]
+    pressed = event["event"]
+    header = event["header"]
     value: Json = pressed["action"]["value"]
     source = Source(
         platform="feishu",
@@ -160,7 +197,8 @@ def _with_names(text: str, mentions: Sequence[Json], us: str) -> tuple[str, bool
     mentions_us = False
     # The longest first: @_user_1 begins @_user_10.
     for mention in sorted(mentions, key=lambda each: -len(str(each["key"]))):
-        key, ids = str(mention["key"]), cast("Json", mention.get("id") or {})
+        key = str(mention["key"])
+        ids = cast("Json", mention.get("id") or {})
         is_us = bool(us) and ids.get("open_id") == us
         mentions_us |= is_us
         if is_us and text.lstrip().startswith(key):
@@ -171,7 +209,8 @@ def _with_names(text: str, mentions: Sequence[Json], us: str) -> tuple[str, bool
 
 def _files(said: Json, content: Json) -> Iterator[Attachment]:
     """The handle names the message, too: Feishu gives a file only for the message that it is in."""
-    kind, message = said["message_type"], said["message_id"]
+    kind = said["message_type"]
+    message = said["message_id"]
     if kind in _RESOURCES:
         key = content["image_key" if kind == "image" else "file_key"]
         name = str(content.get("file_name") or _NAMES.get(kind, "file"))
@@ -180,5 +219,6 @@ def _files(said: Json, content: Json) -> Iterator[Attachment]:
         for piece in (piece for line in content.get("content") or () for piece in line):
             if piece.get("tag") in {"img", "media"}:
                 is_image = piece["tag"] == "img"
-                key, resource = piece["image_key" if is_image else "file_key"], "image" if is_image else "file"
+                key = piece["image_key" if is_image else "file_key"]
+                resource = "image" if is_image else "file"
                 yield Attachment(Label("image" if is_image else "video.mp4"), handle=f"{message}/{resource}/{key}")

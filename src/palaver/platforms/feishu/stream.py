@@ -21,7 +21,8 @@ from palaver.protocols import (
 from palaver.protocols.protobuf import decode, encode, encode_field, messages_of, number_of, text_of
 from palaver.protocols.recent import remember
 
-_CONTROL, _DATA = 0, 1
+_CONTROL = 0
+_DATA = 1
 _MAX_FRAME_BYTES = 4 << 20
 _MAX_PARTS = 100
 _MAX_WAITING = 100
@@ -68,7 +69,8 @@ class Parts:
 
     def add(self, frame: Frame) -> bytes | None:
         """Return the whole payload; None if a part is missing."""
-        count, number = int(frame.headers.get("sum") or 1), int(frame.headers.get("seq") or 0)
+        count = int(frame.headers.get("sum") or 1)
+        number = int(frame.headers.get("seq") or 0)
         if count <= 1:
             return frame.payload
         if count > _MAX_PARTS or not 0 <= number < count:

@@ -3,20 +3,21 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncGenerator
+import re
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from itertools import count
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
+from pydantic import AfterValidator, Field, SecretStr
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
-from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.homeassistant.options import GUIDE, HomeAssistantOptions
-from palaver.platforms.homeassistant.parse import ACTION, Json, is_chat, parse, read_frame
-from palaver.platforms.homeassistant.render import MAX_BYTES, render
+from palaver.platforms.homeassistant import PLATFORM
 from palaver.protocols import (
+    DM,
     ClientErrors,
+    Inbound,
     Limits,
     Outbound,
     PlatformDown,
@@ -25,15 +26,140 @@ from palaver.protocols import (
     Receiver,
     SendRefused,
     SendUnclear,
+    Source,
     TargetGone,
     Unit,
+    check_url,
     one_line,
     parse_or_skip,
+    parse_time,
     proxy_of,
     read_ahead,
     receive_or_skip,
 )
+from palaver.protocols.markdown import Marks, to_marks
+from palaver.protocols.options import AccountOptions
 from palaver.protocols.pending import PendingAnswers
+
+PERSISTENT = "persistent_notification"
+"""The notifications in Home Assistant's own pages."""
+Url = Annotated[str, AfterValidator(check_url("a URL, like http://homeassistant.local:8123"))]
+
+
+class HomeAssistantOptions(AccountOptions):
+    url: Url = Field(description="The address of Home Assistant.", examples=["http://homeassistant.local:8123"])
+    token: SecretStr = Field(min_length=1, description="A long-lived access token of an administrator.")
+    notify: str = Field(
+        default=PERSISTENT,
+        pattern=r"^(?:notify\.)?[a-z0-9_]+$",
+        description="Where answers go, unless an event says so.",
+        examples=["mobile_app_anns_phone"],
+    )
+    event: str = Field(default="palaver_message", pattern=r"^[a-z0-9_]+$", description="The event that is a message.")
+
+
+Json = Mapping[str, Any]
+ACTION = "mobile_app_notification_action"
+OURS = "PALAVER"
+"""The first word of the names of our buttons. The others are the chat and what the button says."""
+
+
+AUTOMATION = "automation"
+_CHAT = re.compile(r"(?:notify\.)?[a-z0-9_]+")
+
+
+class Frame(NamedTuple):
+    type: str
+    id: int
+    content: Json
+
+
+def read_frame(raw: str | bytes) -> Frame:
+    found: Json = json.loads(raw)
+    return Frame(str(found["type"]), int(found.get("id") or 0), found)
+
+
+def is_chat(name: str) -> bool:
+    return bool(_CHAT.fullmatch(name))
+
+
+def action_name(chat: str, says: str = "") -> str:
+    return f"{OURS}|{chat}|{says}"
+
+
+def parse(event: Json, account: str, default_chat: str) -> Inbound | None:
+    """Parse a message, or a button of ours that somebody pressed; None if it is another's."""
+    data: Json = event["data"]
+    if event["event_type"] == ACTION:
+        mark, chat, says = (*str(data["action"]).split("|", 2), "", "")[:3]
+        text = data.get("reply_text") or says
+        if mark != OURS or not text:
+            return None
+    else:
+        text = data["text"]
+        chat = str(data.get("notify") or "")
+        if isinstance(text, int | float):  # A template that makes a number is a number.
+            text = str(text)
+    context: Json = event.get("context") or {}
+    fired = str(event["time_fired"])
+    chat = chat or default_chat
+    if not is_chat(chat):
+        raise ValueError("it is not the name of a notify action")
+    return Inbound(
+        source=Source(
+            platform="homeassistant",
+            account=account,
+            chat_kind=DM,
+            chat_id=chat,
+            # An automation that no user began has no user. It chooses the chat, so that must not be a user's id.
+            user_id=str(context.get("user_id") or f"{AUTOMATION}/{chat}"),
+            # All events of one run of an automation share a context.
+            message_id=f"{context.get('id') or ''} {fired}",
+        ),
+        text=text,
+        at=parse_time(fired),
+        mentions_us=True,
+    )
+
+
+MAX_BYTES = 2_000
+"""Apple takes four kilobytes for all of a notification."""
+_MAX_ACTIONS = 3
+_MAX_LABEL = 40
+_TEMPLATE = re.compile(r"\{(?=[{%#])")
+_INVISIBLE = "\u200b"
+_REPLY = "Reply"
+_PLAIN = Marks()
+
+
+def render(outbound: Outbound, receipt: str) -> dict[str, Any]:
+    """Return the call of an action. An app shows buttons, and one for a reply."""
+    chat = outbound.chat_id
+    text = outbound.text
+    is_page = chat == PERSISTENT
+    # Some versions of Home Assistant would run a template in a message. An invisible character breaks it.
+    message = _TEMPLATE.sub(f"{{{_INVISIBLE}", text if is_page else to_marks(text, _PLAIN) or text)
+    if is_page:
+        return _call(PERSISTENT, "create", {"message": message, "notification_id": receipt})
+    if chat.startswith("notify."):
+        return {**_call("notify", "send_message", {"message": message}), "target": {"entity_id": chat}}
+    return _call("notify", chat, {"message": message, "data": {"tag": receipt, "actions": _actions(outbound)}})
+
+
+def _call(domain: str, service: str, data: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "call_service", "domain": domain, "service": service, "service_data": data}
+
+
+def _actions(outbound: Outbound) -> list[dict[str, str]]:
+    """Return the buttons: Android shows three."""
+    chat = outbound.chat_id
+    buttons = [
+        {"action": action_name(chat, choice.says), "title": one_line(choice.label, _MAX_LABEL)}
+        for choice in outbound.choices
+    ]
+    reply = {"action": action_name(chat), "title": _REPLY, "behavior": "textInput"}
+    return [*buttons, reply][:_MAX_ACTIONS]
+
 
 _WRONG_TOKEN = "Home Assistant rejects the access token. Create another one in your profile, under Security."  # noqa: S105
 _NO_ADMIN = "The access token is not an administrator's, so it cannot read events. Create one as an administrator."
@@ -44,9 +170,8 @@ _MAX_FRAME_BYTES = 4 << 20
 
 
 class HomeAssistantAdapter:
-    platform = PLATFORMS["homeassistant"]
+    platform = PLATFORM
     options = HomeAssistantOptions
-    guide = GUIDE
     limits = Limits(text=MAX_BYTES, unit=Unit.UTF8, interval=1.0)
 
     def __init__(self, account: str, options: HomeAssistantOptions) -> None:
@@ -155,7 +280,8 @@ class HomeAssistantAdapter:
 
 def _explain(error: Any) -> PlatformError:  # noqa: ANN401 - JSON is anything
     try:
-        code, words = str(error["code"]), one_line(str(error["message"]), 200)
+        code = str(error["code"])
+        words = one_line(str(error["message"]), 200)
     except (LookupError, TypeError):
         return SendUnclear("Home Assistant did not say what is wrong.")
     if code == "not_found":

@@ -10,11 +10,18 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.imessage.api import ServerInfo, api_of, data_of, fetch_info, items_of
-from palaver.platforms.imessage.options import GUIDE, IMessageOptions
+from palaver.platforms.imessage import PLATFORM
 from palaver.platforms.imessage.parse import Context, Related, is_complete, parse, related
-from palaver.platforms.imessage.reader import PARTS, Reader
+from palaver.platforms.imessage.reader import (
+    PARTS,
+    IMessageOptions,
+    Reader,
+    ServerInfo,
+    api_of,
+    data_of,
+    fetch_info,
+    items_of,
+)
 from palaver.protocols import (
     Attachment,
     BackgroundTasks,
@@ -55,9 +62,8 @@ _KNOWN_RECEIPTS = 200
 
 
 class IMessageAdapter:
-    platform = PLATFORMS["imessage"]
+    platform = PLATFORM
     options = IMessageOptions
-    guide = GUIDE
     limits = Limits(text=4000, one_paragraph=True, announces_requests=True)
 
     def __init__(self, account: str, options: IMessageOptions) -> None:
@@ -214,7 +220,8 @@ class IMessageAdapter:
 
     async def _where(self, outbound: Outbound) -> dict[str, str]:
         """Return the chat and how to send there, as a reply if that is wanted."""
-        guid, is_private = _guid(outbound), await self._has_private_api()
+        guid = _guid(outbound)
+        is_private = await self._has_private_api()
         where = {"chatGuid": guid, "method": "private-api" if is_private else "apple-script"}
         if is_private and (quoted := outbound.quoted(in_group=";+;" in guid)):
             where["selectedMessageGuid"] = quoted

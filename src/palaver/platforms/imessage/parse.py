@@ -145,7 +145,8 @@ def _text(message: Json) -> str:
 
 
 def _quote(replied: Json, source: Source) -> Quote | None:
-    text, is_ours = _text(replied), bool(replied.get("isFromMe"))
+    text = _text(replied)
+    is_ours = bool(replied.get("isFromMe"))
     author = None if is_ours else identity_of(replace(source, user_id=_sender(replied)))
     return Quote(text=text, author=author, is_ours=is_ours) if text else None
 
@@ -169,7 +170,8 @@ class _Version(NamedTuple):
 
 def _versions(message: Json) -> list[_Version]:
     """Return the texts that it had; only the last one if the server does not tell or it has several parts."""
-    text, edited = _text(message), message.get("dateEdited")
+    text = _text(message)
+    edited = message.get("dateEdited")
     if not edited:
         return [_Version(text)]
     texts = list(_history(message))

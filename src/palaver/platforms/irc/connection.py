@@ -3,15 +3,19 @@
 import asyncio
 import base64
 import logging
+import re
 import ssl
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import field
 from itertools import count
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, SecretStr
 
 from palaver.model.backoff import backoff
-from palaver.platforms.irc.options import IrcOptions
-from palaver.platforms.irc.wire import Line, lower, read_line, write_line
+from palaver.platforms.irc import lower
 from palaver.protocols import (
     ClientErrors,
     PlatformBusy,
@@ -23,7 +27,78 @@ from palaver.protocols import (
     TargetAway,
     TargetGone,
     parse_or_skip,
+    split_names,
+    value,
 )
+from palaver.protocols.options import AccountOptions
+
+Channel = Annotated[str, Field(pattern=r"^[#&+!][^\s,:\x00\x07]{1,63}$")]
+
+
+class IrcOptions(AccountOptions):
+    server: str = Field(pattern=r"^[0-9A-Za-z.:-]+$", description="The server.")
+    nick: str = Field(pattern=r"^[A-Za-z\[\]\\`_^{|}][A-Za-z0-9\[\]\\`_^{|}-]{0,29}$", description="The bot's nick.")
+    channels: Annotated[list[Channel], BeforeValidator(split_names)] = Field(
+        default_factory=list[str], max_length=50, description="The channels that it joins."
+    )
+    password: SecretStr | None = Field(default=None, description="The password of its account, for SASL.")
+    account: str | None = Field(default=None, pattern=r"^\S+$", description="Its account, if that is not its nick.")
+    server_password: SecretStr | None = Field(default=None, description="The password of the server, if it has one.")
+    port: int = Field(default=6697, ge=1, le=65535, description="The port.")
+    tls: bool = Field(default=True, description="Whether to use TLS.")
+    network: str | None = Field(default=None, pattern=r"^\S+$", description="A name for the network, in targets.")
+
+
+_BREAKS = re.compile(r"[\r\n\0]+")
+_ESCAPES = {r"\:": ";", r"\s": " ", r"\\": "\\", r"\r": "\r", r"\n": "\n"}
+_ESCAPED = re.compile(r"\\(.?)", re.DOTALL)
+
+
+@value
+class Line:
+    command: str
+    params: tuple[str, ...] = ()
+    nick: str = ""
+    """Who sent it; a server or nobody, if it is empty or has a dot."""
+    tags: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def param(self, number: int) -> str:
+        return self.params[number] if number < len(self.params) else ""
+
+
+def read_line(text: str) -> Line:
+    """Parse a line. Raise ValueError if it has no command."""
+    tags: dict[str, str] = {}
+    if text.startswith("@"):
+        given, _, text = text[1:].partition(" ")
+        for tag in given.split(";"):
+            name, _, content = tag.partition("=")
+            tags[name] = _unescape(content)
+    prefix = ""
+    text = text.lstrip(" ")
+    if text.startswith(":"):
+        prefix, _, text = text[1:].partition(" ")
+    text, has_last, last = text.lstrip(" ").partition(" :")
+    command, *params = text.split()
+    return Line(
+        command=command.upper(),
+        params=(*params, last) if has_last else tuple(params),
+        nick=prefix.partition("!")[0],
+        tags=tags,
+    )
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPED.sub(lambda found: _ESCAPES.get(found[0], found[1]), text)
+
+
+def write_line(command: str, *params: str) -> bytes:
+    """Return a line. Nothing in a parameter can end it, so nobody can make us send another command."""
+    *middle, last = (_BREAKS.sub(" ", param) for param in params)
+    if any(not each or " " in each or each.startswith(":") for each in middle):
+        raise ValueError("Only the last parameter can have spaces.")
+    return f"{' '.join([command, *middle])} :{last}\r\n".encode("utf-8", "replace")
+
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +107,8 @@ _SILENCE_SECONDS = 150.0
 _ANSWER_SECONDS = 60.0
 _MAX_LINE_BYTES = 16_384
 _MAX_NICKS = 5
-_REJOIN_SECONDS, _LONGEST_REJOIN_SECONDS = 10.0, 3600.0
+_REJOIN_SECONDS = 10.0
+_LONGEST_REJOIN_SECONDS = 3600.0
 _LONG_STAY_SECONDS = 3600.0
 """After so long in a channel, the pauses before joining it again start anew."""
 _CAPABILITIES = frozenset({"sasl", "message-tags", "account-tag", "server-time"})
@@ -40,7 +116,8 @@ _WRONG_PASSWORD = "The IRC server rejects the password. Check password and accou
 _BANNED = "The IRC server does not let the bot in: it is banned. Ask the operators of the network."
 _NO_SASL = "The IRC server offers no SASL. Remove the password, or use another server."
 _ERRORS = ClientErrors(title="the IRC server", raised=(OSError,))
-_WELCOME, _NICK_TAKEN = "001", {"432", "433", "436", "437"}
+_WELCOME = "001"
+_NICK_TAKEN = {"432", "433", "436", "437"}
 _REFUSED = {"464": _WRONG_PASSWORD, "465": _BANNED, "904": _WRONG_PASSWORD, "905": _WRONG_PASSWORD}
 _NOT_JOINED = frozenset({"403", "405", "471", "473", "474", "475", "476", "477"})
 _GONE = frozenset({"401", "403", "404", "442"})
@@ -52,7 +129,9 @@ class Connection:
     """Lines are read by `lines`; while nobody reads them, no send ends."""
 
     def __init__(self, options: IrcOptions, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._options, self._reader, self._writer = options, reader, writer
+        self._options = options
+        self._reader = reader
+        self._writer = writer
         self.nick = options.nick
         self._numbers = count(1)
         self._one_at_a_time = asyncio.Lock()
@@ -113,7 +192,8 @@ class Connection:
                 pass
 
     async def _choose(self, line: Line, offered: set[str]) -> None:
-        kind, last = line.param(1).upper(), line.params[-1]
+        kind = line.param(1).upper()
+        last = line.params[-1]
         if kind == "LS":
             offered |= {each.partition("=")[0] for each in last.split()}
             if line.param(2) == "*":

@@ -3,42 +3,190 @@
 import base64
 import hashlib
 import hmac
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import replace
+from datetime import datetime
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any, NamedTuple, cast
 from urllib.parse import quote
 from uuid import NAMESPACE_URL, uuid5
 
 import httpx2
+from pydantic import AfterValidator, Field, SecretStr
 
-from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.line.options import GUIDE, LineOptions
-from palaver.platforms.line.parse import Event, parse
-from palaver.platforms.line.render import MAX_TEXT, render
+from palaver.platforms.line import PLATFORM
 from palaver.protocols import (
     DM,
+    GROUP,
     Attachment,
     HttpRequest,
     HttpResponse,
+    Inbound,
+    Label,
     Labels,
     Limits,
     Outbound,
     PlatformBusy,
     PlatformError,
     Receiver,
+    Revision,
     SendRefused,
+    Source,
     TargetGone,
     Trust,
     Unit,
+    check_url,
+    edit_version,
     is_secret,
     one_line,
+    parse_milliseconds,
     parse_or_skip,
     take_json,
 )
+from palaver.protocols.files import named_file
+from palaver.protocols.markdown import to_plain
+from palaver.protocols.options import AccountOptions
 from palaver.protocols.recent import Names, ReplyWindows, remember
 from palaver.protocols.rest import RestApi, read_receipt
 from palaver.protocols.tokens import keep_checking
+
+Url = Annotated[str, AfterValidator(check_url("a URL, like https://api.line.me"))]
+
+
+class LineOptions(AccountOptions):
+    channel_secret: SecretStr = Field(min_length=1, description="Signs LINE's calls.")
+    token: SecretStr = Field(min_length=1, description="The channel access token.")
+    api_url: Url = Field(default="https://api.line.me", description="The API.")
+    data_url: Url = Field(default="https://api-data.line.me", description="Where files come from.")
+
+
+Json = Mapping[str, Any]
+_FILES = {"image": "image.jpg", "video": "video.mp4", "audio": "voice.m4a", "file": "file"}
+
+
+class Event(NamedTuple):
+    inbound: Inbound
+    reply_token: str | None = None
+    quote_token: str | None = None
+    """With it, an answer can quote the message. It does not expire."""
+
+
+def parse(event: Json, account: str) -> Event | None:
+    """Parse an event; None if nobody says anything, or another program answers."""
+    if event.get("mode") == "standby":
+        return None
+    kind = event["type"]
+    place = _place(event["source"], account)
+    at = parse_milliseconds(event["timestamp"])
+    token = event.get("replyToken")
+    if kind == "message":
+        return Event(_message(event["message"], place, at), token, event["message"].get("quoteToken"))
+    if kind == "messageEdited":
+        edited = _message(event["message"], place, at)
+        revision = Revision(version=edit_version(at.isoformat(), edited.text))
+        return Event(replace(edited, revision=revision), token, event["message"].get("quoteToken"))
+    if kind == "unsend":
+        source = Source(**place, message_id=str(event["unsend"]["messageId"]))
+        return Event(Inbound(source=source, text="", at=at, revision=Revision(version="unsent", deleted=True)))
+    if kind == "postback":
+        source = Source(**place, message_id=str(event["webhookEventId"]))
+        return Event(Inbound(source=source, text=str(event["postback"]["data"]), at=at, mentions_us=True), token)
+    return None
+
+
+def _place(source: Json, account: str) -> dict[str, str]:
+    """In a group, LINE does not always say who it was."""
+    user = source.get("userId")
+    chat = source.get("groupId") or source.get("roomId") or user
+    kind = DM if source["type"] == "user" else GROUP
+    ids = {"platform": "line", "account": account, "chat_kind": kind, "chat_id": str(chat)}
+    return {**ids, **({"user_id": str(user)} if user else {})}
+
+
+def _message(said: Json, place: dict[str, str], at: datetime) -> Inbound:
+    text, mentions_us = _text(said)
+    return Inbound(
+        source=Source(**place, message_id=str(said["id"])),
+        text=text,
+        at=at,
+        mentions_us=mentions_us,
+        reply_to=said.get("quotedMessageId"),
+        files=tuple(_files(said)),
+        # An album: its pictures come as messages of their own.
+        burst=_object(said, "imageSet").get("id"),
+    )
+
+
+def _object(said: Json, name: str) -> Json:
+    return cast("Json", said.get(name) or {})
+
+
+def _text(said: Json) -> tuple[str, bool]:
+    """Return the text without a mention of us in front, and whether there is one."""
+    match said["type"]:
+        case "text":
+            return _without_our_name(said)
+        case "sticker":
+            return f"[sticker {', '.join(said.get('keywords') or ())}".rstrip() + "]", False
+        case "location":
+            where = f"{said.get('latitude')}, {said.get('longitude')} {said.get('title') or said.get('address') or ''}"
+            return f"[location {where.strip()}]", False
+        case kind:
+            return "" if kind in _FILES else "[content that cannot be shown here]", False
+
+
+def _without_our_name(said: Json) -> tuple[str, bool]:
+    text = str(said["text"])
+    people: list[Json] = _object(said, "mention").get("mentionees") or []
+    ours = [each for each in people if each.get("isSelf")]
+    # LINE counts in UTF-16 units.
+    units = text.encode("utf-16-le", "surrogatepass")
+    for each in ours:
+        if int(each["index"]) == 0:
+            text = units[2 * int(each["length"]) :].decode("utf-16-le", "replace").lstrip()
+    return text, bool(ours)
+
+
+def _files(said: Json) -> Iterator[Attachment]:
+    """Yield a file. LINE does not have those that an app shares from its own server, and anybody can name one there."""
+    kind = said["type"]
+    if kind not in _FILES:
+        return
+    name = str(said.get("fileName") or _FILES[kind])
+    provider = _object(said, "contentProvider")
+    file = named_file(name, said.get("fileSize"), handle=str(said["id"]))
+    if provider.get("type", "line") == "line":
+        yield file
+    else:
+        where = Label(str(provider.get("originalContentUrl") or "")).plain()
+        yield file._replace(handle=None, problem=f"it is not on LINE's servers, but at {where or 'another place'}")
+
+
+MAX_TEXT = 5000
+_MAX_CHOICES = 13
+_MAX_LABEL = 20
+
+
+def render(outbound: Outbound, quote_token: str | None = None) -> dict[str, Any]:
+    message: dict[str, Any] = {"type": "text", "text": to_plain(outbound.text, MAX_TEXT, Unit.UTF16)}
+    if quote_token:
+        message["quoteToken"] = quote_token
+    if outbound.choices:
+        items = [
+            {
+                "type": "action",
+                "action": {
+                    "type": "postback",
+                    "label": one_line(choice.label, _MAX_LABEL),
+                    "data": choice.says,
+                    "displayText": choice.label,
+                },
+            }
+            for choice in outbound.choices[:_MAX_CHOICES]
+        ]
+        message["quickReply"] = {"items": items}
+    return message
+
 
 _WRONG_TOKEN = "LINE rejects the channel access token. Issue another one under Messaging API of the channel."  # noqa: S105
 _MONTH_IS_OVER_SECONDS = 3600.0
@@ -49,9 +197,8 @@ _MAX_RECENT = 1000
 
 
 class LineAdapter:
-    platform = PLATFORMS["line"]
+    platform = PLATFORM
     options = LineOptions
-    guide = GUIDE
     # 96 characters are reserved for what the gateway adds.
     limits = Limits(text=MAX_TEXT - 96, unit=Unit.UTF16, interval=0.5, announces_requests=True)
     takes_callbacks = True

@@ -6,14 +6,10 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.matrix.client import Client, check_extra, decode_login, open_client, stored_fingerprint
-from palaver.platforms.matrix.events import Event
-from palaver.platforms.matrix.logins import Login, seal, unseal
-from palaver.platforms.matrix.media import download
-from palaver.platforms.matrix.options import GUIDE, Options
-from palaver.platforms.matrix.render import MAX_TEXT_BYTES
-from palaver.platforms.matrix.send import MessageSender
+from palaver.platforms.matrix import PLATFORM
+from palaver.platforms.matrix.client import Client, Login, Options, check_extra, open_client, stored_fingerprint
+from palaver.platforms.matrix.parse import Event
+from palaver.platforms.matrix.send import MAX_TEXT_BYTES, MessageSender, download
 from palaver.platforms.matrix.session import SyncSession
 from palaver.platforms.matrix.sync import Undecrypted
 from palaver.protocols import (
@@ -24,16 +20,14 @@ from palaver.protocols import (
     PlatformDown,
     PlatformRefused,
     Receiver,
-    SendRefused,
     Unit,
     file_to_send,
 )
 
 
 class MatrixAdapter:
-    platform = PLATFORMS["matrix"]
+    platform = PLATFORM
     options = Options
-    guide = GUIDE
     limits = Limits(text=MAX_TEXT_BYTES, unit=Unit.UTF8, draft_interval=2.0, repeats_safely=True)
 
     def __init__(self, account: str, options: Options) -> None:
@@ -41,10 +35,6 @@ class MatrixAdapter:
         self.account = account
         self._options = options
         self._login: Login | None = None
-        self._sealed = ""
-        """The login as it is stored."""
-        self._refused = ""
-        """A stored login that the homeserver has ended."""
         self._undecrypted = Undecrypted()
         self._reactions = dict[str, Event]()
         """The last ones by id. They outlive a connection: what takes one back names only its id."""
@@ -68,7 +58,6 @@ class MatrixAdapter:
         )
 
     async def run(self, receiver: Receiver) -> None:
-        await self._restore_login(receiver)
         async with self._connect() as client:
             session = SyncSession(
                 client,
@@ -77,11 +66,11 @@ class MatrixAdapter:
                 receiver,
                 self._undecrypted,
                 reactions=self._reactions,
-                login=self._sealed,
             )
             try:
                 await session.start()
-                self._client, self._sender = client, session.sender
+                self._client = client
+                self._sender = session.sender
                 await receiver.connected()
                 await session.run()
             finally:
@@ -99,8 +88,6 @@ class MatrixAdapter:
 
     async def open_thread(self, outbound: Outbound, *, idempotency_key: str) -> str:
         """Start a thread with this message: its event id is the thread's id."""
-        if self._options.scope == "room":
-            raise SendRefused("Threads are off for this account (scope: room).")
         return await self._connected.send(replace(outbound, thread_id=None), idempotency_key)
 
     async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:
@@ -119,24 +106,18 @@ class MatrixAdapter:
             raise PlatformDown("There is no connection to the homeserver.")
         return self._sender
 
-    async def _restore_login(self, receiver: Receiver) -> None:
-        """Use the login of an earlier start, unless the homeserver has ended it."""
-        sealed = decode_login(await receiver.load_position(), self._options.user_id)
-        if self._login is None and sealed != self._refused:
-            self._login, self._sealed = await asyncio.to_thread(unseal, sealed, self._options), sealed
-
     @asynccontextmanager
     async def _connect(self) -> AsyncGenerator[Client]:
         """Keep the login for the next connection; log in again once it has expired."""
-        login, self._login = self._login, None
+        login = self._login
+        self._login = None
         try:
             async with open_client(self.account, self._options, login) as client:
-                self._login = Login(device_id=client.device_id or self._options.device_id, token=client.access_token)
-                if self._login != login:
-                    self._sealed = await asyncio.to_thread(seal, self._login, self._options)
+                self._login = Login(client.device_id or self._options.device_id, client.access_token)
                 yield client
         except PlatformRefused as refused:
-            was_in, self._login, self._refused = login or self._login, None, self._sealed
+            was_in = login or self._login
+            self._login = None
             if was_in and self._options.password:
                 raise PlatformDown("The homeserver has logged us out.") from refused
             raise

@@ -1,19 +1,20 @@
-"""nio's client, logged in with our options and hardened against malformed events."""
+"""nio's client: options, errors, logged in, and hardened against malformed events."""
 
 import json
 import re
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from http import HTTPStatus
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Self
 from urllib.parse import quote, urlencode
 
 import aiohttp
-import msgspec
 from nio import AsyncClient, AsyncClientConfig, store
 from nio.api import Api
 from nio.crypto import ENCRYPTION_ENABLED
 from nio.events import BadEventType, Event, KeyVerificationEvent, MegolmEvent, ToDeviceEvent, UnknownEvent
-from nio.exceptions import LocalProtocolError
+from nio.exceptions import EncryptionError, GroupEncryptionError, LocalProtocolError, MembersSyncError
 from nio.responses import (
     ErrorResponse,
     KeysClaimError,
@@ -28,54 +29,159 @@ from nio.responses import (
     WhoamiResponse,
 )
 from nio.rooms import MatrixRoom
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from palaver.platforms.matrix.errors import API, EXPIRY_HINT, common_error, request_error
-from palaver.platforms.matrix.events import is_valid_id
-from palaver.platforms.matrix.logins import Login
-from palaver.platforms.matrix.options import Options
-from palaver.protocols import BadArgument, PlatformDown, PlatformError, PlatformRefused
+from palaver.platforms.matrix.parse import is_valid_id
+from palaver.protocols import (
+    BadArgument,
+    ClientErrors,
+    PlatformBusy,
+    PlatformDown,
+    PlatformError,
+    PlatformRefused,
+    SendRefused,
+    TargetGone,
+    answer_error,
+    check_url,
+    value,
+)
 from palaver.protocols.installation import install_line
+from palaver.protocols.options import AccountOptions
+
+Invites = Literal["everybody", "server", "nobody"] | tuple[str, ...]
+Verifiers = Literal["owner"] | tuple[str, ...]
+
+_USER = re.compile(r"@[^:\s]+:\S+")
 
 
-class Invitation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+_check_url = check_url("the URL of the homeserver, like https://matrix.example.org")
+
+
+def _check_user_id(text: str) -> str:
+    if not _USER.fullmatch(text):
+        raise ValueError("the full user id, like @helper:example.org")
+    return text
+
+
+def _check_folder(path: Path) -> Path:
+    whole = path.expanduser()
+    if not whole.is_absolute():
+        raise ValueError("an absolute path, like ~/palaver/matrix-keys")
+    return whole
+
+
+class Options(AccountOptions):
+    homeserver: Annotated[str, AfterValidator(_check_url), Field(examples=["https://matrix.example.org"])]
+    user_id: Annotated[str, AfterValidator(_check_user_id), Field(examples=['"@helper:example.org"'])]
+    access_token: SecretStr | None = None
+    password: SecretStr | None = None
+    device_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,100}$")] = "PALAVER"
+    """The device id for logging in with a password."""
+    keys: Annotated[Path, AfterValidator(_check_folder)] | None = None
+    """The folder for the keys of encrypted rooms; without it we cannot read them."""
+    invites: Invites = "server"
+    """Whose invitations to accept: everybody's, our homeserver's, nobody's, or those of listed people and servers."""
+    verifiers: Verifiers = "owner"
+    """Who can verify our device with emoji: an owner, or the listed people."""
+
+    @model_validator(mode="after")
+    def _check_credentials(self) -> Self:
+        if (self.access_token is None) == (self.password is None):
+            raise ValueError("either access_token or password, not both")
+        return self
+
+
+EXPIRY_HINT = (
+    "Tokens from Element expire within hours on homeservers with the Matrix Authentication Service, such as"
+    " matrix.org: configure password there instead."
+)
+_DEFAULT_WAIT_SECONDS = 5.0
+"""How long to wait if a rate limit does not say."""
+_LOGGED_OUT = frozenset({"M_UNKNOWN_TOKEN", "M_MISSING_TOKEN"})
+_NO_ACCESS = frozenset({"M_FORBIDDEN", "M_NOT_FOUND", "M_GUEST_ACCESS_FORBIDDEN"})
+_POSITION_ERRORS = frozenset({"M_UNKNOWN", "M_INVALID_PARAM"})
+_DEFINITE = frozenset({400, 403, 404, 413})
+"""Statuses that a retry would not change."""
+
+
+def common_error(answer: ErrorResponse) -> PlatformError | None:
+    """Translate the errors that any request can get; None for others."""
+    code = answer.status_code or ""
+    if code == "M_LIMIT_EXCEEDED":
+        return PlatformBusy((answer.retry_after_ms or _DEFAULT_WAIT_SECONDS * 1000) / 1000)
+    if code in _LOGGED_OUT:
+        return PlatformRefused(f"The access token has expired ({code}). Configure a new one. {EXPIRY_HINT}")
+    if code == "M_USER_DEACTIVATED":
+        return PlatformRefused(f"The account is deactivated ({code}). Configure another one.")
+    return None
+
+
+def sync_error(answer: ErrorResponse) -> PlatformError:
+    """Translate an error of /sync. A rate limit counts as a lost connection."""
+    known = common_error(answer)
+    if isinstance(known, PlatformRefused):
+        return known
+    return PlatformDown(str(known or f"The sync failed: {answer.status_code or 'no reason given'}"))
+
+
+def is_unknown_position(answer: object) -> bool:
+    """Return whether the homeserver rejects our position. A proxy in front of it would send no error code."""
+    if not isinstance(answer, ErrorResponse) or answer.status_code not in _POSITION_ERRORS:
+        return False
+    return getattr(answer.transport_response, "status", 0) == HTTPStatus.BAD_REQUEST
+
+
+def request_error(answer: ErrorResponse, status: int) -> PlatformError | None:
+    """Translate an error of any other request; None for a definite no."""
+    if known := common_error(answer):
+        return known
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        return PlatformBusy(_DEFAULT_WAIT_SECONDS)
+    return None if status in _DEFINITE else PlatformDown(f"The homeserver answered {status}.")
+
+
+def send_error(answer: ErrorResponse) -> PlatformError:
+    """Translate an error of sending a message."""
+    code = answer.status_code or ""
+    if known := common_error(answer):
+        return known
+    if code in _NO_ACCESS:
+        return TargetGone(f"We cannot write to this room ({code}).")
+    status = getattr(answer.transport_response, "status", 0)
+    return answer_error("The homeserver", status, sending=True, words=code)
+
+
+API = ClientErrors(
+    title="the homeserver",
+    raised=(aiohttp.ClientError, TimeoutError),
+    unsent=(aiohttp.ClientConnectorError,),
+    hint="If that lasts, check the homeserver option and the network.",
+)
+
+
+@contextmanager
+def encryption_errors() -> Generator[None]:
+    """Translate errors of encrypting a message: nothing was sent."""
+    try:
+        yield
+    except (GroupEncryptionError, MembersSyncError) as error:
+        raise PlatformDown("The room key has not reached every member yet.") from error
+    except (EncryptionError, LocalProtocolError) as error:
+        raise SendRefused(f"The message cannot be encrypted: {type(error).__name__}") from error
+
+
+class Login(NamedTuple):
+    device_id: str
+    token: str
+
+
+@value
+class Invitation:
     room_id: str
     server: str
     """A server to join through."""
-    inviter: str = ""
-    """Empty if this room replaces one of ours."""
+    inviter: str
     is_direct: bool = False
-
-
-Invitations = dict[str, Invitation]
-"""By room id, the oldest first."""
-
-
-def encode_position(user_id: str, batch: str, calls: Invitations, login: str = "") -> str:
-    """Encode the stored position: the account, the sync token, the open invitations, and the sealed login."""
-    text = f"{user_id} {batch}"
-    if calls or login:
-        text += f" {msgspec.json.encode([*calls.values()]).decode()}"
-    return f"{text} {login}" if login else text
-
-
-def decode_login(text: str | None, user_id: str) -> str:
-    """Return the sealed login of a stored position; empty if there is none."""
-    whose, _, rest = (text or "").partition(" ")
-    _, bracket, login = rest.rpartition("] ")
-    return login if whose == user_id and bracket else ""
-
-
-def decode_position(text: str | None, user_id: str) -> tuple[str | None, Invitations]:
-    """Decode a stored position; empty if it belongs to another account."""
-    whose, _, rest = (text or "").partition(" ")
-    if whose != user_id:
-        return None, {}
-    batch, _, written = rest.partition(" ")
-    try:
-        calls = msgspec.json.decode(written[: written.rfind("]") + 1] or "[]", type=list[Invitation])
-    except msgspec.DecodeError:
-        calls = []
-    return batch, {call.room_id: call for call in calls}
 
 
 _REQUEST_TIMEOUT_SECONDS = 30.0
@@ -264,7 +370,8 @@ def _key_file(account: str) -> str:
 
 def _client(account: str, options: Options) -> Client:
     config: dict[str, Any] = {"max_limit_exceeded": 0, "max_timeouts": 0, "request_timeout": _REQUEST_TIMEOUT_SECONDS}
-    folder, name = options.keys, _key_file(account)
+    folder = options.keys
+    name = _key_file(account)
     if folder:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         (folder / name).touch(mode=0o600)

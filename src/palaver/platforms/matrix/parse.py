@@ -1,14 +1,15 @@
-"""Turn a room event into a message, an edit or a deletion."""
+"""Read room events, and turn them into messages, edits and deletions. All content is untrusted."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from html import unescape
+from typing import Any
 from urllib.parse import unquote
 
 import msgspec
 
-from palaver.platforms.matrix.events import Content, Event, is_valid_id
 from palaver.protocols import (
     DM,
     UNKNOWN_TYPE,
@@ -24,6 +25,108 @@ from palaver.protocols import (
     parse_milliseconds,
     value,
 )
+
+AUTOMATED = "org.matrix.msc1767.automated"
+"""Marks a message as written by a program."""
+_MAX_ID_BYTES = 255
+_MALFORMED = (msgspec.ValidationError, UnicodeError)
+"""Half a surrogate pair where no text belongs is not even a validation error."""
+
+
+class ReplyTarget(msgspec.Struct, frozen=True):
+    event_id: str = ""
+
+
+class Relation(msgspec.Struct, frozen=True):
+    rel_type: str = ""
+    event_id: str = ""
+    key: str = ""
+    """The emoji of a reaction."""
+    in_reply_to: ReplyTarget | None = msgspec.field(name="m.in_reply_to", default=None)
+    is_falling_back: bool = False
+
+
+class Mentions(msgspec.Struct, frozen=True):
+    user_ids: tuple[str, ...] = ()
+
+
+class EncryptedFile(msgspec.Struct, frozen=True):
+    url: str
+    key: Mapping[str, Any] = {}
+    iv: str = ""
+    hashes: Mapping[str, str] = {}
+
+
+class FileInfo(msgspec.Struct, frozen=True):
+    mimetype: str = ""
+    size: int | None = None
+
+
+class Content(msgspec.Struct, frozen=True):
+    msgtype: str = ""
+    body: str = ""
+    format: str = ""
+    formatted_body: str = ""
+    filename: str = ""
+    url: str = ""
+    file: EncryptedFile | None = None
+    info: FileInfo = FileInfo()
+    geo_uri: str = ""
+    mentions: Mentions | None = msgspec.field(name="m.mentions", default=None)
+    relates_to: Relation = msgspec.field(name="m.relates_to", default=Relation())
+    new_content: "Content | None" = msgspec.field(name="m.new_content", default=None)
+    redacts: str = ""
+    membership: str = ""
+    automated: Any = msgspec.field(name=AUTOMATED, default=False)
+
+
+class Unsigned(msgspec.Struct, frozen=True):
+    """Added by the homeserver."""
+
+    prev_content: Content = Content()
+
+
+class Event(msgspec.Struct, frozen=True):
+    type: str
+    event_id: str
+    sender: str
+    origin_server_ts: int = 0
+    content: Content = Content()
+    redacts: str = ""
+    state_key: str | None = None
+    unsigned: Unsigned = Unsigned()
+
+
+def is_valid_id(text: str) -> bool:
+    """Return whether the text can be an id; ids in events are untrusted."""
+    return text.isprintable() and len(text.encode()) <= _MAX_ID_BYTES
+
+
+def parse_content(source: Mapping[str, Any] | None) -> Content:
+    """Parse content; empty if there is none or it is malformed."""
+    try:
+        return msgspec.convert(source or {}, Content, strict=False)
+    except _MALFORMED:
+        return Content()
+
+
+def parse_event(source: Mapping[str, Any]) -> Event | None:
+    """Parse an event; None if it is not one. If a part is malformed, at least the text is read."""
+    for attempt in (source, _text_only(source)):
+        try:
+            return msgspec.convert(attempt, Event, strict=False)
+        except _MALFORMED:
+            continue
+    return None
+
+
+def _text_only(source: Mapping[str, Any]) -> Mapping[str, Any]:
+    try:
+        content = msgspec.convert(source.get("content"), dict[str, Any])
+    except _MALFORMED:
+        content = {}
+    return {**source, "content": {name: content[name] for name in ("msgtype", "body", AUTOMATED) if name in content}}
+
 
 _FILES = frozenset({"m.image", "m.file", "m.audio", "m.video"})
 _MAX_TIMESTAMP_MS = 253_402_300_799_000
@@ -44,7 +147,6 @@ class EventContext:
     title: str | None
     name: str | None
     topic: str | None = None
-    threads: bool = True
 
 
 def trust_of(event: Event) -> Trust:
@@ -73,7 +175,7 @@ def _message(event: Event, content: Content, context: EventContext, *, files: tu
     in_thread = relation.rel_type == "m.thread"
     answered = relation.in_reply_to if not (in_thread and relation.is_falling_back) else None
     text = _caption(content) if files else text_of(content)
-    thread = _id(relation.event_id) if in_thread and context.threads else None
+    thread = _id(relation.event_id) if in_thread else None
     return Inbound(
         source=_source(event, context, event.event_id, thread),
         text=_without_our_name(text, content, context),
@@ -86,7 +188,8 @@ def _message(event: Event, content: Content, context: EventContext, *, files: tu
 
 
 def _edit(event: Event, context: EventContext) -> Inbound | None:
-    new, original = event.content.new_content, _id(event.content.relates_to.event_id)
+    new = event.content.new_content
+    original = _id(event.content.relates_to.event_id)
     if new is None or original is None:
         return None
     return Inbound(

@@ -1,25 +1,177 @@
-"""Send messages; in an encrypted room, share the key with every member first."""
+"""Render and send messages and files; in an encrypted room, share the key with every member first."""
 
 import asyncio
+import base64
+import hashlib
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 from uuid import uuid4
 
+import msgspec
+from Crypto.Cipher import AES
+from Crypto.Util import Counter
 from nio.events import Event as NioEvent
-from nio.responses import ErrorResponse, Response, RoomSendError, RoomSendResponse
+from nio.responses import ErrorResponse, Response, RoomSendError, RoomSendResponse, UploadResponse
 from nio.rooms import MatrixRoom
 
-from palaver.platforms.matrix.client import Client
-from palaver.platforms.matrix.errors import API, encryption_errors, request_error, send_error
-from palaver.platforms.matrix.events import Event, parse_content, parse_event
-from palaver.platforms.matrix.media import upload
-from palaver.platforms.matrix.render import Content, edit_content, file_content, message_content
-from palaver.platforms.matrix.rooms import DirectChats, predecessor_of
-from palaver.protocols import Attachment, ChatMoved, Outbound, PlatformBusy, PlatformDown, SendRefused, TargetGone
+from palaver.platforms.matrix.client import API, Client, encryption_errors, request_error, send_error
+from palaver.platforms.matrix.parse import AUTOMATED, EncryptedFile, Event, parse_event
+from palaver.platforms.matrix.sync import DirectChats
+from palaver.protocols import (
+    Attachment,
+    Outbound,
+    PlatformBusy,
+    PlatformDown,
+    SendRefused,
+    TargetGone,
+    answer_error,
+    markdown,
+)
 
 if TYPE_CHECKING:
     from nio.crypto import Olm
+
+
+Content = dict[str, Any]
+
+MAX_TEXT_BYTES = 12_000
+"""An event has at most 65,536 bytes; encrypted text takes up to four times its size."""
+_MAX_CONTENT_BYTES = 46_000
+"""The largest content before encryption, as ASCII."""
+_OURS: Content = {AUTOMATED: True, "m.mentions": {}}
+"""Not m.notice, which clients show without a notification: other bots recognise us by this mark."""
+_KINDS = {"image": "m.image", "audio": "m.audio", "video": "m.video"}
+
+
+def message_content(outbound: Outbound) -> Content:
+    """Render the text as Markdown, and as HTML if that says more. It mentions nobody."""
+    return {**_text(outbound.text), **_OURS, **_relation(outbound)}
+
+
+def edit_content(receipt: str, outbound: Outbound) -> Content:
+    """Render an edit. The fallback for old clients is short, or the text would be in there twice."""
+    return {
+        "msgtype": "m.text",
+        "body": "* …",
+        **_OURS,
+        "m.new_content": _text(outbound.text) | _OURS,
+        "m.relates_to": {"rel_type": "m.replace", "event_id": receipt},
+    }
+
+
+def file_content(outbound: Outbound, file: Attachment, where: Content) -> Content:
+    """Render a file message. `where` has its URL, and its key if it is encrypted."""
+    name = file.name.stored()
+    content: Content = {
+        "msgtype": _KINDS.get(file.media_type.partition("/")[0], "m.file"),
+        "body": outbound.text or name,
+        "filename": name,
+        "info": {"mimetype": file.media_type} | ({} if file.size is None else {"size": file.size}),
+        **_OURS,
+    }
+    return content | _formatted(outbound.text) | where | _relation(outbound)
+
+
+def _text(text: str) -> Content:
+    return {"msgtype": "m.text", "body": text} | _formatted(text)
+
+
+def _formatted(text: str) -> Content:
+    """Return the HTML fields; empty if they would make the event too large."""
+    html = markdown.to_html(text)
+    if html is None or len(json.dumps([text, html])) > _MAX_CONTENT_BYTES:
+        return {}
+    return {"format": "org.matrix.custom.html", "formatted_body": html}
+
+
+def _relation(outbound: Outbound) -> Content:
+    """Return the thread and reply relation. In a thread the reply is only a fallback for old clients."""
+    answered = {"m.in_reply_to": {"event_id": outbound.reply_to or outbound.thread_id}}
+    if outbound.thread_id:
+        thread = {"rel_type": "m.thread", "event_id": outbound.thread_id, "is_falling_back": True}
+        return {"m.relates_to": {**thread, **answered}}
+    return {"m.relates_to": answered} if outbound.reply_to else {}
+
+
+_CHUNK_BYTES = 65_536
+_PATHS = ("/_matrix/client/v1/media/download", "/_matrix/media/v3/download")
+"""The current path, and that of older homeservers."""
+
+
+async def download(client: Client, handle: str) -> AsyncIterator[bytes]:
+    """Yield the content by its handle: an mxc URL, or JSON with a URL and a key."""
+    if handle.startswith("mxc://"):
+        async for piece in _download(client, handle):
+            yield piece
+        return
+    try:
+        keyed = msgspec.json.decode(handle, type=EncryptedFile)
+        decryptor = _Decryptor(keyed)
+    except (msgspec.DecodeError, KeyError, ValueError) as error:
+        raise SendRefused("The message describes the file incorrectly.") from error
+    async for piece in _download(client, keyed.url):
+        yield decryptor.decrypt(piece)
+    decryptor.check()
+
+
+class _Decryptor:
+    """Decrypts a file in chunks and checks its hash at the end."""
+
+    def __init__(self, keyed: EncryptedFile) -> None:
+        start = _decode_base64(keyed.iv)
+        counter = Counter.new(64, prefix=start[:8], initial_value=int.from_bytes(start[8:], "big"))
+        self._cipher = AES.new(_decode_base64(str(keyed.key["k"])), AES.MODE_CTR, counter=counter)
+        self._expected = _decode_base64(keyed.hashes["sha256"])
+        self._seen = hashlib.sha256()
+
+    def decrypt(self, piece: bytes) -> bytes:
+        self._seen.update(piece)
+        return self._cipher.decrypt(piece)
+
+    def check(self) -> None:
+        if self._seen.digest() != self._expected:
+            raise SendRefused("The file is not the one that was sent: its hash differs.")
+
+
+def _decode_base64(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text.replace("+", "-").replace("/", "_") + "=" * (-len(text) % 4))
+
+
+async def _download(client: Client, address: str) -> AsyncGenerator[bytes]:
+    server, _, name = address.removeprefix("mxc://").partition("/")
+    if not server or not name:
+        raise SendRefused("The message has no address for the file.")
+    headers = {"Authorization": f"Bearer {client.access_token}"}
+    with API.requests():
+        for path in _PATHS:
+            where = f"{path}/{quote(server, safe='')}/{quote(name, safe='')}"
+            # No timeout: a large file takes long, and the caller has a limit of its own.
+            response = await client.send("GET", where, None, headers, timeout=0)
+            if response.ok:
+                async for piece in response.content.iter_chunked(_CHUNK_BYTES):
+                    yield piece
+                return
+            response.release()
+            problem = answer_error("The homeserver", response.status, sending=False)
+            if not isinstance(problem, SendRefused):
+                raise problem
+    raise SendRefused("The homeserver does not have the file.")
+
+
+async def upload(client: Client, file: Attachment, content: Path, *, encrypt: bool) -> dict[str, Any]:
+    """Upload a file and return the event fields that locate it."""
+    size = content.stat().st_size  # noqa: ASYNC240 - quick
+    with API.requests(), content.open("rb") as opened:
+        answer, keyed = await client.upload(opened, file.media_type, encrypt=encrypt, filesize=size)
+    if not isinstance(answer, UploadResponse):
+        status = getattr(answer.transport_response, "status", 0)
+        refused = SendRefused(f"The homeserver rejects the file ({answer.status_code or status}).")
+        raise request_error(answer, status) or refused
+    return {"file": {**keyed, "url": answer.content_uri}} if keyed else {"url": answer.content_uri}
 
 
 class RoomSender:
@@ -30,7 +182,8 @@ class RoomSender:
         self._lock = asyncio.Lock()
 
     async def send(self, room_id: str, content: Content, key: str | None) -> RoomSendResponse | RoomSendError:
-        room, olm = self._client.rooms.get(room_id), self._client.olm
+        room = self._client.rooms.get(room_id)
+        olm = self._client.olm
         if room is None or not room.encrypted or olm is None:
             return await self._client.room_send(room_id, "m.room.message", content, tx_id=key)
         async with self._lock:
@@ -128,16 +281,7 @@ class MessageSender:
             answer = await self._room_sender.send(room_id, content, key)
         if isinstance(answer, RoomSendResponse):
             return answer.event_id
-        problem = send_error(answer)
-        if isinstance(problem, TargetGone) and (new := await self._replacement(room_id)):
-            raise ChatMoved(new)
-        raise problem
-
-    async def _replacement(self, room_id: str) -> str | None:
-        """Return the room that replaces this one, if we are in it."""
-        tombstone = parse_content(await self._client.ask("GET", "rooms", room_id, "state", "m.room.tombstone", ""))
-        new = tombstone.replacement_room
-        return new if new and await predecessor_of(self._client, new) == room_id else None
+        raise send_error(answer)
 
     async def _is_encrypted(self, room_id: str) -> bool:
         """Return whether the room is encrypted; raise if we cannot encrypt, so that nothing goes out as plain text."""

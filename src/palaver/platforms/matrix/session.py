@@ -1,22 +1,29 @@
-"""One connection: hand over every event, then save the position."""
+"""One connection: exchange keys, hand over every event, then save the position."""
 
 import asyncio
+import hashlib
 from dataclasses import replace
 from functools import partial
 
 import aiohttp
+from nio.events import MegolmEvent
 from nio.exceptions import EncryptionError, LocalProtocolError
 
-from palaver.platforms.matrix.client import Client, Invitation, Invitations, decode_position, encode_position
-from palaver.platforms.matrix.events import Event, is_valid_id
-from palaver.platforms.matrix.keys import UndecryptableNotices, maintain_keys
-from palaver.platforms.matrix.options import Options
-from palaver.platforms.matrix.parse import parse, redacted_id, take_back, text_of, trust_of
-from palaver.platforms.matrix.rooms import DirectChats, answer_invitation, predecessor_of
+from palaver.platforms.matrix.client import API, Client, Invitation, Options
+from palaver.platforms.matrix.parse import Event, parse, redacted_id, take_back, text_of, trust_of
 from palaver.platforms.matrix.send import MessageSender, RoomSender
-from palaver.platforms.matrix.sync import Batch, RoomEvent, SyncReader, Undecrypted
+from palaver.platforms.matrix.sync import (
+    Batch,
+    DirectChats,
+    RoomEvent,
+    SyncReader,
+    Undecrypted,
+    answer_invitation,
+)
 from palaver.protocols import (
+    DM,
     BackgroundTasks,
+    Clock,
     Inbound,
     Quote,
     Receiver,
@@ -26,6 +33,83 @@ from palaver.protocols import (
     parse_or_skip,
 )
 from palaver.protocols.recent import remember
+
+MAX_SENDERS_PER_HOUR = 100
+"""Ignore undecryptable messages of further senders until the hour is over."""
+_HOUR_SECONDS = 3600
+
+_NO_KEY = (
+    "I cannot read this message because its key has not reached me. I have asked for it."
+    " If I do not answer soon, please send the message again."
+)
+_NO_ENCRYPTION = (
+    "This room is encrypted, and I am not set up to read encrypted messages."
+    " Please write to me in a room without encryption, or ask my operator to set it up."
+)
+
+
+async def maintain_keys(client: Client) -> None:
+    """Upload, query and claim the keys that we and others need for writing to each other."""
+    if not client.olm:
+        return
+    with API.requests():
+        if client.should_upload_keys:
+            await client.keys_upload()
+        if client.should_query_keys:
+            await client.keys_query()
+        if client.should_claim_keys:
+            await client.keys_claim({**client.get_users_for_key_claiming()})
+        await client.send_to_device_messages()
+
+
+class UndecryptableNotices:
+    """Reacts to undecryptable messages, rate-limited because anybody can send them.
+
+    Once an hour per sender and room it asks for the key and, in a direct chat, says so. An account without keys says
+    so once in each room.
+    """
+
+    def __init__(self, client: Client, sender: RoomSender, clock: Clock) -> None:
+        self._client = client
+        self._room_sender = sender
+        self._clock = clock
+        self._rooms: set[str] = set()
+        self._hour = 0
+        self._senders: set[tuple[str, str]] = set()
+
+    async def notify(self, room_event: RoomEvent, event: MegolmEvent) -> None:
+        room_id = room_event.context.chat_id
+        if not self._client.olm:
+            if room_id not in self._rooms:
+                self._rooms.add(room_id)
+                await self._say(room_event, _NO_ENCRYPTION, room_id)
+        elif self._is_first_this_hour(room_id, room_event.event.sender):
+            if room_event.context.kind == DM:
+                await self._say(room_event, _NO_KEY, f"{room_id}\n{self._hour}")
+            if event.session_id not in self._client.outgoing_key_requests:
+                await self._client.request_room_key(event)
+
+    def _is_first_this_hour(self, room_id: str, sender: str) -> bool:
+        hour = int(self._clock.now().timestamp() // _HOUR_SECONDS)
+        if hour != self._hour:
+            self._hour = hour
+            self._senders = set()
+        if (room_id, sender) in self._senders or len(self._senders) >= MAX_SENDERS_PER_HOUR:
+            return False
+        self._senders.add((room_id, sender))
+        return True
+
+    async def _say(self, room_event: RoomEvent, text: str, about: str) -> None:
+        content = {
+            "msgtype": "m.notice",
+            "body": text,
+            "m.mentions": {},
+            "m.relates_to": {"m.in_reply_to": {"event_id": room_event.event.event_id}},
+        }
+        # The same after a restart, so that the homeserver drops the repetition.
+        name = hashlib.sha256(about.encode()).hexdigest()
+        await self._room_sender.send(room_event.context.chat_id, content, f"closed-{name}")
+
 
 JOIN_TIMEOUT_SECONDS = 10.0
 """How long a sync waits for joins; after that they continue in the background."""
@@ -43,20 +127,18 @@ class SyncSession:
         waiting: Undecrypted,
         *,
         reactions: dict[str, Event] | None = None,
-        login: str = "",
     ) -> None:
         self._client = client
         self._options = options
-        self._login = login
-        """The sealed login, kept with the position."""
         self._receiver = receiver
         self._undecrypted = waiting
         self._direct_chats = DirectChats(client)
-        self._reader = SyncReader(client, self._direct_chats, account, waiting, threads=options.scope == "thread")
+        self._reader = SyncReader(client, self._direct_chats, account, waiting)
         sender = RoomSender(client)
         self._notices = UndecryptableNotices(client, sender, SystemClock())
         self._position: str | None = None
-        self._invitations: Invitations = {}
+        self._invitations: dict[str, Invitation] = {}
+        """Those that are not answered yet, by room id, the oldest first."""
         self._reactions = {} if reactions is None else reactions
         self._saved_position: str | None = None
         self._next: Batch
@@ -66,16 +148,17 @@ class SyncSession:
         if client.olm:
             from palaver.platforms.matrix.verification import Verifications  # noqa: PLC0415 - an extra
 
-            name, fingerprint = account_text("matrix", account), client.olm.account.identity_keys["ed25519"]
+            name = account_text("matrix", account)
+            fingerprint = client.olm.account.identity_keys["ed25519"]
             self._verifications = Verifications(client, fingerprint, SystemClock(), name, self._may_verify)
 
     async def start(self) -> None:
         """Sync once to learn our rooms. Without a stored position, start with new messages."""
         self._saved_position = await self._receiver.load_position()
-        self._position, self._invitations = decode_position(self._saved_position, self._client.user_id)
+        whose, _, position = (self._saved_position or "").partition(" ")
+        self._position = position if whose == self._client.user_id else None
         await self._direct_chats.load()
         self._next = await self._sync()
-        self._start_joining(self._invitations)
 
     async def run(self) -> None:
         while True:
@@ -95,9 +178,6 @@ class SyncSession:
 
     async def _process(self, batch: Batch) -> None:
         """Hand over a batch, then save the position; if anything cannot be stored, the whole batch comes again."""
-        for room_id in batch.entered:
-            if old := await predecessor_of(self._client, room_id):
-                await self._report_move(old, room_id)
         read = dict[str, str]()
         for room_event in batch.events:
             if await self._hand_over(room_event):
@@ -108,15 +188,16 @@ class SyncSession:
             self.tasks.run(self.sender.mark_read(room_id, event_id))
 
     async def _save(self, position: str) -> None:
-        """Save the position if it, or the list of open invitations, has changed."""
-        text = encode_position(self._client.user_id, position, self._invitations, self._login)
+        text = f"{self._client.user_id} {position}"
         if text != self._saved_position:
             await self._receiver.save_position(text)
-        self._position, self._saved_position = position, text
+        self._position = position
+        self._saved_position = text
 
     async def _hand_over(self, room_event: RoomEvent) -> bool:
         """Hand over an event; return whether it was somebody else's message."""
-        event, room_id = room_event.event, room_event.context.chat_id
+        event = room_event.event
+        room_id = room_event.context.chat_id
         if event.sender == self._client.user_id:
             return False
         if room_event.undecrypted:
@@ -132,7 +213,8 @@ class SyncSession:
 
     def _parse(self, room_event: RoomEvent) -> Inbound | None:
         """Parse an event. The redaction of a reaction has only its id, so the last reactions are remembered."""
-        event, context = room_event.event, room_event.context
+        event = room_event.event
+        context = room_event.context
         if reaction := self._reactions.get(redacted_id(event) or ""):
             return take_back(event, reaction, context)
         inbound = parse(event, context)
@@ -145,7 +227,8 @@ class SyncSession:
         quoted = await self.sender.find_event(room_id, inbound.reply_to) if inbound.reply_to else None
         if quoted is None:
             return inbound
-        is_ours, text = quoted.sender == self._client.user_id, text_of(quoted.content)
+        is_ours = quoted.sender == self._client.user_id
+        text = text_of(quoted.content)
         author = identity_of(replace(inbound.source, user_id=quoted.sender))
         return replace(
             inbound,
@@ -153,41 +236,20 @@ class SyncSession:
             quote=Quote(text=text, author=author, is_ours=is_ours) if text else None,
         )
 
-    async def _report_move(self, old: str, new: str) -> None:
-        await self._direct_chats.copy_to(old, new)
-        await self._receiver.chat_moved(old, new)
-
     async def _join_rooms(self, batch: Batch) -> None:
-        """Join rooms that we are invited to or that replace ours. A join can take minutes, or fail."""
-        tombstones = [each for each in batch.events if _is_tombstone(each.event)]
-        replacements = [
-            Invitation(room_id=each.event.content.replacement_room, server=each.event.sender.partition(":")[2])
-            for each in tombstones
-        ]
-        invitations = {invitation.room_id: invitation for invitation in (*batch.invitations, *replacements)}
-        if invitations:
-            for room_id, invitation in invitations.items():
-                remember(self._invitations, room_id, invitation, _MAX_INVITATIONS)
-            await asyncio.wait(self._start_joining(invitations), timeout=JOIN_TIMEOUT_SECONDS)
-        for each in tombstones:
-            old, new = each.context.chat_id, each.event.content.replacement_room
-            if await predecessor_of(self._client, new) == old:
-                await self._report_move(old, new)
-
-    def _start_joining(self, invitations: Invitations) -> "list[asyncio.Task[None]]":
-        return [
+        """Answer invitations. A join can take minutes, or fail."""
+        if not batch.invitations:
+            return
+        for invitation in batch.invitations:
+            remember(self._invitations, invitation.room_id, invitation, _MAX_INVITATIONS)
+        joining = [
             self.tasks.run_with_retries(partial(self._answer_invitation, invitation))
-            for invitation in invitations.values()
+            for invitation in batch.invitations
         ]
+        await asyncio.wait(joining, timeout=JOIN_TIMEOUT_SECONDS)
 
     async def _answer_invitation(self, invitation: Invitation) -> None:
         """Answer an invitation, unless a newer one has replaced it or it was dropped."""
         if self._invitations.get(invitation.room_id) is invitation:
             await answer_invitation(self._client, self._direct_chats, invitation, self._options.invites)
             self._invitations.pop(invitation.room_id, None)
-
-
-def _is_tombstone(event: Event) -> bool:
-    """Return whether the event closes a room in favour of another one."""
-    new = event.content.replacement_room
-    return event.type == "m.room.tombstone" and event.state_key == "" and bool(new) and is_valid_id(new)

@@ -1,23 +1,145 @@
-"""Sync: read the events of our rooms in batches, in order and without gaps."""
+"""Sync: read the events of our rooms in batches, in order and without gaps, and know which rooms are direct chats."""
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
+import msgspec
 from nio.api import MessageDirection
 from nio.events import InviteMemberEvent, MegolmEvent
-from nio.responses import ErrorResponse, RoomInfo, RoomMessagesResponse, SyncError, SyncResponse
+from nio.responses import ErrorResponse, RoomInfo, RoomMessagesResponse, RoomSummary, SyncError, SyncResponse
 from nio.rooms import MatrixInvitedRoom, MatrixRoom
 
-from palaver.platforms.matrix.client import Client, Invitation
-from palaver.platforms.matrix.errors import API, common_error, is_unknown_position, sync_error
-from palaver.platforms.matrix.events import Event, parse_event
-from palaver.platforms.matrix.parse import EventContext
-from palaver.platforms.matrix.rooms import DIRECT, DirectChats
-from palaver.protocols import GROUP, account_text, value
+from palaver.platforms.matrix.client import (
+    API,
+    Client,
+    Invitation,
+    Invites,
+    common_error,
+    is_unknown_position,
+    sync_error,
+)
+from palaver.platforms.matrix.parse import Event, EventContext, parse_event
+from palaver.protocols import DM, GROUP, TargetGone, account_text, value
 from palaver.protocols.recent import remember
+
+DIRECT = "m.direct"
+
+
+class DirectChats:
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._rooms: dict[str, list[str]] = {}
+        self._writing = asyncio.Lock()
+
+    def __contains__(self, room_id: str) -> bool:
+        return bool(self._people_of(room_id))
+
+    def kind(self, room: MatrixRoom, sender: str) -> str:
+        """Return DM for the person the chat was made with, and GROUP for anybody else in it.
+
+        Also after that person has left: nobody else may continue their conversation.
+        """
+        return DM if _is_for_two(room) and self._people_of(room.room_id) == [sender] else GROUP
+
+    def is_direct(self, room: MatrixRoom) -> bool:
+        return _is_for_two(room) and room.room_id in self
+
+    async def load_member_count(self, room: MatrixRoom) -> None:
+        """Ask how many people are in a direct chat if we do not know: syncs only report changes."""
+        if room.room_id not in self or _count(room) is not None:
+            return
+        memberships = [*(await self._members(room.room_id)).values()]
+        if memberships:
+            invited = memberships.count("invite")
+            room.update_summary(RoomSummary(invited, len(memberships) - invited))
+
+    def _people_of(self, room_id: str) -> list[str]:
+        return [user_id for user_id, rooms in self._rooms.items() if room_id in rooms]
+
+    async def load(self) -> None:
+        self.update(await self._client.ask("GET", *self._path) or {})
+
+    def update(self, content: Mapping[str, Any]) -> None:
+        try:
+            self._rooms = msgspec.convert(content, dict[str, list[str]])
+        except msgspec.ValidationError:
+            self._rooms = {}
+
+    async def add(self, user_id: str, room_id: str) -> None:
+        async with self._writing:
+            if room_id not in self:
+                rooms = {**self._rooms, user_id: [*self._rooms.get(user_id, ()), room_id]}
+                await self._client.ask("PUT", *self._path, body=rooms)
+                self._rooms = rooms
+
+    async def room_with(self, user_id: str) -> str:
+        """Return the room with only that person and us; create one if there is none."""
+        for room_id in reversed(self._rooms.get(user_id, [])):
+            if (await self._members(room_id)).keys() == {user_id, self._client.user_id}:
+                return room_id
+        created = await self._client.ask(
+            "POST",
+            "createRoom",
+            body={"is_direct": True, "invite": [user_id], "preset": "trusted_private_chat"},
+        )
+        if created is None:
+            raise TargetGone(f"A direct chat with {user_id} cannot be created.")
+        room_id = str(created.get("room_id"))
+        await self.add(user_id, room_id)
+        return room_id
+
+    async def _members(self, room_id: str) -> dict[str | None, str]:
+        """Return who has joined or is invited, from the homeserver: syncs report a new room only later."""
+        found = await self._client.ask("GET", "rooms", room_id, "members") or {}
+        members = {
+            event.state_key: event.content.membership for event in map(parse_event, found.get("chunk", ())) if event
+        }
+        return {who: membership for who, membership in members.items() if membership in {"join", "invite"}}
+
+    @property
+    def _path(self) -> tuple[str, ...]:
+        return "user", self._client.user_id, "account_data", DIRECT
+
+
+def _is_for_two(room: MatrixRoom) -> bool:
+    """Return whether two people are in the room; False if unknown, since nio knows only some members."""
+    count = _count(room)
+    return count is not None and count <= 2  # noqa: PLR2004 - two people
+
+
+def _count(room: MatrixRoom) -> int | None:
+    summary = room.summary
+    if summary is None or summary.joined_member_count is None or summary.invited_member_count is None:
+        return None
+    return summary.joined_member_count + summary.invited_member_count
+
+
+def accepts_invitation(inviter: str, us: str, invites: Invites) -> bool:
+    server = inviter.partition(":")[2]
+    match invites:
+        case "everybody":
+            return True
+        case "server":
+            return server == us.partition(":")[2]
+        case "nobody":
+            return False
+        case listed:
+            return inviter in listed or server in listed
+
+
+async def answer_invitation(client: Client, direct: DirectChats, invitation: Invitation, invites: Invites) -> None:
+    """Accept or decline an invitation. With `nobody`, leave it open for a person to answer."""
+    if accepts_invitation(invitation.inviter, client.user_id, invites):
+        route = {"via": invitation.server, "server_name": invitation.server}
+        joined = await client.ask("POST", "join", invitation.room_id, body={}, **route)
+        if joined is not None and invitation.is_direct:
+            await direct.add(invitation.inviter, invitation.room_id)
+    elif invites != "nobody":
+        await client.ask("POST", "rooms", invitation.room_id, "leave", body={})
+
 
 log = logging.getLogger(__name__)
 
@@ -58,18 +180,13 @@ class Batch:
     position: str
     events: Sequence[RoomEvent]
     invitations: Sequence[Invitation]
-    entered: Sequence[str]
-    """Rooms that we have joined."""
 
 
 class SyncReader:
-    def __init__(
-        self, client: Client, direct: DirectChats, account: str | None, waiting: Undecrypted, *, threads: bool
-    ) -> None:
+    def __init__(self, client: Client, direct: DirectChats, account: str | None, waiting: Undecrypted) -> None:
         self._client = client
         self._direct_chats = direct
         self._account = account
-        self._threads = threads
         self._events: dict[str, list[RoomEvent]] = {}
         self._undecrypted = waiting
         self._invited_before: set[str] = set()
@@ -109,7 +226,6 @@ class SyncReader:
             position=answer.next_batch,
             events=[*decrypted, *found],
             invitations=[*self._invitations(answer)],
-            entered=[room_id for room_id, events in self._events.items() if _join_index(events) is not None],
         )
 
     async def _sync(self, since: str | None) -> SyncResponse | SyncError:
@@ -145,7 +261,8 @@ class SyncReader:
 
     async def _fetch_gap(self, room_id: str, start: str | None, since: str) -> list[RoomEvent]:
         """Fetch the events between two batches, oldest first."""
-        room, found = self._client.rooms[room_id], list[RoomEvent]()
+        room = self._client.rooms[room_id]
+        found = list[RoomEvent]()
         for _ in range(MAX_PAGES):
             if not start:
                 break
@@ -184,7 +301,6 @@ class SyncReader:
             title=room.named_room_name(),
             topic=room.topic,
             name=_name(room, sender),
-            threads=self._threads,
         )
 
     async def _decrypt_waiting(self) -> list[RoomEvent]:

@@ -20,8 +20,7 @@ from nio.api import Api
 from nio.crypto import OlmDevice
 from nio.crypto.sas import Sas as NioSas
 
-from palaver.platforms.matrix.client import Client
-from palaver.platforms.matrix.errors import API
+from palaver.platforms.matrix.client import API, Client
 from palaver.protocols import Clock
 
 log = logging.getLogger(__name__)
@@ -105,7 +104,8 @@ class Verifications:
 
     async def answer(self) -> None:
         """Answer what the last sync brought."""
-        received, self._received = self._received, []
+        received = self._received
+        self._received = []
         for source in received:
             # Untrusted input: ignore what we cannot read, encode or use as a key.
             with suppress(msgspec.ValidationError, ValueError):
@@ -113,7 +113,8 @@ class Verifications:
 
     async def _answer(self, event: _Event, source: dict[str, Any]) -> None:
         """Ignore what does not fit the state: it changes nothing."""
-        content, step = event.content, event.type.removeprefix(_TYPE)
+        content = event.content
+        step = event.type.removeprefix(_TYPE)
         if step == "request":
             await self._on_request(event.sender, content)
             return
@@ -177,7 +178,8 @@ class Verifications:
         )
 
     async def _on_key(self, exchange: _Exchange, content: _Content) -> None:
-        our_key, device = exchange.ours.public_key.to_base64(), exchange.device
+        our_key = exchange.ours.public_key.to_base64()
+        device = exchange.device
         exchange.shared = exchange.ours.diffie_hellman(vodozemac.Curve25519PublicKey.from_base64(content.key))
         await self._send(exchange, "key", key=our_key)
         person = f"{device.user_id}|{device.device_id}|{content.key}"
@@ -188,8 +190,10 @@ class Verifications:
 
     async def _on_mac(self, exchange: _Exchange, shared: vodozemac.EstablishedSas, content: _Content) -> None:
         """The person has confirmed the emoji: confirm our key to them."""
-        device, our_id = exchange.device, self._client.device_id or ""
-        person, us = device.user_id + device.id, self._client.user_id + our_id
+        device = exchange.device
+        our_id = self._client.device_id or ""
+        person = device.user_id + device.id
+        us = self._client.user_id + our_id
         theirs = f"MATRIX_KEY_VERIFICATION_MAC{person}{us}{exchange.transaction}"
         key_id = f"ed25519:{device.id}"
         right_keys = shared.calculate_mac(",".join(sorted(content.mac)), f"{theirs}KEY_IDS")
@@ -216,7 +220,8 @@ class Verifications:
         await self._client.ask("PUT", "sendToDevice", _TYPE + step, uuid4().hex, body={"messages": messages})
 
     def _log(self, exchange: _Exchange, sentence: str) -> None:
-        device, extra = exchange.device, {"action": "matrix.verification", "account": self._account}
+        device = exchange.device
+        extra = {"action": "matrix.verification", "account": self._account}
         log.info("device %s of %s: %s", device.id, device.user_id, sentence, extra=extra)
 
 

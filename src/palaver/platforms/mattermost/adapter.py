@@ -3,21 +3,22 @@
 import asyncio
 import hashlib
 import json
+import re
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote, urlencode
 
 import httpx2
+from pydantic import AfterValidator, Field, SecretStr
 from websockets.asyncio.client import connect
 from websockets.exceptions import WebSocketException
 
-from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.mattermost.options import GUIDE, MattermostOptions
+from palaver.platforms.mattermost import PLATFORM
 from palaver.platforms.mattermost.parse import (
     OVERLAP_MS,
     REACTIONS,
@@ -38,7 +39,6 @@ from palaver.platforms.mattermost.parse import (
     read_reaction,
     sort_posts,
 )
-from palaver.platforms.mattermost.render import MAX_TEXT, render
 from palaver.protocols import (
     DM,
     Attachment,
@@ -52,14 +52,35 @@ from palaver.protocols import (
     SendRefused,
     TargetGone,
     Trust,
+    check_url,
     file_to_send,
     one_line,
     parse_or_skip,
     proxy_of,
     read_ahead,
 )
+from palaver.protocols.options import AccountOptions
 from palaver.protocols.recent import Names
 from palaver.protocols.rest import RestApi, read_receipt
+
+Url = Annotated[str, AfterValidator(check_url("a URL, like https://chat.example.org"))]
+
+
+class MattermostOptions(AccountOptions):
+    url: Url = Field(description="The address of the server.")
+    token: SecretStr = Field(min_length=1, description="The access token of the bot account.")
+
+
+MAX_TEXT = 16_383
+_EVERYBODY = re.compile(r"@(?=(?:all|channel|here)\b)", re.IGNORECASE)
+_INVISIBLE = "\u200b"
+
+
+def render(outbound: Outbound) -> dict[str, Any]:
+    """Return the text of a post. An invisible character keeps `@all` from notifying a whole channel."""
+    quiet = _EVERYBODY.sub(f"@{_INVISIBLE}", outbound.text)
+    return {"message": quiet if len(quiet) <= MAX_TEXT else outbound.text.replace("@", "＠")}  # noqa: RUF001
+
 
 _WRONG_TOKEN = "Mattermost rejects the access token. Make another one for the bot under Integrations, Bot Accounts."  # noqa: S105
 _FIRST_LOOK_MS = 60_000
@@ -73,9 +94,8 @@ _ARCHIVED = "can_not_post_to_deleted"
 
 
 class MattermostAdapter:
-    platform = PLATFORMS["mattermost"]
+    platform = PLATFORM
     options = MattermostOptions
-    guide = GUIDE
     # The rest is reserved for what the gateway and the renderer add.
     limits = Limits(text=MAX_TEXT - 383, interval=0.2, announces_requests=True)
 
@@ -94,7 +114,8 @@ class MattermostAdapter:
         self._humans = Names(self._fetch_human)
         self._position = 0
         """Everything that changed until this time, in milliseconds, is stored."""
-        self._connection, self._next = "", 0
+        self._connection = ""
+        self._next = 0
         """To resume: the id of the last connection, and the number of the event that follows."""
 
     async def check(self) -> str:
@@ -146,7 +167,8 @@ class MattermostAdapter:
     async def _begin(self, hello: Frame, receiver: Receiver) -> None:
         """A new connection. A resumed one has no hello: it continues with the next event."""
         await self._catch_up(receiver)
-        self._connection, self._next = str(hello.data.get("connection_id") or ""), hello.number + 1
+        self._connection = str(hello.data.get("connection_id") or "")
+        self._next = hello.number + 1
 
     async def _catch_up(self, receiver: Receiver) -> None:
         """Read what was written while we were away."""
@@ -176,7 +198,8 @@ class MattermostAdapter:
 
     async def _new_posts(self, channel: str, since: int) -> list[Json]:
         found: list[Json] = []
-        before, start = None, ""
+        before = None
+        start = ""
         while start != before:
             before = start
             page = await self._posts(channel, before=before, per_page=_PAGE)
@@ -206,7 +229,8 @@ class MattermostAdapter:
             channel = await self._channel(found["channel_id"])
         except SendRefused:
             return  # We are no longer in it.
-        removed, now = REACTIONS[frame.event], datetime.now(UTC)
+        removed = REACTIONS[frame.event]
+        now = datetime.now(UTC)
         parsed = parse_or_skip(
             self.platform.name, lambda: parse_reaction(found, channel, self._us, now, removed=removed)
         )
@@ -238,7 +262,8 @@ class MattermostAdapter:
 
     async def _complete(self, inbound: Inbound) -> Inbound:
         """Add the sender's name, and whether it is written in a thread that we began."""
-        source, labels = inbound.source, inbound.labels
+        source = inbound.source
+        labels = inbound.labels
         if labels.user is None and source.user_id:
             labels = replace(labels, user=await self._people.get(source.user_id))
         is_ours = inbound.mentions_us
@@ -303,7 +328,8 @@ def _explain(response: httpx2.Response) -> PlatformError | None:
     """Explain an error answer; None if its status says enough."""
     try:
         answer: Any = response.json()
-        what, words = str(answer["id"]), str(answer["message"])
+        what = str(answer["id"])
+        words = str(answer["message"])
     except (ValueError, LookupError, TypeError):
         return None
     if _ARCHIVED in what:

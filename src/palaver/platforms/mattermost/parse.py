@@ -117,7 +117,8 @@ def changes_since(post: Json, since: int) -> list[Change]:
 
     Events do not come quite in order, so of a post from shortly before we do not know whether it is stored.
     """
-    created, edited = int(post["create_at"]), int(post.get("edit_at") or 0)
+    created = int(post["create_at"])
+    edited = int(post.get("edit_at") or 0)
     may_be_stored = created <= since
     if int(post.get("delete_at") or 0):
         return [Change.DELETED] if may_be_stored else []
@@ -132,6 +133,7 @@ def parse(event: Post, us: Us, now: datetime) -> Inbound | None:
         return None
     text = str(post["message"])
     rest = after_name(text, (f"@{us.name}",))
+    addressed = text if rest is None else rest
     root = post.get("root_id") or None
     kind = _KINDS.get(channel["type"], CHANNEL)
     sender = name.removeprefix("@") if isinstance(name, str) else ""
@@ -145,7 +147,7 @@ def parse(event: Post, us: Us, now: datetime) -> Inbound | None:
             user_id=str(post["user_id"]),
             message_id=str(post["id"]),
         ),
-        text="" if change is Change.DELETED else text if rest is None else rest,
+        text="" if change is Change.DELETED else addressed,
         at=_time(post, change, now),
         labels=Labels(user=Label.of(sender), chat=Label.of(channel.get("display_name")) if kind != DM else None),
         mentions_us=is_mentioned(text, us.name),

@@ -1,21 +1,23 @@
 """The adapter for ntfy. It keeps a subscription open, and publishes."""
 
 import asyncio
+import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Mapping
+from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple, cast
 from urllib.parse import quote
 
 import httpx2
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
-from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.ntfy.options import GUIDE, NtfyOptions
-from palaver.platforms.ntfy.parse import ROBOT, parse
-from palaver.platforms.ntfy.render import MAX_BYTES, MAX_FILE_BYTES, render
+from palaver.platforms.ntfy import PLATFORM
 from palaver.protocols import (
+    DM,
     Attachment,
+    Inbound,
     Limits,
     Outbound,
     PlatformBusy,
@@ -24,14 +26,101 @@ from palaver.protocols import (
     PlatformRefused,
     Receiver,
     SendRefused,
+    Source,
     TargetGone,
     Trust,
     Unit,
+    check_url,
     file_to_send,
+    one_line,
     parse_or_skip,
     read_ahead,
+    split_names,
 )
+from palaver.protocols.files import described_file
+from palaver.protocols.options import AccountOptions
 from palaver.protocols.rest import RestApi, read_receipt
+
+Url = Annotated[str, AfterValidator(check_url("a URL, like https://ntfy.sh"))]
+Topic = Annotated[str, Field(pattern=r"^[-_A-Za-z0-9]{1,64}$")]
+
+
+class NtfyOptions(AccountOptions):
+    topics: Annotated[list[Topic], BeforeValidator(split_names)] = Field(
+        min_length=1, max_length=20, description="The topics; each is a chat."
+    )
+    token: SecretStr | None = Field(default=None, description="An access token, if the topics are protected.")
+    url: Url = Field(default="https://ntfy.sh", description="The server.")
+
+
+Json = Mapping[str, Any]
+ROBOT = "robot"
+"""The tag of what programs write; apps show it as an emoji. Without it we would answer ourselves."""
+
+
+class Line(NamedTuple):
+    event: str
+    time: int
+    inbound: Inbound | None = None
+
+
+def parse(text: str, account: str, server: str) -> Line:
+    """Parse a line. The server does not say who wrote a message, so a topic is one person."""
+    found: Json = json.loads(text)
+    event = str(found["event"])
+    time = int(found["time"])
+    if event != "message" or ROBOT in (found.get("tags") or ()):
+        return Line(event, 0)
+    topic = str(found["topic"])
+    inbound = Inbound(
+        source=Source(
+            platform="ntfy",
+            account=account,
+            chat_kind=DM,
+            chat_id=topic,
+            user_id=topic,
+            message_id=str(found["id"]),
+        ),
+        text="\n".join(str(part) for part in (found.get("title"), found.get("message")) if part),
+        at=datetime.fromtimestamp(time, UTC),
+        mentions_us=True,
+        files=tuple(_files(found, server)),
+    )
+    return Line(event, time, inbound)
+
+
+def _files(found: Json, server: str) -> Iterator[Attachment]:
+    """Only files on the server itself: a message could name any address."""
+    file = cast("Json | None", found.get("attachment"))
+    url = str(file["url"]) if file else ""
+    if file and url.startswith(f"{server}/file/"):
+        yield described_file(file.get("name"), file.get("type"), file.get("size"), handle=url.removeprefix(server))
+
+
+MAX_BYTES = 4096
+MAX_FILE_BYTES = 15_000_000
+_MAX_CHOICES = 3
+_MAX_LABEL = 40
+
+
+def render(outbound: Outbound, server: str, *, has_buttons: bool) -> dict[str, Any]:
+    """Return what to publish. A button is pressed without our token, so a protected topic has none."""
+    message = {"topic": outbound.chat_id, "message": outbound.text, "tags": [ROBOT], "markdown": True}
+    if not outbound.choices or not has_buttons:
+        return message
+    actions = [
+        {
+            "action": "http",
+            "label": one_line(choice.label, _MAX_LABEL),
+            "url": f"{server}/{outbound.chat_id}",
+            "method": "POST",
+            "body": choice.says,
+            "clear": True,
+        }
+        for choice in outbound.choices[:_MAX_CHOICES]
+    ]
+    return {**message, "actions": actions}
+
 
 _WRONG_TOKEN = "The ntfy server rejects the access token. Make another one, and allow it to read and write the topics."  # noqa: S105
 _DAY_IS_OVER = frozenset({42905, 42908})
@@ -44,15 +133,15 @@ _STREAM_TIMEOUT = httpx2.Timeout(30.0, connect=10.0, read=120.0)
 
 
 class NtfyAdapter:
-    platform = PLATFORMS["ntfy"]
+    platform = PLATFORM
     options = NtfyOptions
-    guide = GUIDE
     # A longer message would become a file. 96 bytes are reserved for what the gateway adds.
     limits = Limits(text=MAX_BYTES - 96, unit=Unit.UTF8, interval=1.0, announces_requests=True)
 
     def __init__(self, account: str, options: NtfyOptions) -> None:
         self.account = account
-        self._url, self._topics = options.url, ",".join(options.topics)
+        self._url = options.url
+        self._topics = ",".join(options.topics)
         token = options.token and options.token.get_secret_value()
         headers = {"authorization": f"Bearer {token}"} if token else None
         self._has_buttons = not token
@@ -121,7 +210,8 @@ def _explain(response: httpx2.Response) -> PlatformError | None:
         return PlatformRefused(_WRONG_TOKEN) if is_reading else TargetGone("The gateway may not write to this topic.")
     try:
         answer: Any = response.json()
-        code, words = answer["code"], str(answer["error"])
+        code = answer["code"]
+        words = str(answer["error"])
     except (ValueError, LookupError, TypeError):
         return None
     if code in _DAY_IS_OVER:

@@ -118,7 +118,8 @@ class RelayedAdapter:
             with _LINE.requests():
                 async with line:
                     self._learn(accounts.get(self._name))
-                    self._line, self._channel = line, channel
+                    self._line = line
+                    self._channel = channel
                     await receiver.connected()
                     await read_ahead(self._messages(line, channel), partial(self._take, receiver=receiver))
         except Forged as error:
@@ -159,7 +160,8 @@ class RelayedAdapter:
     # Ask the connector
 
     async def _write(self, frame: Frame) -> None:
-        line, channel = self._line, self._channel
+        line = self._line
+        channel = self._channel
         if line is None or channel is None:
             raise PlatformDown("There is no connection to the connector.")
         async with self._sending:  # seal and send in one order

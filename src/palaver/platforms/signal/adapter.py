@@ -4,19 +4,30 @@ import asyncio
 import base64
 import json
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 from urllib.parse import quote
 
-from palaver.platforms.catalog import PLATFORMS
+from pydantic import AfterValidator, Field, field_validator
+
+from palaver.platforms.signal import PLATFORM
 from palaver.platforms.signal.daemon import Daemon
-from palaver.platforms.signal.options import GUIDE, SignalOptions
-from palaver.platforms.signal.parse import Known, OwnAccount, edit_key, parse, split_message_id, undecrypted
-from palaver.platforms.signal.render import is_person, render, target
+from palaver.platforms.signal.parse import (
+    Known,
+    OwnAccount,
+    edit_key,
+    is_person,
+    parse,
+    render,
+    split_message_id,
+    target,
+    undecrypted,
+)
 from palaver.protocols import (
     Attachment,
     BackgroundTasks,
@@ -33,12 +44,31 @@ from palaver.protocols import (
     StoreUnavailable,
     Trust,
     Unit,
+    check_url,
     file_to_send,
     finish,
     parse_or_skip,
     read_ahead,
 )
+from palaver.protocols.options import AccountOptions
 from palaver.protocols.recent import remember
+
+_NUMBER = re.compile(r"\+[1-9][0-9]{4,14}")
+Url = Annotated[str, AfterValidator(check_url("a URL, like http://127.0.0.1:8080"))]
+
+
+class SignalOptions(AccountOptions):
+    number: str = Field(description="The phone number of the account, with its country code.")
+    url: Url = Field(default="http://127.0.0.1:8080", description="URL of the signal-cli daemon.")
+    read_receipts: bool = Field(default=True, description="Whether people see that their message was read.")
+
+    @field_validator("number")
+    @classmethod
+    def _check_number(cls, number: str) -> str:
+        if not _NUMBER.fullmatch(number):
+            raise ValueError("a phone number with its country code and no spaces, like +15550100200")
+        return number
+
 
 log = logging.getLogger(__name__)
 
@@ -53,11 +83,13 @@ _MAX_VERSIONS = 10
 """People can see each version of a message, and apps allow no more of them."""
 _MAX_KNOWN = 1_000
 _CHUNK_BYTES = 1 << 16
-_PORTION, _MAX_PORTIONS = 10, 100
+_PORTION = 10
+_MAX_PORTIONS = 100
 _PORTION_SECONDS = 1.0
 """How long signal-cli waits for another message before it answers with those that it has."""
 _END_SECONDS = 5.0
-_FIRST_RETRY_SECONDS, _MAX_RETRY_SECONDS = 0.05, 10.0
+_FIRST_RETRY_SECONDS = 0.05
+_MAX_RETRY_SECONDS = 10.0
 
 
 @dataclass
@@ -70,9 +102,8 @@ class _Sent:
 
 
 class SignalAdapter:
-    platform = PLATFORMS["signal"]
+    platform = PLATFORM
     options = SignalOptions
-    guide = GUIDE
     # 96 bytes are reserved for what the gateway adds.
     limits = Limits(text=_MAX_TEXT - 96, unit=Unit.UTF8, interval=1.0, draft_interval=6.0, announces_requests=True)
 
@@ -166,7 +197,8 @@ class SignalAdapter:
 
     async def _learn_person(self, inbound: Inbound, receiver: Receiver) -> None:
         """Remember a number's account id. Only in memory: it belongs to its person, who can ask us to forget it."""
-        number, uuid = inbound.source.user_id, inbound.source.user_id_alt
+        number = inbound.source.user_id
+        uuid = inbound.source.user_id_alt
         if number and uuid and self._uuids.get(number) != uuid:
             await receiver.chat_moved(number, uuid)
             remember(self._uuids, number, uuid, _MAX_KNOWN)
@@ -203,7 +235,8 @@ class SignalAdapter:
         file = file_to_send(outbound, content, _MAX_SENT_BYTES)
         if not (encoded := base64.b64encode(await asyncio.to_thread(content.read_bytes)).decode()):
             raise SendRefused("Signal takes no empty files.")
-        kind, name = file.media_type.partition(";")[0], quote(file.name.plain() or "file", safe="")
+        kind = file.media_type.partition(";")[0]
+        name = quote(file.name.plain() or "file", safe="")
         return await self._send(outbound, attachments=[f"data:{kind};filename={name};base64,{encoded}"])
 
     async def edit(self, receipt: str, outbound: Outbound) -> None:
@@ -222,7 +255,8 @@ class SignalAdapter:
         known = self._sent.get(receipt)
         if known is None or known.latest is None or known.versions >= _MAX_VERSIONS:
             raise SendRefused("The message cannot be changed any more.")
-        before, known.latest = known.latest, None
+        before = known.latest
+        known.latest = None
         try:
             known.latest = await self._call_send(outbound, editTimestamp=int(before))
         except (PlatformBusy, PlatformDown, SendRefused):

@@ -29,8 +29,12 @@ _REQUEST_TIMEOUT = httpx2.Timeout(120.0, connect=10.0)
 """A message to a large group goes to each member's devices."""
 _EVENTS_TIMEOUT = httpx2.Timeout(60.0, connect=10.0)
 """signal-cli sends a comment every 15 seconds, and older versions nothing before the first."""
-_UNTRUSTED, _RATE_LIMIT, _IO_ERROR = -4, -5, -3
-_NO_METHOD, _BAD_PARAMETERS, _INTERNAL = -32601, -32602, -32603
+_UNTRUSTED = -4
+_RATE_LIMIT = -5
+_IO_ERROR = -3
+_NO_METHOD = -32601
+_BAD_PARAMETERS = -32602
+_INTERNAL = -32603
 _GONE = re.compile(r"Group not found|User is not (?:a member in|allowed to send message to) group|is not registered")
 _RATE_LIMIT_SECONDS = 60.0
 """How long to wait if Signal does not say."""
@@ -92,7 +96,8 @@ class Daemon:
     @asynccontextmanager
     async def events(self) -> AsyncGenerator[AsyncIterator[bytes]]:
         """Connect, and yield what comes: one JSON text each."""
-        where, options = {"account": self.number}, {"accept": "text/event-stream"}
+        where = {"account": self.number}
+        options = {"accept": "text/event-stream"}
         stream = self._api.stream("GET", "/api/v1/events", params=where, headers=options, timeout=_EVENTS_TIMEOUT)
         async with stream as response:
             yield read_events(response.aiter_bytes())
@@ -116,7 +121,8 @@ class Daemon:
 
     def _explain(self, error: Mapping[str, Any], *, sending: bool) -> PlatformError:
         """Translate a JSON-RPC error. A failed send names the failure of each recipient."""
-        code, results = error.get("code"), _results(error)
+        code = error.get("code")
+        results = _results(error)
         kinds = {result.get("type") for result in results}
         if code == _BAD_PARAMETERS and "account" in str(error.get("message")):
             return self.unknown_account()
@@ -164,7 +170,8 @@ def _results(error: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 async def read_events(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
     """Yield the data of each server-sent event. Only LF and CR LF end a line: text can have other separators."""
-    rest, data = b"", list[bytes]()
+    rest = b""
+    data = list[bytes]()
     async for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")
         for line in (line.removesuffix(b"\r") for line in lines):

@@ -1,10 +1,7 @@
-"""Turn events of signal-cli into messages.
-
-Signal identifies a message by its author and the time it was sent, in milliseconds. Our own are known by the time
-alone, those of others as `TIME:AUTHOR`.
-"""
+"""Parse what signal-cli reports, and render what it sends."""
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
@@ -18,13 +15,16 @@ from palaver.protocols import (
     Inbound,
     Label,
     Labels,
+    Outbound,
     Quote,
     Reaction,
     Revision,
     Source,
+    Unit,
     identity_of,
     parse_milliseconds,
 )
+from palaver.protocols.markdown import Layout, Style, to_spans
 
 PLATFORM = "signal"
 _AFTER_NAME = " \t\n,:"
@@ -139,7 +139,8 @@ def _group(data: Json) -> Json:
 
 
 def _labels(envelope: Json, data: Json) -> Labels:
-    name, group = _text(envelope.get("sourceName")), _text(_group(data).get("groupName"))
+    name = _text(envelope.get("sourceName"))
+    group = _text(_group(data).get("groupName"))
     seconds = int(data.get("expiresInSeconds") or 0)
     topic = f"messages disappear after {_duration(seconds)}" if seconds > 0 else None
     return Labels(chat=Label.of(group), user=Label.of(name), topic=Label.of(topic))
@@ -178,7 +179,8 @@ def _change(inbound: Inbound, target: str, revision: Revision) -> Inbound:
 
 def _reaction(inbound: Inbound, found: Json, us: OwnAccount, known: Known) -> Inbound | None:
     """Return a reaction to our message. One that is no feedback cannot be answered: the agent sees it later."""
-    author, emoji = _person(found, "targetAuthorNumber", "targetAuthorUuid", known), _text(found.get("emoji"))
+    author = _person(found, "targetAuthorNumber", "targetAuthorUuid", known)
+    emoji = _text(found.get("emoji"))
     if not us.is_same(author) or not emoji:
         return None
     text = f"[took back {emoji}]" if found.get("isRemove") else f"[reacted with {emoji}]"
@@ -221,7 +223,10 @@ def _addressed(text: str, mentions: Sequence[_Mention], us: OwnAccount) -> tuple
 
     Return the text without a mention of us in front, and whether there is any.
     """
-    units, pieces, at, is_first = text.encode("utf-16-le", "surrogatepass"), list[str](), 0, False
+    units = text.encode("utf-16-le", "surrogatepass")
+    pieces = list[str]()
+    at = 0
+    is_first = False
     for start, end, person in mentions:
         if not at <= start < end <= len(units) // 2:
             continue  # It is outside of the text, or within another.
@@ -254,7 +259,8 @@ def _files(data: Json, source: Source) -> Iterator[Attachment]:
     attachments: Sequence[Json] = data.get("attachments") or ()
     is_whole = len(_text(data.get("message")).encode("utf-8", "surrogatepass")) > _MAX_SHORT_BYTES
     for number, file in enumerate(attachments, 1):
-        kind, handle = _text(file.get("contentType")) or UNKNOWN_TYPE, _text(file.get("id"))
+        kind = _text(file.get("contentType")) or UNKNOWN_TYPE
+        handle = _text(file.get("id"))
         name = _text(file.get("filename")) or f"{kind.partition('/')[0]}-{number}"
         size = file.get("size")
         if kind == _LONG_TEXT and is_whole:
@@ -300,3 +306,53 @@ def _time(found: object) -> str:
     if not isinstance(found, int) or found <= 0:
         raise TypeError(type(found).__name__)
     return str(found)
+
+
+Params: TypeAlias = Mapping[str, object]
+
+_STYLES = {
+    Style.BOLD: "BOLD",
+    Style.ITALIC: "ITALIC",
+    Style.STRUCK: "STRIKETHROUGH",
+    Style.CODE: "MONOSPACE",
+    Style.CODE_BLOCK: "MONOSPACE",
+}
+_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_PERSON = re.compile(rf"\+[0-9]{{5,15}}|{_UUID}")
+_MENTION = re.compile(rf"(?<![\w@])@({_UUID}|\+[0-9]{{5,15}})(?!\w)")
+
+
+def is_person(chat_id: str) -> bool:
+    """Anything that is no number and no account id is a group."""
+    return bool(_PERSON.fullmatch(chat_id))
+
+
+def target(outbound: Outbound) -> Params:
+    chat = outbound.chat_id
+    return {"recipient": [chat]} if is_person(chat) else {"groupId": chat}
+
+
+def render(outbound: Outbound) -> Params:
+    """Return the parameters of `send`. Ranges count UTF-16 units."""
+    shown = to_spans(outbound.text, Layout())
+    text, spans = (shown.text, shown.spans) if shown.text.strip() else (outbound.text, ())
+    styles = [f"{span.offset}:{span.length}:{_STYLES[span.kind]}" for span in spans if span.length]
+    parts = {"message": text, "textStyle": styles, **target(outbound)}
+    is_group = "groupId" in parts
+    parts |= _quote(outbound.quoted(in_group=is_group))
+    if is_group:
+        parts |= {"mention": _mentioned(text)}
+    return {name: value for name, value in parts.items() if value != []}
+
+
+def _mentioned(text: str) -> list[str]:
+    """Find people that the agent mentions as messages show them: `@` and an id."""
+    return [
+        f"{Unit.UTF16.measure(text[: found.start()])}:{len(found[0])}:{found[1]}" for found in _MENTION.finditer(text)
+    ]
+
+
+def _quote(message_id: str | None) -> Params:
+    """Quote a person's message. Clients look up the text themselves."""
+    timestamp, author = split_message_id(message_id or "")
+    return {"quoteTimestamp": timestamp, "quoteAuthor": author} if timestamp and author else {}

@@ -2,29 +2,39 @@
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from pathlib import Path
+from typing import cast
 from urllib.parse import urlsplit
 
 import aiohttp
+from slack_sdk.socket_mode.aiohttp import SocketModeClient
 
-from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.slack.client import WebClient, new_session, web_client
-from palaver.platforms.slack.errors import API, CONNECTING
-from palaver.platforms.slack.history import History
-from palaver.platforms.slack.names import Names
-from palaver.platforms.slack.options import GUIDE, SlackOptions
-from palaver.platforms.slack.parse import ButtonPress, ChatRenumbered, Event, Json, NewMessage, OwnApp, Renamed, parse
-from palaver.platforms.slack.render import message, render
-from palaver.platforms.slack.socket import serve
+from palaver.platforms.slack import PLATFORM
+from palaver.platforms.slack.client import API, CONNECTING, SILENT, SlackOptions, WebClient, new_session, web_client
+from palaver.platforms.slack.history import History, Names, Take
+from palaver.platforms.slack.parse import (
+    ButtonPress,
+    ChatRenumbered,
+    Event,
+    Json,
+    NewMessage,
+    OwnApp,
+    Renamed,
+    message,
+    parse,
+    render,
+)
 from palaver.protocols import (
     DM,
     Attachment,
     BackgroundTasks,
     Limits,
     Outbound,
+    PlatformDown,
+    PlatformRefused,
     Receiver,
     SendRefused,
     SystemClock,
@@ -32,7 +42,85 @@ from palaver.protocols import (
     answer_error,
     file_to_send,
     parse_or_skip,
+    read_object,
 )
+
+PING_SECONDS = 5.0
+"""How often the library tests the connection, and so how long it takes to notice that it is gone."""
+_CONNECT_SECONDS = 30.0
+_SWITCHED_OFF = "Socket Mode is switched off for this Slack app. Switch it on under Socket Mode at api.slack.com/apps."
+
+
+class _Connection(SocketModeClient):
+    """The library's connection without its reconnecting, which would ignore errors and never give up."""
+
+    def __init__(self, app_token: str, web: WebClient) -> None:
+        super().__init__(app_token, logger=SILENT, web_client=web, ping_interval=PING_SECONDS)
+        self.frames: asyncio.Queue[str | None] = asyncio.Queue()
+        """In order, and None for a lost connection. The library itself would handle them all at once."""
+
+    async def enqueue_message(self, message: str) -> None:
+        self.frames.put_nowait(message)
+
+    async def connect_to_new_endpoint(self, force: bool = False) -> None:
+        del force
+        self.frames.put_nowait(None)
+
+
+async def serve(web: WebClient, app_token: str, history: History, connected: Callable[[], Awaitable[None]]) -> None:
+    """Hand over payloads until Slack wants a new connection. An error, also one in handling them, ends it."""
+    with CONNECTING.requests():
+        url = (await web.apps_connections_open(app_token=app_token))["url"]
+        connection = _Connection(app_token, web)
+        try:
+            connection.wss_uri = str(url)
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                await connection.connect()
+            while await _handle(await _next(connection, history), connection, history.take, connected):
+                pass
+        finally:
+            await connection.close()
+
+
+async def _next(connection: _Connection, history: History) -> str | None:
+    """Wait for the next frame, and read the history meanwhile."""
+    while history.is_behind and connection.frames.empty():
+        with suppress(TimeoutError):
+            async with asyncio.timeout(history.pause):
+                return await connection.frames.get()
+        await history.read_next()
+    return await connection.frames.get()
+
+
+async def _handle(
+    text: str | None, connection: _Connection, take: Take, connected: Callable[[], Awaitable[None]]
+) -> bool:
+    """Handle a frame; return whether there are more on this connection."""
+    if text is None:
+        raise PlatformDown("The connection to Slack was lost.")
+    frame = parse_or_skip("slack", lambda: read_object(text)) or {}
+    match frame.get("type"):
+        case "hello":
+            await connected()
+        case "disconnect" if frame.get("reason") == "link_disabled":
+            raise PlatformRefused(_SWITCHED_OFF)
+        case "disconnect" if frame.get("reason") in {"warning", "refresh_requested"}:
+            return False
+        case "disconnect":
+            raise PlatformDown("Slack ended the connection.")
+        case _ if "envelope_id" in frame:
+            await _take_envelope(connection, take, frame)
+        case _:
+            pass
+    return True
+
+
+async def _take_envelope(connection: _Connection, take: Take, frame: Json) -> None:
+    payload = frame.get("payload")
+    if isinstance(payload, dict):
+        await take(cast("Json", payload))
+    await connection.send_socket_mode_response({"envelope_id": frame["envelope_id"]})
+
 
 _MAX_TEXT = 3500
 """The rest of Slack's 4000 characters is for escapes, marks and what the gateway adds."""
@@ -45,9 +133,8 @@ _STATUS = "is typing…"
 
 
 class SlackAdapter:
-    platform = PLATFORMS["slack"]
+    platform = PLATFORM
     options = SlackOptions
-    guide = GUIDE
     limits = Limits(text=_MAX_TEXT, interval=1.0, draft_interval=_DRAFT_INTERVAL, announces_requests=True)
 
     def __init__(self, account: str, options: SlackOptions) -> None:
@@ -128,7 +215,8 @@ class SlackAdapter:
     @asynccontextmanager
     async def _download(self, url: str) -> AsyncGenerator[aiohttp.ClientResponse]:
         """Only Slack gets our token, and a login page instead of the file means that it does not suffice."""
-        api, place = urlsplit(self._options.api_url), urlsplit(url)
+        api = urlsplit(self._options.api_url)
+        place = urlsplit(url)
         if place.scheme != api.scheme or not f".{place.hostname}".endswith(f".{api.hostname}"):
             raise SendRefused("The file is not at Slack.")
         headers = {"Authorization": f"Bearer {self._options.bot_token.get_secret_value()}"}
@@ -205,7 +293,8 @@ class SlackAdapter:
     async def _remove_buttons(self, press: ButtonPress) -> None:
         blocks: Sequence[Json] = press.message.get("blocks") or ()
         kept = [block for block in blocks if block.get("type") != "actions"]
-        channel, text = press.inbound.source.chat_id, press.message.get("text") or ""
+        channel = press.inbound.source.chat_id
+        text = press.message.get("text") or ""
         async with self._web() as web:
             await web.chat_update(channel=channel, ts=press.message["ts"], text=text, blocks=kept)
 

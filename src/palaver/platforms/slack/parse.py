@@ -1,4 +1,4 @@
-"""Turn Slack's payloads into messages, button presses and news about chats and people."""
+"""Parse Slack's events, and render what we send."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from palaver.platforms.slack.render import ACTION
 from palaver.protocols import (
     CHANNEL,
     DM,
@@ -16,6 +15,7 @@ from palaver.protocols import (
     Label,
     Labels,
     NewMessage,
+    Outbound,
     Reaction,
     Revision,
     Source,
@@ -24,6 +24,66 @@ from palaver.protocols import (
     edit_version,
 )
 from palaver.protocols.files import described_file
+from palaver.protocols.markdown import Layout, Marks, is_web_link, to_marks
+
+MAX_TEXT = 4000
+"""Slack rejects a longer edit, and splits a longer message itself."""
+MAX_SECTION = 3000
+MAX_LABEL = 75
+ACTION = "palaver"
+"""The ids of our buttons begin with it."""
+_MENTION = re.compile(r"(<@[UW][A-Z0-9]{2,30}>)")
+_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_LOOKALIKES = str.maketrans({"&": "＆", "<": "‹", ">": "›"})  # noqa: RUF001
+_URL_ESCAPES = str.maketrans({"&": "&amp;", "<": "%3C", ">": "%3E", "|": "%7C"})
+
+
+def escape(text: str) -> str:
+    """Escape what Slack reads as markup: `<!channel>` stays text. A mention of one person stays a mention."""
+    parts = _MENTION.split(text)
+    return "".join(part if number % 2 else part.translate(_ESCAPES) for number, part in enumerate(parts))
+
+
+_MARKS = Marks(
+    bold="*",
+    italic="_",
+    struck="~",
+    code="`",
+    code_block="```",
+    link=lambda url: (f"<{url.translate(_URL_ESCAPES)}|", ">"),
+    escape=escape,
+    escape_code=lambda text: text.translate(_ESCAPES),
+    layout=Layout(is_linked=is_web_link),
+)
+
+
+def render(text: str) -> str:
+    """Return mrkdwn of at most `MAX_TEXT` characters, with less formatting if it would be longer."""
+    return next(shown for shown in _candidates(text) if shown.strip() and len(shown) <= MAX_TEXT)
+
+
+def _candidates(text: str) -> Iterator[str]:
+    yield to_marks(text, _MARKS)
+    yield to_marks(text, replace(_MARKS, layout=replace(_MARKS.layout, is_even=False)))
+    yield escape(text)
+    yield (text.translate(_LOOKALIKES) or " ")[:MAX_TEXT]
+    yield "…"
+
+
+def message(outbound: Outbound) -> dict[str, Any]:
+    """Return text and blocks. Blocks are always there: an edit without them would keep the old buttons."""
+    text = render(outbound.text)
+    buttons = [_button(number, choice.label, choice.says) for number, choice in enumerate(outbound.choices)]
+    if not buttons or len(text) > MAX_SECTION:
+        return {"text": text, "blocks": []}
+    section = {"type": "section", "text": {"type": "mrkdwn", "text": text, "verbatim": True}}
+    return {"text": text, "blocks": [section, {"type": "actions", "elements": buttons}]}
+
+
+def _button(number: int, label: str, says: str) -> dict[str, Any]:
+    text = {"type": "plain_text", "text": label[:MAX_LABEL] or "…", "emoji": False}
+    return {"type": "button", "action_id": f"{ACTION}:{number}", "text": text, "value": says}
+
 
 PLATFORM = "slack"
 _KINDS = {"im": DM, "mpim": GROUP, "channel": CHANNEL, "group": CHANNEL}
@@ -146,7 +206,8 @@ def _message(message: Json, event: Json, us: OwnApp, team: str, revision: Revisi
     attachments = tuple(_attachment(file) for file in files if not _is_external(file))
     if not (lines or attachments):
         return None
-    user, bot = message.get("user"), message.get("bot_id")
+    user = message.get("user")
+    bot = message.get("bot_id")
     is_answer = message.get("parent_user_id") == us.user
     name = message.get("username") if bot else None
     inbound = Inbound(
@@ -188,7 +249,8 @@ def _deletion(event: Json, message: Json, us: OwnApp, team: str) -> NewMessage |
 
 
 def _source(message: Json, event: Json, us: OwnApp, team: str, user: str | None) -> Source:
-    chat, number = event["channel"], message["ts"]
+    chat = event["channel"]
+    number = message["ts"]
     kind = _KINDS.get(event.get("channel_type", ""), kind_of(chat))
     return Source(
         platform=PLATFORM,
@@ -249,7 +311,8 @@ def _button_press(payload: Json, us: OwnApp) -> ButtonPress | None:
     action = payload["actions"][0]
     if "message" not in payload or not str(action["action_id"]).startswith(f"{ACTION}:"):
         return None
-    chat, message = payload["channel"]["id"], cast("Json", payload["message"])
+    chat = payload["channel"]["id"]
+    message = cast("Json", payload["message"])
     team: Json = payload.get("team") or {}
     kind = kind_of(chat)
     source = Source(

@@ -1,35 +1,138 @@
 """The adapter for SMS. Twilio calls for each message; answers go out over its API."""
 
-from collections.abc import AsyncIterator
+import base64
+import hashlib
+import hmac
+from collections.abc import AsyncIterator, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
-from typing import Any
+from math import ceil
+from typing import Annotated, Any
+from urllib.parse import parse_qsl, urlsplit
 
 import httpx2
+from pydantic import AfterValidator, Field, SecretStr
 
-from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.sms.options import GUIDE, SmsOptions
-from palaver.platforms.sms.parse import parse, read_form, sign
-from palaver.platforms.sms.render import MAX_TEXT, plain_text
+from palaver.platforms.sms import PLATFORM
 from palaver.protocols import (
+    DM,
+    UNKNOWN_TYPE,
     Attachment,
     HttpRequest,
     HttpResponse,
+    Inbound,
+    Label,
     Limits,
     Outbound,
     PlatformBusy,
     PlatformRefused,
     Receiver,
     SendRefused,
+    Source,
     TargetGone,
     Unit,
+    check_url,
     is_secret,
     one_line,
     receive_or_skip,
 )
+from palaver.protocols.markdown import to_plain
+from palaver.protocols.options import AccountOptions
 from palaver.protocols.rest import RestApi, read_receipt
 from palaver.protocols.tokens import ApiCodes, keep_checking
+
+Url = Annotated[str, AfterValidator(check_url("a URL, like https://api.twilio.com"))]
+
+
+class SmsOptions(AccountOptions):
+    account_sid: str = Field(pattern=r"^AC[0-9a-f]{32}$", description="The Account SID.")
+    auth_token: SecretStr = Field(min_length=1, description="The Auth Token, which also signs Twilio's calls.")
+    sender: str = Field(
+        pattern=r"^(\+[1-9][0-9]{6,14}|MG[0-9a-f]{32}|[0-9]{3,8})$",
+        description="Your number, short code or messaging service.",
+    )
+    webhook_url: Url = Field(description="The address that Twilio calls, exactly as you entered it: it is signed.")
+    api_url: Url = Field(default="https://api.twilio.com", description="The API.")
+
+
+_MAX_FIELDS = 1000
+_MAX_FILES = 10
+
+
+def read_form(body: bytes) -> Mapping[str, str]:
+    """Return the fields of a form. Raise ValueError if it is none."""
+    text = body.decode("ascii")
+    pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=True, max_num_fields=_MAX_FIELDS, errors="replace")
+    return dict(pairs)
+
+
+def sign(url: str, form: Mapping[str, str], token: str) -> str:
+    """Return the signature of a call: of its URL, and all fields in the order of their names."""
+    plain = url + "".join(f"{name}{form[name]}" for name in sorted(form))
+    digest = hmac.new(token.encode(), plain.encode("utf-8", "replace"), hashlib.sha1).digest()
+    return base64.b64encode(digest).decode()
+
+
+def parse(form: Mapping[str, str], account: str, now: datetime) -> Inbound:
+    """Parse a message. Twilio does not say when it was sent."""
+    sender = form["From"]
+    if not sender or not form["MessageSid"]:
+        raise ValueError
+    return Inbound(
+        source=Source(
+            platform="sms",
+            account=account,
+            chat_kind=DM,
+            chat_id=sender,
+            user_id=sender,
+            message_id=form["MessageSid"],
+        ),
+        text=form.get("Body", ""),
+        at=now,
+        files=tuple(_files(form)),
+    )
+
+
+def _files(form: Mapping[str, str]) -> Iterator[Attachment]:
+    """Only the path of a file is kept: it is fetched from the API and from nowhere else."""
+    for number in range(min(int(form.get("NumMedia") or 0), _MAX_FILES)):
+        media_type = form.get(f"MediaContentType{number}") or UNKNOWN_TYPE
+        kind = media_type.partition("/")[0]
+        name = kind if kind in {"image", "audio", "video"} else "file"
+        yield Attachment(Label(name), media_type, handle=urlsplit(form[f"MediaUrl{number}"]).path)
+
+
+MAX_TEXT = 1600
+_BASIC = frozenset(
+    "@£$¥èéùìòÇ\nØø\rÅåΔ_ΦΓΛΩΠΨΣΘΞÆæßÉ !\"#¤%&'()*+,-./0123456789:;<=>?¡ABCDEFGHIJKLMNOPQRSTUVWXYZÄÖÑÜ§¿"
+    "abcdefghijklmnopqrstuvwxyzäöñüà"
+)
+_EXTENDED = frozenset("\f^{}\\[~]|€")
+_PLAIN = str.maketrans(
+    {"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'", "–": "-", "—": "-", "…": "...", "•": "-", "\u00a0": " "}  # noqa: RUF001
+)
+
+
+def plain_text(text: str) -> str:
+    """Return what people see. Typographic characters are replaced if the message is cheaper without them."""
+    shown = to_plain(text, MAX_TEXT, Unit.UTF16)
+    simple = shown.translate(_PLAIN)
+    return simple if len(simple) <= MAX_TEXT and segments(simple) < segments(shown) else shown
+
+
+def segments(text: str) -> int:
+    """Return how many SMS a message is sent and paid as."""
+    if all(character in _BASIC or character in _EXTENDED for character in text):
+        size = sum(2 if character in _EXTENDED else 1 for character in text)
+        alone = 160
+        joined = 153
+    else:
+        size = Unit.UTF16.measure(text)
+        alone = 70
+        joined = 67
+    return 1 if size <= alone else ceil(size / joined)
+
 
 _WRONG_TOKEN = "Twilio rejects the Account SID or Auth Token. Copy both from console.twilio.com."  # noqa: S105
 _WRONG_SENDER = (
@@ -52,9 +155,8 @@ _ANSWER = HttpResponse(body=b"<Response/>", media_type="text/xml")
 
 
 class SmsAdapter:
-    platform = PLATFORMS["sms"]
+    platform = PLATFORM
     options = SmsOptions
-    guide = GUIDE
     # 100 characters are reserved for what the gateway adds. A number sends one SMS a second.
     limits = Limits(text=MAX_TEXT - 100, unit=Unit.UTF16, interval=1.0, announces_requests=True)
     takes_callbacks = True

@@ -14,10 +14,17 @@ from urllib.parse import quote
 
 from telegram import Bot, BotCommand, Update, WebhookInfo
 
-from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.telegram.client import UPDATE_KINDS, BotConnection, fetch_updates
-from palaver.platforms.telegram.errors import API, DOWNLOADS, ApiError
-from palaver.platforms.telegram.options import GUIDE, Mode, TelegramOptions
+from palaver.platforms.telegram import PLATFORM
+from palaver.platforms.telegram.client import (
+    API,
+    DOWNLOADS,
+    UPDATE_KINDS,
+    ApiError,
+    BotConnection,
+    Mode,
+    TelegramOptions,
+    fetch_updates,
+)
 from palaver.platforms.telegram.parse import (
     ButtonPress,
     ChatMigrated,
@@ -78,9 +85,8 @@ _MAX_TOPICS = 1_000
 
 
 class TelegramAdapter:
-    platform = PLATFORMS["telegram"]
+    platform = PLATFORM
     options = TelegramOptions
-    guide = GUIDE
     # 96 characters are reserved for what the gateway adds. Beyond 20 messages a minute a group answers 429.
     limits = Limits(
         text=MAX_TEXT - 96,
@@ -124,7 +130,8 @@ class TelegramAdapter:
         with API.requests():
             async with line.used() as bot:
                 self._known_bot = await self._fetch_own_bot(bot)
-                self._open, self._serving = line, receiver
+                self._open = line
+                self._serving = receiver
                 try:
                     await (self._poll if self._options.mode is Mode.POLL else self._serve_webhook)(bot, receiver)
                 except asyncio.CancelledError:

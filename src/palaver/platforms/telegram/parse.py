@@ -1,29 +1,34 @@
-"""Turn Telegram updates into messages, button presses and chat migrations."""
+"""Parse Telegram's updates, with their files."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from telegram import (
     CallbackQuery,
     Chat,
     Message,
     MessageEntity,
+    MessageOrigin,
+    MessageOriginChannel,
+    MessageOriginChat,
+    MessageOriginUser,
     MessageReactionUpdated,
     ReactionType,
     ReactionTypeEmoji,
     Update,
     User,
 )
+from telegram import MessageOriginHiddenUser as HiddenOrigin
 
 from palaver.model.feedback import rating_of
-from palaver.platforms.telegram.files import attachments_of, describe_content
 from palaver.protocols import (
     CHANNEL,
     DM,
     GROUP,
+    Attachment,
     Inbound,
     Label,
     Labels,
@@ -33,12 +38,126 @@ from palaver.protocols import (
     Revision,
     Source,
     Trust,
+    format_size,
     identity_of,
 )
 
+MAX_FETCHED_BYTES = 20_000_000
+TOO_LARGE_TO_FETCH = f"Telegram does not give bots files larger than {format_size(MAX_FETCHED_BYTES)}"
+# Default names and types.
+_MEDIA = {
+    "animation": ("animation.mp4", "video/mp4"),
+    "audio": ("audio.mp3", "audio/mpeg"),
+    "voice": ("voice.ogg", "audio/ogg"),
+    "video": ("video.mp4", "video/mp4"),
+    "video_note": ("video-note.mp4", "video/mp4"),
+    "document": ("document", "application/octet-stream"),
+}
+_UNSUPPORTED = ("story", "game", "paid_media", "invoice", "giveaway", "gift")
+
+
+class _File(Protocol):
+    @property
+    def file_id(self) -> str: ...
+    @property
+    def file_size(self) -> int | None: ...
+
+
+def attachments_of(message: Message) -> tuple[Attachment, ...]:
+    """Return the file of a message: one at most, since an album is several messages."""
+    if message.photo:
+        largest = max(message.photo, key=lambda size: size.width * size.height)
+        return (_attachment(largest, "photo.jpg", "image/jpeg"),)
+    if message.sticker:
+        return (_attachment(message.sticker, *_sticker_type(message)),)
+    for kind, (name, media_type) in _MEDIA.items():
+        if found := getattr(message, kind, None):
+            named = getattr(found, "file_name", None) or name
+            return (_attachment(found, named, getattr(found, "mime_type", None) or media_type),)
+    return ()
+
+
+def _attachment(file: _File, name: str, media_type: str) -> Attachment:
+    is_too_large = (file.file_size or 0) > MAX_FETCHED_BYTES
+    return Attachment(
+        Label(name),
+        media_type,
+        file.file_size,
+        handle=None if is_too_large else file.file_id,
+        problem=TOO_LARGE_TO_FETCH if is_too_large else "",
+    )
+
+
+def _sticker_type(message: Message) -> tuple[str, str]:
+    sticker = message.sticker
+    if sticker and sticker.is_video:
+        return "sticker.webm", "video/webm"
+    if sticker and sticker.is_animated:
+        return "sticker.tgs", "application/x-tgsticker"
+    return "sticker.webp", "image/webp"
+
+
+def describe_content(message: Message) -> Iterator[str]:
+    """Describe other content for the agent, one line each. It is untrusted, so it is quoted."""
+    if message.forward_origin:
+        yield f"[forwarded from {_origin(message.forward_origin)}]"
+    if message.external_reply:
+        yield f"[in reply to {_origin(message.external_reply.origin)} elsewhere]"
+    if message.quote and not message.reply_to_message and not (message.text or "").startswith("/"):
+        yield f"[quoting {Label(message.quote.text).quoted()}]"
+    yield from _places(message)
+    yield from _lists(message)
+    if message.sticker and message.sticker.emoji:
+        yield f"[sticker {Label(message.sticker.emoji).plain()}]"
+    if message.dice:
+        yield f"[dice {Label(message.dice.emoji).plain()}: {message.dice.value}]"
+    for kind in _UNSUPPORTED:
+        if getattr(message, kind, None):
+            yield f"[{kind.replace('_', ' ')}, not supported here]"
+
+
+def _places(message: Message) -> Iterator[str]:
+    if venue := message.venue:
+        title = Label(venue.title).quoted()
+        address = Label(venue.address).quoted()
+        yield f"[place {title}, {address}: {venue.location.latitude}, {venue.location.longitude}]"
+    elif message.location:
+        yield f"[location {message.location.latitude}, {message.location.longitude}]"
+    if contact := message.contact:
+        name = f"{contact.first_name} {contact.last_name or ''}".strip()
+        yield f"[contact {Label(name).quoted()}: {Label(contact.phone_number).plain()}]"
+
+
+def _lists(message: Message) -> Iterator[str]:
+    if poll := message.poll:
+        yield f"[poll {Label(poll.question).quoted()}: {_quoted(option.text for option in poll.options)}]"
+    if checklist := message.checklist:
+        yield f"[checklist {Label(checklist.title).quoted()}: {_quoted(task.text for task in checklist.tasks)}]"
+
+
+def _quoted(texts: Iterator[str]) -> str:
+    return ", ".join(Label(text).quoted() for text in texts)
+
+
+def _origin(origin: MessageOrigin) -> str:
+    match origin:
+        case MessageOriginUser():
+            name = origin.sender_user.full_name
+        case HiddenOrigin():
+            name = origin.sender_user_name
+        case MessageOriginChat():
+            name = origin.sender_chat.title
+        case MessageOriginChannel():
+            name = origin.chat.title
+        case _:
+            name = None
+    return Label(name).quoted() if name else "somebody"
+
+
 PLATFORM = "telegram"
 _KINDS = {"private": DM, "group": GROUP, "supergroup": GROUP, "channel": CHANNEL}
-_START, _GREETING = "/start", "Hello"
+_START = "/start"
+_GREETING = "Hello"
 """What the button of a new chat sends, and what it says to an agent."""
 """Sent by the start button of a new chat, with the parameter of a deep link."""
 _AFTER_NAME = " \t\n,:"
@@ -107,10 +226,16 @@ def topic_name(update: Update) -> TopicName | None:
     message = update.message or update.edited_message
     if message is None or not message.message_thread_id:
         return None
-    renamed, root = message.forum_topic_edited, message.reply_to_message
-    created = message.forum_topic_created or (root.forum_topic_created if root else None)
-    name = renamed.name if renamed else created.name if created else None
+    renamed = message.forum_topic_edited
+    name = renamed.name if renamed else _name_of_created(message)
     return TopicName(str(message.chat.id), str(message.message_thread_id), name, bool(renamed)) if name else None
+
+
+def _name_of_created(message: Message) -> str | None:
+    """Return the name with which a topic was created, from that message or an answer to it."""
+    root = message.reply_to_message
+    created = message.forum_topic_created or (root.forum_topic_created if root else None)
+    return created.name if created else None
 
 
 TopicNames = Mapping[tuple[str, str], str]
@@ -133,7 +258,8 @@ def _button_press(query: CallbackQuery, us: OwnBot, now: datetime) -> ButtonPres
     message = query.message
     if message is None or not query.data:
         return None
-    user, chat = query.from_user, message.chat
+    user = query.from_user
+    chat = message.chat
     says, topic = _decode_button(query.data)
     thread = (_thread(message) if isinstance(message, Message) else None) or topic
     inbound = Inbound(
@@ -150,7 +276,8 @@ def _reaction(found: MessageReactionUpdated, us: OwnBot) -> NewMessage | None:
     """Return what changed in the reactions of a person. Of several changes, the one that is feedback."""
     if found.user is None or found.user.id == us.id:  # anonymous admins react as their chat
         return None
-    before, after = _emojis(found.old_reaction), _emojis(found.new_reaction)
+    before = _emojis(found.old_reaction)
+    after = _emojis(found.new_reaction)
     added = [Reaction(emoji=each) for each in after if each not in before]
     removed = [Reaction(emoji=each, removed=True) for each in before if each not in after]
     reaction = next((each for each in (*added, *removed) if rating_of(each.emoji)), None)
@@ -190,7 +317,8 @@ def _message(message: Message, us: OwnBot, edit: int | None) -> NewMessage | Non
     files = attachments_of(message)
     if is_others or not (text or files):
         return None
-    thread, root = _thread(message), _root(message)
+    thread = _thread(message)
+    root = _root(message)
     reply = None if root else message.reply_to_message
     speaker, name = _sender(message)
     source = _source(message.chat, thread, speaker, str(message.message_id), us)
@@ -204,12 +332,15 @@ def _message(message: Message, us: OwnBot, edit: int | None) -> NewMessage | Non
         quote=_quote(message, reply, source, us) if reply else None,
         burst=message.media_group_id,
         files=files,
-        # Seconds do not tell two edits apart; the update id does, and stays the same in a repetition.
-        revision=None
-        if edit is None
-        else Revision(version=f"{int(message.edit_date.timestamp()) if message.edit_date else 0}.{edit}"),
+        revision=None if edit is None else _revision(message, edit),
     )
     return NewMessage(inbound, Trust(is_bot=bool(user and user.is_bot and not message.sender_chat)))
+
+
+def _revision(message: Message, edit: int) -> Revision:
+    """Seconds do not tell two edits apart; the update id does, and stays the same in a repetition."""
+    seconds = int(message.edit_date.timestamp()) if message.edit_date else 0
+    return Revision(version=f"{seconds}.{edit}")
 
 
 def _quote(message: Message, reply: Message, source: Source, us: OwnBot) -> Quote | None:
@@ -245,7 +376,8 @@ def _labels(chat: Chat, user: str | None) -> Labels:
 
 def _sender(message: Message) -> tuple[str | None, str | None]:
     """Return id and name of the sender: anonymous admins and channels speak as their chat."""
-    user, chat = message.from_user, message.sender_chat
+    user = message.from_user
+    chat = message.sender_chat
     if chat:
         return str(chat.id), message.author_signature or chat.title
     return (str(user.id), user.full_name) if user else (None, message.author_signature)

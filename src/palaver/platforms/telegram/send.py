@@ -18,10 +18,23 @@ from telegram import (
     ReplyParameters,
 )
 
-from palaver.platforms.telegram.errors import API, ApiError
+from palaver.platforms.telegram.client import API, ApiError
 from palaver.platforms.telegram.parse import encode_button
-from palaver.platforms.telegram.render import Rendered, render
-from palaver.protocols import Attachment, Outbound, SendRefused, TargetGone, file_to_send
+from palaver.protocols import Attachment, Outbound, SendRefused, TargetGone, Unit, file_to_send
+from palaver.protocols.markdown import Layout, Rendered, is_web_link, to_spans
+
+MAX_ENTITIES = 100
+"""Telegram ignores further ones."""
+
+
+def render(text: str, room: int) -> Rendered:
+    """Render at most `room` UTF-16 units; return the text unrendered if it gets longer or has too many entities."""
+    for is_even in (True, False):
+        shown = to_spans(text, Layout(is_linked=is_web_link, has_quotes=True, is_even=is_even))
+        if shown.text.strip() and Unit.UTF16.measure(shown.text) <= room and len(shown.spans) <= MAX_ENTITIES:
+            return shown
+    return Rendered(text)
+
 
 MAX_TEXT = 4096
 MAX_CAPTION = 1024

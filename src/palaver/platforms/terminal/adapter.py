@@ -11,8 +11,7 @@ from uuid import uuid4
 from palaver.model.errors import PalaverError
 from palaver.model.redact import mask_keys
 from palaver.model.source import MAIN
-from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.terminal import wire
+from palaver.platforms.terminal import PLATFORM, wire
 from palaver.platforms.terminal.socket import close_listener, listen, wait_until_removed
 from palaver.protocols import (
     BackgroundTasks,
@@ -123,7 +122,7 @@ class TerminalConnection:
 
 
 class TerminalAdapter:
-    platform = PLATFORMS["terminal"]
+    platform = PLATFORM
     limits = Limits(text=wire.MAX_TEXT, draft_interval=0.1, typing_has_words=True, repeats_safely=True)
 
     def __init__(self, path: Path, services: TerminalServices, clock: Clock, account: str | None = None) -> None:

@@ -1,6 +1,7 @@
 """The terminal's end of the socket. It reconnects, and repeats each message until it is settled."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -10,8 +11,77 @@ from palaver.model.backoff import backoff
 from palaver.model.errors import PalaverError
 from palaver.platforms.terminal import wire
 from palaver.platforms.terminal.socket import Streams, connect
+from palaver.platforms.terminal.wire import Offer
 from palaver.protocols import BadArgument
 from palaver.protocols.recent import remember
+
+# Control characters except tab and newline, direction marks, lone surrogates, invisible separators and tags.
+_UNSAFE_CHARACTERS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff\ufeff\U000e0000-\U000e007f]"
+)
+
+
+def printable(text: str) -> str:
+    """Escape characters that could change how a terminal shows text."""
+    return _UNSAFE_CHARACTERS.sub(lambda found: found[0].encode("unicode_escape").decode(), text.replace("\r\n", "\n"))
+
+
+_YES = frozenset({"y", "yes"})
+_NO = frozenset({"n", "no"})
+
+
+class PendingOffer:
+    """An offer until it is answered. Any line that is no answer leaves it for later."""
+
+    def __init__(self, *, is_accepted: bool = False) -> None:
+        self.is_accepted = is_accepted
+        """Whether the answer is yes before it is asked."""
+        self._offer: Offer | None = None
+        self._known = asyncio.Event()
+        self.unanswered = ""
+        """What to say to use the offer after all, if the last line left it unanswered."""
+
+    def made(self, offer: Offer | None) -> None:
+        """Take what the gateway offers, for the first time or again after a reconnect."""
+        if not self._known.is_set():
+            self._offer = offer
+        self._known.set()
+
+    async def accepted(self) -> str | None:
+        """Wait for the gateway; return what to say first if the answer was yes from the start."""
+        await self._known.wait()
+        return self._answer(accepts=True) if self.is_accepted else None
+
+    def read(self, line: str, *, default: bool = False) -> str:
+        """Return what a typed line says to the gateway. With `default`, an empty line is a yes."""
+        said = line.strip().lower()
+        self.unanswered = ""
+        if self._offer is None:
+            return line
+        if said in _YES or (default and not said):
+            return self._answer(accepts=True) or line
+        if said in _NO:
+            return self._answer(accepts=False) or line
+        self.unanswered = self._offer.accept
+        self._offer = None
+        return line
+
+    def is_answer(self, line: str) -> bool:
+        """Return whether a line can be an answer, so that the offer has to be known before it is said."""
+        return line.strip().lower() in _YES | _NO
+
+    async def read_first(self, line: str) -> str:
+        """Read the first line of a pipe, which nobody was asked for."""
+        if not self.is_answer(line):
+            return line
+        await self._known.wait()
+        return self.read(line)
+
+    def _answer(self, *, accepts: bool) -> str | None:
+        offer = self._offer
+        self._offer = None
+        return offer and (offer.accept if accepts else offer.decline)
+
 
 _FIRST_RETRY_SECONDS = 0.05
 _MAX_RETRY_SECONDS = 3.2

@@ -1,10 +1,27 @@
-"""Save files that arrive in a terminal chat."""
+"""Files of a terminal chat: what was typed, and what arrives."""
 
 import re
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
 from palaver.platforms.terminal import wire
+
+_OWNER = "terminal:owner"
+
+
+def history_file(data_dir: Path) -> Path:
+    return data_dir / "history"
+
+
+def history_eraser(data_dir: Path) -> Callable[[frozenset[str]], None]:
+    def forget(identities: frozenset[str]) -> None:
+        file = history_file(data_dir)
+        if _OWNER in identities and file.exists():
+            file.write_bytes(b"")
+
+    return forget
+
 
 _UNSAFE = re.compile(r"[^\w .()+-]")
 _MAX_NAME = 100
@@ -14,7 +31,8 @@ _MAX_TRIES = 1000
 def save_file(file: wire.File, folder: Path) -> str:
     """Save a file in a folder under its own name, never over another one; return what to tell the person."""
     name = _UNSAFE.sub("_", file.name).strip(" .")[-_MAX_NAME:] or "file"
-    stem, suffix = Path(name).stem, Path(name).suffix
+    stem = Path(name).stem
+    suffix = Path(name).suffix
     try:
         content = Path(file.path).read_bytes()
         for number in count(1):

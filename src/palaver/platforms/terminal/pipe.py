@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import TextIO
 
 from palaver.platforms.terminal import wire
-from palaver.platforms.terminal.client import Client, Screen
+from palaver.platforms.terminal.client import Client, PendingOffer, Screen, printable
 from palaver.platforms.terminal.files import save_file
-from palaver.platforms.terminal.offers import PendingOffer
-from palaver.platforms.terminal.printable import printable
 from palaver.platforms.terminal.wire import MAX_TEXT
 from palaver.protocols import BadArgument
 
@@ -48,7 +46,8 @@ class PipeScreen(Screen):
 
 async def say_all(client: Client, lines: AsyncIterable[str], errors: TextIO, offer: PendingOffer | None = None) -> bool:
     """Say each line when the one before is answered; return whether all were valid. The first can answer an offer."""
-    number, is_valid = 0, True
+    number = 0
+    is_valid = True
     async for line in lines:
         number += 1
         said = await offer.read_first(line) if offer and number == 1 else line
@@ -72,7 +71,8 @@ async def say_one(client: Client, message: str, errors: TextIO) -> bool:
 
 async def read_lines() -> AsyncGenerator[str]:
     """Yield the lines of standard input, read in a daemon thread. Raises OSError."""
-    loop, waiting = asyncio.get_running_loop(), asyncio.Queue[str | OSError | None](maxsize=16)
+    loop = asyncio.get_running_loop()
+    waiting = asyncio.Queue[str | OSError | None](maxsize=16)
 
     def put(line: str | OSError | None) -> None:
         asyncio.run_coroutine_threadsafe(waiting.put(line), loop).result()

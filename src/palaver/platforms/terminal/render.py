@@ -12,7 +12,7 @@ from rich.segment import Segment
 from rich.text import Text
 from rich.theme import Theme
 
-from palaver.platforms.terminal.printable import printable
+from palaver.platforms.terminal.client import printable
 
 _MAX_MARKDOWN = 100_000
 """Parsing a longer text would make people wait; it is shown as it is."""

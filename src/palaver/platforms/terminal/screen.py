@@ -22,9 +22,8 @@ from prompt_toolkit.utils import is_dumb_terminal
 
 from palaver.model.redact import hide_keys, mask_keys
 from palaver.platforms.terminal import wire
+from palaver.platforms.terminal.client import PendingOffer, printable
 from palaver.platforms.terminal.files import save_file
-from palaver.platforms.terminal.offers import PendingOffer
-from palaver.platforms.terminal.printable import printable
 from palaver.platforms.terminal.render import render_markdown, render_note, wrap
 from palaver.platforms.terminal.wire import MenuEntry, Welcome
 
@@ -42,7 +41,8 @@ _MAX_DRAWN_ANSWER = 4_000
 """How much of the end of a growing answer to render each time it grows."""
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _FRAME_SECONDS = 0.1
-_DIM, _BOLD = "ansibrightblack", "bold"
+_DIM = "ansibrightblack"
+_BOLD = "bold"
 
 
 class LiveScreen:
@@ -100,7 +100,8 @@ class LiveScreen:
     # From the gateway
 
     def welcome(self, welcome: Welcome) -> None:
-        self._commands, self._note = welcome.commands, ""
+        self._commands = welcome.commands
+        self._note = ""
         if self._is_new:
             self.tell(_GREETING)
             self._print_recap(welcome.recap)
@@ -154,7 +155,8 @@ class LiveScreen:
             self._print_recap(lines)
 
     def typing(self, model: str | None, doing: str) -> None:
-        self._model, self._doing = model, doing.replace("`", "")
+        self._model = model
+        self._doing = doing.replace("`", "")
         self._since = time.monotonic() if self._since is None else self._since
         if self._spinning is None and not self._is_plain:
             self._spinning = asyncio.create_task(self._spin())
@@ -188,7 +190,8 @@ class LiveScreen:
     def _finish_partial(self) -> None:
         """Print the unfinished message as it is."""
         if self._partial:
-            text, self._partial = self._partial[1], None
+            text = self._partial[1]
+            self._partial = None
             self._print_answer(f"{text} …", is_timed=True)
 
     def _print_answer(self, text: str, *, is_timed: bool) -> None:
@@ -310,7 +313,8 @@ class _CommandCompleter(Completer):
         if typed.startswith("/") and " " not in typed:
             for command in self._commands():
                 if command.name.startswith(typed[1:].lower()):
-                    name, meaning = printable(command.name), printable(command.help)
+                    name = printable(command.name)
+                    meaning = printable(command.help)
                     yield Completion(f"/{name}", start_position=-len(typed), display_meta=meaning)
 
 

@@ -16,7 +16,7 @@ from palaver.model.redact import mask_keys
 from palaver.model.source import Labels, Source, Trust, encode_id
 from palaver.model.turn import Inbound, Outbound
 from palaver.model.value import value
-from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.web import API, PLATFORM
 from palaver.protocols.adapter import Blobs, Limits, PlatformDown, Receiver, SendRefused
 from palaver.protocols.clock import Clock
 from palaver.protocols.recent import remember
@@ -56,7 +56,7 @@ def user_of(chat: str) -> str:
 class ApiAdapter:
     """Sends nothing itself: messages come in through the engine, at any gateway."""
 
-    platform = PLATFORMS["api"]
+    platform = API
     account: str | None = None
     limits = Limits(text=MAX_TEXT_LENGTH, repeats_safely=True)
 
@@ -89,7 +89,7 @@ class ApiAdapter:
 
 
 class WebAdapter(ApiAdapter):
-    platform = PLATFORMS["web"]
+    platform = PLATFORM
     limits = Limits(text=MAX_TEXT_LENGTH, draft_interval=0.1, typing_has_words=True, repeats_safely=True)
 
     def __init__(

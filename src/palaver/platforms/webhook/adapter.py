@@ -1,13 +1,14 @@
 """The webhook adapter: an account is a program that calls us, one that we post to, or both."""
 
 import asyncio
+import hashlib
+import json
 from collections.abc import Sequence
 from typing import ClassVar
 from urllib.parse import urlsplit
 
-from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.webhook import render
-from palaver.platforms.webhook.options import CALLER, GUIDE, WebhookOptions
+from palaver.platforms.webhook import PLATFORM
+from palaver.platforms.webhook.options import CALLER, WebhookOptions
 from palaver.platforms.webhook.parse import MalformedRequest, parse_request
 from palaver.platforms.webhook.signature import SignatureError, decode_secret
 from palaver.protocols import (
@@ -26,15 +27,26 @@ from palaver.protocols import (
 )
 from palaver.protocols.installation import MissingPackages
 
+
+def message_json(outbound: Outbound) -> str:
+    """Encode a message to the account."""
+    message = {"type": "message", "data": {"text": outbound.text, "account": outbound.account}}
+    return json.dumps(message, separators=(",", ":"))
+
+
+def message_id(idempotency_key: str, body: bytes) -> str:
+    """Return an id that stays the same when posted again. It has no dot, which separates the signed parts."""
+    return f"msg_{hashlib.sha256(idempotency_key.encode() + b' ' + body).hexdigest()[:32]}"
+
+
 _MAX_TEXT = 200_000
-_PLATFORM = PLATFORMS["webhook"]
+_PLATFORM = PLATFORM
 _JSON_TYPES = {"application/json", "application/*", "*/*"}
 
 
 class WebhookAdapter:
     platform = _PLATFORM
     options: ClassVar = WebhookOptions
-    guide = GUIDE
 
     def __init__(self, account: str, options: WebhookOptions) -> None:
         self.account = account
@@ -97,12 +109,12 @@ class WebhookAdapter:
         if outbound.is_news:
             body = outbound.text.encode()
         elif outbound.chat_id == self.account:
-            body = render.message_json(outbound).encode()
+            body = message_json(outbound).encode()
         else:
             return idempotency_key
         if self._poster is None:
             raise SendRefused("The account has no url to post to.")
-        return await self._poster.post(body, render.message_id(idempotency_key, body), self._clock.now())
+        return await self._poster.post(body, message_id(idempotency_key, body), self._clock.now())
 
     def subscription(self) -> EventSubscription:
         return EventSubscription(

@@ -9,9 +9,18 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from palaver.model.turn import Cause
-from palaver.platforms.webhook.options import PER_DELIVERY, Missing, WebhookOptions
+from palaver.platforms.webhook.options import (
+    MISSING,
+    PER_DELIVERY,
+    FieldMissing,
+    Missing,
+    Template,
+    WebhookOptions,
+    look_up,
+    parse_path,
+    to_text,
+)
 from palaver.platforms.webhook.signature import Scheme, verify
-from palaver.platforms.webhook.template import MISSING, FieldMissing, Template, look_up, parse_path, to_text
 from palaver.protocols import CHANNEL, HttpRequest, Inbound, Label, Labels, MalformedSource, Source, value
 
 _DELIVERY_ID = re.compile(r"[!-~]{1,200}")

@@ -66,7 +66,8 @@ def verify(scheme: Scheme, secret: str, headers: Mapping[str, str], body: bytes,
     match scheme:
         case Scheme.STANDARD:
             family = "svix" if "svix-id" in headers and "webhook-id" not in headers else "webhook"
-            message_id, time = headers.get(f"{family}-id", ""), headers.get(f"{family}-timestamp", "")
+            message_id = headers.get(f"{family}-id", "")
+            time = headers.get(f"{family}-timestamp", "")
             signatures = _fields(headers.get(f"{family}-signature", ""), " ", "v1,")
             _check_signature(_standard_signature(key, message_id, time, body), signatures)
             _check_time(time, now)

@@ -13,11 +13,18 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.wechat import media
-from palaver.platforms.wechat.options import WECHAT_GUIDE, WeChatOptions
-from palaver.platforms.wechat.parse import SUCCESS, Xml, parse, take_xml
-from palaver.platforms.wechat.render import render, render_reply
+from palaver.platforms.wechat import WECHAT
+from palaver.platforms.wechat.parse import (
+    SUCCESS,
+    WeChatOptions,
+    Xml,
+    download,
+    parse,
+    render,
+    render_reply,
+    take_xml,
+    upload_file,
+)
 from palaver.protocols import (
     Attachment,
     HttpRequest,
@@ -62,9 +69,8 @@ _CODES = ApiCodes(
 
 
 class WeChatAdapter:
-    platform = PLATFORMS["wechat"]
+    platform = WECHAT
     options = WeChatOptions
-    guide = WECHAT_GUIDE
     limits = Limits(text=2000, unit=Unit.UTF8, interval=0.5)
     takes_callbacks = True
     reply_seconds = 4.5
@@ -137,7 +143,8 @@ class WeChatAdapter:
         return self._calls[message_id]
 
     def _seal(self, text: str, message: Xml) -> HttpResponse:
-        at, nonce = int(time.time()), uuid4().hex
+        at = int(time.time())
+        nonce = uuid4().hex
         reply = render_reply(text, to=message["FromUserName"], us=message.get("ToUserName", ""), at=at)
         sealed = self._envelope.seal(reply.encode(), timestamp=str(at), nonce=nonce)
         body = (
@@ -147,7 +154,7 @@ class WeChatAdapter:
         return HttpResponse(body=body.encode(), media_type="application/xml")
 
     def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
-        return media.download(self._api, file)
+        return download(self._api, file)
 
     # Outgoing
 
@@ -164,7 +171,7 @@ class WeChatAdapter:
         if self._options.passive:
             raise SendRefused("This account can only answer with text.")
         send = partial(self.send, outbound, idempotency_key=idempotency_key)
-        return await media.send_file(self._api, outbound, content, post=self._post, send=send, takes_files=False)
+        return await upload_file(self._api, outbound, content, post=self._post, send=send, takes_files=False)
 
     def voice_format(self) -> VoiceFormat:
         return VoiceFormat.MP3

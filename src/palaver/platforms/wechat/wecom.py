@@ -6,11 +6,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.wechat import media
-from palaver.platforms.wechat.options import WECOM_GUIDE, WeComOptions
-from palaver.platforms.wechat.parse import SUCCESS, Xml, parse, take_xml
-from palaver.platforms.wechat.render import plain_text, wecom_markdown
+from palaver.platforms.wechat import WECOM
+from palaver.platforms.wechat.parse import (
+    SUCCESS,
+    WeComOptions,
+    Xml,
+    download,
+    parse,
+    plain_text,
+    take_xml,
+    upload_file,
+    wecom_markdown,
+)
 from palaver.protocols import (
     Attachment,
     HttpRequest,
@@ -50,9 +57,8 @@ _CODES = ApiCodes(
 
 
 class WeComAdapter:
-    platform = PLATFORMS["wecom"]
+    platform = WECOM
     options = WeComOptions
-    guide = WECOM_GUIDE
     # 30 messages a minute for one member; WeCom silently drops the rest.
     limits = Limits(text=2000, unit=Unit.UTF8, interval=2.0, announces_requests=True)
     takes_callbacks = True
@@ -94,7 +100,7 @@ class WeComAdapter:
         return (await self._api.call("GET", "/cgi-bin/user/get", params={"userid": user_id}))["name"]
 
     def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
-        return media.download(self._api, file)
+        return download(self._api, file)
 
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
         """WeCom only recognises a repetition by its content, so the same answer would be shown once."""
@@ -105,7 +111,7 @@ class WeComAdapter:
 
     async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:
         send = partial(self.send, outbound, idempotency_key=idempotency_key)
-        return await media.send_file(self._api, outbound, content, post=self._post, send=send, takes_files=True)
+        return await upload_file(self._api, outbound, content, post=self._post, send=send, takes_files=True)
 
     async def _post(self, message: Mapping[str, Any]) -> str:
         message = {**message, "agentid": self._options.agent_id}

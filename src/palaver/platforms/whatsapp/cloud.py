@@ -2,16 +2,18 @@
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import AsyncIterator, Mapping
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self, cast
 from urllib.parse import quote
 
-from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.whatsapp.errors import OUTSIDE_WINDOW, WRONG_TOKEN, OutsideWindow, explain, explain_code
-from palaver.platforms.whatsapp.options import WhatsAppOptions
+import httpx2
+from pydantic import AfterValidator, Field, SecretStr, model_validator
+
+from palaver.platforms.whatsapp import PLATFORM
 from palaver.platforms.whatsapp.parse import (
     Change,
     FailedSend,
@@ -39,13 +41,17 @@ from palaver.protocols import (
     HttpResponse,
     Limits,
     Outbound,
+    PlatformBusy,
     PlatformError,
     PlatformRefused,
     Receiver,
     SendRefused,
+    TargetGone,
     Trust,
     Unit,
     VoiceFormat,
+    answer_error,
+    check_url,
     file_to_send,
     is_secret,
     is_signed,
@@ -54,8 +60,141 @@ from palaver.protocols import (
     rest,
     take_json,
 )
+from palaver.protocols.options import AccountOptions
 from palaver.protocols.recent import remember
 from palaver.protocols.tokens import keep_checking
+
+_NONE = SecretStr("")
+_CLOUD = ("phone_number_id", "token", "app_secret", "verify_token")
+_BRIDGE = ("bridge_secret",)
+_DIGITS = re.compile(r"[0-9]{1,32}")
+_NAME = re.compile(r"[a-z0-9_]{1,512}")
+_LANGUAGE = re.compile(r"[a-z]{2,3}(_[A-Z]{2,3})?")
+
+
+def _check(pattern: re.Pattern[str], words: str) -> AfterValidator:
+    def check(text: str) -> str:
+        if not pattern.fullmatch(text):
+            raise ValueError(words)
+        return text
+
+    return AfterValidator(check)
+
+
+Url = Annotated[str, AfterValidator(check_url("a URL, like https://graph.facebook.com/v25.0"))]
+
+
+class WhatsAppOptions(AccountOptions):
+    """Either those of a number at the Cloud API, or those of a bridge to a personal number."""
+
+    phone_number_id: Annotated[str, _check(_DIGITS, "the phone number ID: digits, like 106540352242922")] = Field(
+        default="", description="The ID of your number, from API Setup."
+    )
+    token: SecretStr = Field(default=_NONE, description="The token of a system user.")
+    app_secret: SecretStr = Field(default=_NONE, description="Signs what WhatsApp sends you.")
+    verify_token: SecretStr = Field(default=_NONE, description="What you enter as the verify token of the webhook.")
+    template: Annotated[str, _check(_NAME, "the name of a template: a-z, 0-9 and _")] | None = Field(
+        default=None, description="A template with one variable, for messages outside the 24-hour window."
+    )
+    template_language: Annotated[str, _check(_LANGUAGE, "a language code, like en or en_US")] = Field(
+        default="en", description="The language of the template."
+    )
+    api_url: Url = Field(default="https://graph.facebook.com/v25.0", description="The Graph API, with its version.")
+    bridge_url: Url | None = Field(default=None, description="For a personal number: the address of its bridge.")
+    bridge_secret: SecretStr = Field(default=_NONE, description="The secret that the bridge asks for.")
+    read_receipts: bool = Field(default=True, description="Whether to mark messages as read.")
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> Self:
+        needed, others = (_BRIDGE, _CLOUD) if self.bridge_url else (_CLOUD, _BRIDGE)
+        for name in needed:
+            given: str | SecretStr = getattr(self, name)
+            if not (given if isinstance(given, str) else given.get_secret_value()).strip():
+                raise ValueError(f"{name}: a text that is not empty")
+        if unused := [name for name in others if name in self.model_fields_set]:
+            raise ValueError(f"either a bridge_url or a phone_number_id, but {', '.join(unused)} is for the other")
+        return self
+
+
+OUTSIDE_WINDOW = 131047
+WRONG_TOKEN = (
+    "WhatsApp rejects the token: it is wrong, expired or revoked. Generate another one for a system user in your "  # noqa: S105
+    "business settings; those do not expire."
+)
+_NO_PERMISSION = (
+    "The token has no permission for this number. Give its system user the app, the WhatsApp account and the "
+    "permission whatsapp_business_messaging."
+)
+_NOT_REGISTERED = "This number is not registered for the Cloud API. Register it under API Setup."
+_LOCKED = "Meta has restricted or locked this account. Open business.facebook.com/accountquality to see why."
+_NOT_PAID = "Meta cannot charge your account. Check the payment method in WhatsApp Manager."
+_REFUSED = {
+    0: WRONG_TOKEN,
+    3: _NO_PERMISSION,
+    10: _NO_PERMISSION,
+    190: WRONG_TOKEN,
+    368: _LOCKED,
+    131005: _NO_PERMISSION,
+    131031: _LOCKED,
+    131042: _NOT_PAID,
+    131045: _NOT_REGISTERED,
+    133010: _NOT_REGISTERED,
+}
+_PERMISSIONS = range(200, 300)
+# Seconds to wait: for the app or account as a whole, for one number, for one person.
+_BUSY = {4: 60.0, 80007: 60.0, 130429: 5.0, 131048: 3600.0, 131056: 8.0, 131208: 60.0, 133016: 3600.0}
+_GONE = {
+    131026: "The number is not on WhatsApp, or cannot get messages of businesses.",
+    131041: "The group does not exist, or this number is no longer in it.",
+    131207: "Meta has suspended the group.",
+}
+_WORDS = {
+    131020: "Nobody else is in the group.",
+    131021: "This is the number of the account itself.",
+    131030: "While the app is in development, you can only write to the numbers listed under API Setup. Add this one.",
+    131049: "Meta did not deliver the message, to limit how many messages of businesses people get.",
+    131050: "The person has stopped marketing messages of this account.",
+}
+
+
+class OutsideWindow(SendRefused):
+    """More than 24 hours have passed since the person last wrote: only templates are delivered."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The person has not written for 24 hours, so WhatsApp only delivers templates. Set the option template."
+        )
+
+
+def explain_code(code: int) -> PlatformError | None:
+    """Return what an error code means; None if it does not say more than the status."""
+    if code == OUTSIDE_WINDOW:
+        return OutsideWindow()
+    if code in _BUSY:
+        return PlatformBusy(_BUSY[code])
+    if code in _REFUSED or code in _PERMISSIONS:
+        return PlatformRefused(_REFUSED.get(code, _NO_PERMISSION))
+    if code in _GONE:
+        return TargetGone(_GONE[code])
+    return SendRefused(_WORDS[code]) if code in _WORDS else None
+
+
+def explain(response: httpx2.Response) -> PlatformError | None:
+    try:
+        found: Any = response.json()
+        error = cast("dict[str, Any]", found["error"])
+        code = int(error["code"])
+    except (ValueError, KeyError, TypeError):
+        return None
+    if known := explain_code(code):
+        return known
+    if not 400 <= response.status_code < 500 or response.status_code in {401, 408, 429}:  # noqa: PLR2004
+        return None
+    data: Any = error.get("error_data")
+    details = cast("dict[str, Any]", data).get("details") if isinstance(data, dict) else None
+    words = f"{code} {details or error.get('message') or ''}".strip()
+    return answer_error("WhatsApp", response.status_code, sending=False, words=words)
+
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +204,7 @@ _MAX_RECENT = 256
 
 
 class CloudAdapter:
-    platform = PLATFORMS["whatsapp"]
+    platform = PLATFORM
     # 96 characters are reserved for what the gateway adds. WhatsApp takes ten messages a minute for one person, and
     # more in bursts: beyond that it answers 131056.
     limits = Limits(text=MAX_TEXT - 96, unit=Unit.UTF16, interval=1.0, announces_requests=True)
@@ -111,7 +250,8 @@ class CloudAdapter:
     async def handle_callback(self, request: HttpRequest, receiver: Receiver) -> HttpResponse:
         if request.method == "GET":
             return self._verify(request.query)
-        secret, signature = self._options.app_secret.get_secret_value(), request.headers.get("x-hub-signature-256", "")
+        secret = self._options.app_secret.get_secret_value()
+        signature = request.headers.get("x-hub-signature-256", "")
 
         async def take(update: Mapping[str, Any]) -> None:
             for raw in parse_or_skip(self.platform.name, lambda: list_changes(update)) or ():
@@ -193,7 +333,8 @@ class CloudAdapter:
     async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:
         del idempotency_key
         file = file_to_send(outbound, content, MAX_FILE_BYTES)
-        name, body = file.name.plain() or "file", await asyncio.to_thread(content.read_bytes)
+        name = file.name.plain() or "file"
+        body = await asyncio.to_thread(content.read_bytes)
         kind, media_type = media_of(file, len(body), has_text=bool(outbound.text))
         data = {"messaging_product": "whatsapp", "type": media_type}
         files = {"file": (name, body, media_type)}
@@ -205,7 +346,8 @@ class CloudAdapter:
 
     async def typing(self, outbound: Outbound) -> None:
         """Show it for the message that is being answered, and mark that as read: WhatsApp cannot do one alone."""
-        answered, now = outbound.reply_to, time.monotonic()
+        answered = outbound.reply_to
+        now = time.monotonic()
         self._typing_until = {each: until for each, until in self._typing_until.items() if until > now}
         if answered and not is_group(outbound.chat_id) and answered not in self._typing_until:
             self._typing_until[answered] = now + _TYPING_SECONDS

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from palaver.platforms.whatsapp import PLATFORM
 from palaver.protocols import (
     DM,
     GROUP,
@@ -22,7 +23,6 @@ from palaver.protocols import (
 )
 from palaver.protocols.files import described_file
 
-PLATFORM = "whatsapp"
 Json = Mapping[str, Any]
 # Names of files that come without one.
 _MEDIA = {
@@ -139,7 +139,8 @@ def parse_message(message: Json, change: Change, us: OwnNumber) -> NewMessage | 
 
 def _reaction(message: Json, change: Change, us: OwnNumber) -> NewMessage:
     """A reaction; without an emoji it is taken back."""
-    found, (source, labels, aliases) = message["reaction"], _sender(message, change, us)
+    found = message["reaction"]
+    (source, labels, aliases) = _sender(message, change, us)
     emoji = str(found.get("emoji") or "")
     inbound = Inbound(
         source=replace(source, message_id=None),
@@ -169,12 +170,14 @@ def _revision(message: Json, change: Change, us: OwnNumber) -> NewMessage:
 
 def _sender(message: Json, change: Change, us: OwnNumber) -> tuple[Source, Labels, Sequence[tuple[str, str]]]:
     """Return who wrote it. People with a user name can hide their number; then only the other id comes."""
-    number, user_id = message.get("from"), message.get("from_user_id")
-    sender, group = str(number or user_id or ""), message.get("group_id")
+    number = message.get("from")
+    user_id = message.get("from_user_id")
+    sender = str(number or user_id or "")
+    group = message.get("group_id")
     if not sender:
         raise ValueError("no sender")
     source = Source(
-        platform=PLATFORM,
+        platform=PLATFORM.name,
         account=us.account,
         chat_kind=GROUP if group else DM,
         chat_id=str(group or sender),

@@ -69,7 +69,8 @@ def _address(outbound: Outbound) -> dict[str, Any]:
 
 
 def render(outbound: Outbound) -> dict[str, Any]:
-    address, text = _address(outbound), render_text(outbound.text)
+    address = _address(outbound)
+    text = render_text(outbound.text)
     if buttons := _buttons(outbound, text):
         body: dict[str, Any] = {"type": "button", "body": {"text": text}, "action": {"buttons": buttons}}
         return {**address, "type": "interactive", "interactive": body}

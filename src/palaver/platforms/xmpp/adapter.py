@@ -9,14 +9,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from xml.etree.ElementTree import Element, SubElement
 
-from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.xmpp import render
-from palaver.platforms.xmpp.archive import Place, Position, read_archive, read_position, write_position
-from palaver.platforms.xmpp.names import CLIENT, HINTS, RECEIPTS
-from palaver.platforms.xmpp.options import GUIDE, XmppOptions
-from palaver.platforms.xmpp.parse import Stored, Us, parse, read_live, wants_receipt
-from palaver.platforms.xmpp.stream import Live, Stream, connected
-from palaver.platforms.xmpp.upload import upload
+from palaver.platforms.xmpp import PLATFORM
+from palaver.platforms.xmpp import parse as stanzas
+from palaver.platforms.xmpp.archive import Place, Position, read_archive, read_position, upload, write_position
+from palaver.platforms.xmpp.parse import CLIENT, HINTS, RECEIPTS, Stored, Us, parse, read_live, wants_receipt
+from palaver.platforms.xmpp.stream import Live, Stream, XmppOptions, connected
 from palaver.protocols import (
     Attachment,
     Inbound,
@@ -46,9 +43,8 @@ _TARGET = re.compile(r"[^\s@/]+@[^\s@/]+(?:/.+)?")
 
 
 class XmppAdapter:
-    platform = PLATFORMS["xmpp"]
+    platform = PLATFORM
     options = XmppOptions
-    guide = GUIDE
     # Servers take at least 10,000 bytes for all of a message. Each correction is a message of its own, so few of them.
     limits = Limits(
         text=8_000, unit=Unit.UTF8, interval=0.5, draft_interval=4.0, group_draft_interval=8.0, announces_requests=True
@@ -163,7 +159,7 @@ class XmppAdapter:
 
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
         message_id = _id_for(idempotency_key)
-        built = render.message(outbound, message_id, in_room=self._is_room(outbound))
+        built = stanzas.message(outbound, message_id, in_room=self._is_room(outbound))
         return await self._say(built)
 
     async def open_thread(self, outbound: Outbound, *, idempotency_key: str) -> str:
@@ -177,20 +173,21 @@ class XmppAdapter:
             raise SendRefused("There is no such message.")
         in_room = self._is_room(outbound)
         correction = _id_for(f"{receipt} {outbound.text}")
-        await self._say(render.message(outbound, correction, in_room=in_room, replaces=receipt))
+        await self._say(stanzas.message(outbound, correction, in_room=in_room, replaces=receipt))
 
     async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:
         file = file_to_send(outbound, content)
         url = await upload(self._connected(), self._api, file, content)
-        in_room, message_id = self._is_room(outbound), _id_for(idempotency_key)
-        receipt = await self._say(render.file_message(outbound, message_id, url, file, in_room=in_room))
+        in_room = self._is_room(outbound)
+        message_id = _id_for(idempotency_key)
+        receipt = await self._say(stanzas.file_message(outbound, message_id, url, file, in_room=in_room))
         await send_text_of_file(outbound, lambda: self.send(outbound, idempotency_key=f"{idempotency_key} text"))
         return receipt
 
     async def typing(self, outbound: Outbound) -> None:
         message_id = _id_for(f"typing {outbound.chat_id}")
         stream = self._connected()
-        stream.write(self._address(render.typing(outbound, message_id, in_room=self._is_room(outbound)), stream))
+        stream.write(self._address(stanzas.typing(outbound, message_id, in_room=self._is_room(outbound)), stream))
 
     async def _say(self, message: Element) -> str:
         stream = self._connected()

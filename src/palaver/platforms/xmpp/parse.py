@@ -1,33 +1,12 @@
-"""Parse messages and the presence of people in rooms."""
+"""Stanzas of XMPP: parse those that come, render those that we send."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
-from xml.etree.ElementTree import Element
+from xml.etree.ElementTree import Element, SubElement
 
-from palaver.platforms.xmpp.names import (
-    CLIENT,
-    CORRECT,
-    DELAY,
-    FALLBACK,
-    FILE,
-    FORWARD,
-    MAM,
-    MUC_USER,
-    NICK,
-    OCCUPANT,
-    OOB,
-    RECEIPTS,
-    REFERENCE,
-    REPLY,
-    RETRACT,
-    SFS,
-    SID,
-    STANZAS,
-    URL_DATA,
-)
 from palaver.protocols import (
     DM,
     GROUP,
@@ -35,6 +14,7 @@ from palaver.protocols import (
     Inbound,
     Label,
     Labels,
+    Outbound,
     Quote,
     Revision,
     Source,
@@ -43,6 +23,39 @@ from palaver.protocols import (
     parse_time,
 )
 from palaver.protocols.files import named_file
+from palaver.protocols.markdown import Layout, Marks, to_marks
+
+"""The namespaces of the extensions that we use."""
+
+CLIENT = "jabber:client"
+CORRECT = "urn:xmpp:message-correct:0"
+DATA_FORM = "jabber:x:data"
+DELAY = "urn:xmpp:delay"
+DISCO_INFO = "http://jabber.org/protocol/disco#info"
+DISCO_ITEMS = "http://jabber.org/protocol/disco#items"
+FALLBACK = "urn:xmpp:fallback:0"
+FILE = "urn:xmpp:file:metadata:0"
+FORWARD = "urn:xmpp:forward:0"
+HINTS = "urn:xmpp:hints"
+MAM = "urn:xmpp:mam:2"
+MUC = "http://jabber.org/protocol/muc"
+MUC_USER = "http://jabber.org/protocol/muc#user"
+NICK = "http://jabber.org/protocol/nick"
+OCCUPANT = "urn:xmpp:occupant-id:0"
+OOB = "jabber:x:oob"
+PING = "urn:xmpp:ping"
+RECEIPTS = "urn:xmpp:receipts"
+REFERENCE = "urn:xmpp:reference:0"
+REPLY = "urn:xmpp:reply:0"
+RETRACT = "urn:xmpp:message-retract:1"
+RSM = "http://jabber.org/protocol/rsm"
+SFS = "urn:xmpp:sfs:0"
+SID = "urn:xmpp:sid:0"
+STANZAS = "urn:ietf:params:xml:ns:xmpp-stanzas"
+STATES = "http://jabber.org/protocol/chatstates"
+UPLOAD = "urn:xmpp:http:upload:0"
+URL_DATA = "http://jabber.org/protocol/url-data"
+
 
 T = TypeVar("T")
 _ACTION = "/me "
@@ -193,7 +206,8 @@ def _user(stored: Stored, us: Us, room: str) -> str:
 
 
 def _source(message: Element, us: Us, room: str, user: str, message_id: str) -> Source:
-    in_room, thread = message.get("type") == "groupchat", message.findtext(f"{{{CLIENT}}}thread")
+    in_room = message.get("type") == "groupchat"
+    thread = message.findtext(f"{{{CLIENT}}}thread")
     return Source(
         platform="xmpp",
         account=us.account,
@@ -229,7 +243,8 @@ def _body_and_quote(message: Element) -> tuple[str, str]:
 def _range(part: Element) -> tuple[int, int]:
     """Return which part of a text is for older clients; none if that makes no sense: nothing that was said is lost."""
     try:
-        start, end = int(part.get("start", "0")), int(part.get("end", "0"))
+        start = int(part.get("start", "0"))
+        end = int(part.get("end", "0"))
     except ValueError:
         return 0, 0
     return (start, end) if 0 <= start <= end else (0, 0)
@@ -237,7 +252,8 @@ def _range(part: Element) -> tuple[int, int]:
 
 def _revision(message: Element, own_id: str, body: str, id_of: Callable[[str], str]) -> tuple[str, Revision | None]:
     """Return the id of the message that this one changes, and how."""
-    replaced, retracted = message.find(f"{{{CORRECT}}}replace"), message.find(f"{{{RETRACT}}}retract")
+    replaced = message.find(f"{{{CORRECT}}}replace")
+    retracted = message.find(f"{{{RETRACT}}}retract")
     if retracted is not None:
         # In a room people name the id that the room gave the message; only the sender's own can be theirs.
         target = id_of(retracted.attrib["id"]).removeprefix(f"{resource(message.attrib['from'])}/")
@@ -264,10 +280,12 @@ def _files(message: Element) -> Iterator[Attachment]:
         about = sharing.find(f"{{{FILE}}}file")
         source = sharing.find(f"{{{SFS}}}sources/{{{URL_DATA}}}url-data")
         if about is not None and source is not None:
-            url, size = source.attrib["target"], about.findtext(f"{{{FILE}}}size")
+            url = source.attrib["target"]
+            size = about.findtext(f"{{{FILE}}}size")
             seen.add(url)
             file = named_file(_name(url), int(size) if size else None, handle=url)
-            name, kind = about.findtext(f"{{{FILE}}}name"), about.findtext(f"{{{FILE}}}media-type")
+            name = about.findtext(f"{{{FILE}}}name")
+            kind = about.findtext(f"{{{FILE}}}media-type")
             yield file._replace(name=Label(name) if name else file.name, media_type=kind or file.media_type)
     for each in message.findall(f"{{{OOB}}}x")[:_MAX_FILES]:
         url = each.findtext(f"{{{OOB}}}url") or ""
@@ -277,7 +295,8 @@ def _files(message: Element) -> Iterator[Attachment]:
 
 def _is_allowed(url: str, user: str, us: Us) -> bool:
     """Return whether to fetch a file. People can send any URL, of our own network, too: that stays text."""
-    address, domain = urlsplit(url), _domain(user)
+    address = urlsplit(url)
+    domain = _domain(user)
     domains = (domain, *((us.domain,) if us.is_local(domain) else ()), *us.file_hosts)
     is_there = any(f".{address.hostname}".endswith(f".{each}") for each in domains)
     return (address.scheme == "https" and is_there) or f"{address.scheme}://{address.netloc}" in us.file_hosts
@@ -304,3 +323,54 @@ def _need(found: T | None) -> T:
     if found is None:
         raise ValueError("an element or attribute is missing")
     return found
+
+
+_MARKS = Marks(bold="*", italic="_", struck="~", code="`", code_block="```", layout=Layout(bullet="- "))
+_NOT_XML = re.compile("[^\t\n\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+GROUP_CHAT = "groupchat"
+
+
+def clean(text: str) -> str:
+    """XML cannot contain control characters, and reads a carriage return as a new line."""
+    return _NOT_XML.sub("\ufffd", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def message(outbound: Outbound, message_id: str, *, in_room: bool, replaces: str | None = None) -> Element:
+    """Return a message. `replaces` is the id of the message that it corrects."""
+    built = _envelope(outbound, message_id, in_room=in_room)
+    text = clean(to_marks(outbound.text, _MARKS)) or clean(outbound.text)
+    SubElement(built, f"{{{CLIENT}}}body").text = text
+    if replaces is not None:
+        SubElement(built, f"{{{CORRECT}}}replace", id=replaces)
+    return built
+
+
+def file_message(outbound: Outbound, message_id: str, url: str, file: Attachment, *, in_room: bool) -> Element:
+    """Return a message with a file: the URL alone, which every client shows as a file, and what we know of it."""
+    built = _envelope(outbound, message_id, in_room=in_room)
+    SubElement(built, f"{{{CLIENT}}}body").text = url
+    SubElement(SubElement(built, f"{{{OOB}}}x"), f"{{{OOB}}}url").text = url
+    sharing = SubElement(built, f"{{{SFS}}}file-sharing", disposition="inline")
+    about = SubElement(sharing, f"{{{FILE}}}file")
+    SubElement(about, f"{{{FILE}}}media-type").text = clean(file.media_type)
+    SubElement(about, f"{{{FILE}}}name").text = clean(file.name.plain())
+    SubElement(SubElement(sharing, f"{{{SFS}}}sources"), f"{{{URL_DATA}}}url-data", target=url)
+    return built
+
+
+def typing(outbound: Outbound, message_id: str, *, in_room: bool) -> Element:
+    built = _envelope(outbound, message_id, in_room=in_room, state="composing")
+    SubElement(built, f"{{{HINTS}}}no-store")
+    return built
+
+
+def _envelope(outbound: Outbound, message_id: str, *, in_room: bool, state: str = "active") -> Element:
+    kind = GROUP_CHAT if in_room else "chat"
+    built = Element(f"{{{CLIENT}}}message", {"to": outbound.chat_id, "type": kind, "id": message_id})
+    SubElement(built, f"{{{SID}}}origin-id", id=message_id)
+    SubElement(built, f"{{{STATES}}}{state}")
+    if outbound.thread_id:
+        SubElement(built, f"{{{CLIENT}}}thread").text = clean(outbound.thread_id)
+    if not in_room and "/" in outbound.chat_id:
+        SubElement(built, f"{{{MUC_USER}}}x")  # A private message in a room.
+    return built

@@ -6,14 +6,15 @@ from collections.abc import Callable
 from datetime import datetime
 from xml.etree.ElementTree import Element, SubElement
 
-from palaver.platforms.xmpp.names import CLIENT, MUC, MUC_USER, OCCUPANT
-from palaver.platforms.xmpp.parse import bare, error_condition, resource
+from palaver.platforms.xmpp.parse import CLIENT, MUC, MUC_USER, OCCUPANT, bare, error_condition, resource
 
 log = logging.getLogger(__name__)
 
 _JOIN_SECONDS = 20.0
 _MAX_NICKS = 5
-_OURS, _NICK_CHANGED, _REMOVED = "110", "303", frozenset({"301", "307", "321", "322"})
+_OURS = "110"
+_NICK_CHANGED = "303"
+_REMOVED = frozenset({"301", "307", "321", "322"})
 
 
 class Rooms:
@@ -72,8 +73,10 @@ class Rooms:
 
     def take(self, presence: Element) -> None:
         """Notice who comes and goes."""
-        occupant, kind = presence.get("from", ""), presence.get("type", "available")
-        room, nick = bare(occupant), resource(occupant)
+        occupant = presence.get("from", "")
+        kind = presence.get("type", "available")
+        room = bare(occupant)
+        nick = resource(occupant)
         details = presence.find(f"{{{MUC_USER}}}x")
         if kind == "error":
             self._answer(room, error_condition(presence))

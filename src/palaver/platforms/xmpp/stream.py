@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 import secrets
 import ssl
 from collections import deque
@@ -9,20 +10,32 @@ from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from functools import cache, partial
 from itertools import count
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 from xml.etree.ElementTree import Element
 
 import slixmpp
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from slixmpp.exceptions import IqError, IqTimeout
 from slixmpp.plugins.xep_0198 import stanza as acknowledgements
 from slixmpp.xmlstream import StanzaBase
 from slixmpp.xmlstream.handler import Callback
 from slixmpp.xmlstream.matcher import MatchXPath
 
-from palaver.platforms.xmpp.names import CLIENT, CORRECT, MAM, OOB, PING, RECEIPTS, SID, STATES
-from palaver.platforms.xmpp.options import XmppOptions
-from palaver.platforms.xmpp.parse import bare, error_condition, has_content
-from palaver.platforms.xmpp.render import GROUP_CHAT
+from palaver.platforms.xmpp import JID
+from palaver.platforms.xmpp.parse import (
+    CLIENT,
+    CORRECT,
+    GROUP_CHAT,
+    MAM,
+    OOB,
+    PING,
+    RECEIPTS,
+    SID,
+    STATES,
+    bare,
+    error_condition,
+    has_content,
+)
 from palaver.platforms.xmpp.rooms import Rooms
 from palaver.protocols import (
     PlatformBusy,
@@ -32,8 +45,60 @@ from palaver.protocols import (
     SendRefused,
     SendUnclear,
     TargetGone,
+    is_loopback,
     request_leaves,
+    split_names,
 )
+from palaver.protocols.options import AccountOptions
+
+
+def _check_jid(text: str) -> str:
+    if not re.fullmatch(JID, text):
+        raise ValueError("an address with one @ and no resource")
+    return text.lower()
+
+
+Jid = Annotated[str, AfterValidator(_check_jid)]
+
+
+class XmppOptions(AccountOptions):
+    jid: Jid = Field(description="The address of the bot.", examples=["helper@example.org"])
+    password: SecretStr = Field(min_length=1, description="The password of its account.")
+    rooms: Annotated[list[Jid], BeforeValidator(split_names)] = Field(
+        default_factory=list[str],
+        max_length=50,
+        description="The rooms that it enters.",
+        examples=["[dev@rooms.example.org]"],
+    )
+    nick: str | None = Field(
+        default=None, min_length=1, max_length=100, description="Its name in rooms; by default that of its address."
+    )
+    host: str | None = Field(
+        default=None,
+        pattern=r"^\S+$",
+        description="The server, if its DNS records do not name it. Needs no TLS on loopback.",
+        examples=["xmpp.example.org"],
+    )
+    port: int = Field(default=5222, ge=1, le=65535, description="Its port, if there is a host.")
+    file_hosts: Annotated[list[str], BeforeValidator(split_names)] = Field(
+        default_factory=list[str],
+        description="Hosts from which it fetches files with HTTPS, besides the servers of the people; or URLs.",
+    )
+    threads: bool = Field(default=True, description="Whether a thread is a conversation of its own.")
+
+    @property
+    def domain(self) -> str:
+        return self.jid.partition("@")[2]
+
+    @property
+    def room_nick(self) -> str:
+        return self.nick or self.jid.partition("@")[0]
+
+    @property
+    def is_local(self) -> bool:
+        """Whether what we send stays on this machine, and can do without TLS."""
+        return self.host is not None and is_loopback(self.host)
+
 
 T = TypeVar("T")
 
@@ -102,7 +167,8 @@ class Stream:
     # Logging in
 
     async def open(self) -> None:
-        client, options = self._client, self._options
+        client = self._client
+        options = self._options
         client.add_event_handler("failed_auth", self._note_refusal)
         client.add_event_handler("failed_all_auth", self._fail_to_log_in)
         client.add_event_handler("ssl_invalid_chain", partial(self._fail, PlatformRefused(_WRONG_CERTIFICATE)))
@@ -186,7 +252,9 @@ class Stream:
 
     def _take_message(self, stanza: StanzaBase) -> None:
         message: Element = stanza.xml
-        result, kind, name = message.find(f"{{{MAM}}}result"), message.get("type"), message.get("id", "")
+        result = message.find(f"{{{MAM}}}result")
+        kind = message.get("type")
+        name = message.get("id", "")
         if result is not None:
             page = self._pages.get(result.get("queryid", ""))
             if page is not None:
@@ -310,7 +378,8 @@ def _tls() -> ssl.SSLContext:
 def _local_tls() -> ssl.SSLContext:
     """Do without a valid certificate on loopback, where a server can do without TLS, too."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
     return context
 
 
@@ -336,7 +405,8 @@ def _make_client(options: XmppOptions) -> Any:  # noqa: ANN401 - the library is 
 
 
 def _error(message: Element) -> PlatformError:
-    error, condition = message.find(f"{{{CLIENT}}}error"), error_condition(message)
+    error = message.find(f"{{{CLIENT}}}error")
+    condition = error_condition(message)
     if error is not None and error.get("type") == "wait":
         return PlatformBusy(_BUSY_SECONDS)
     if condition in _GONE:

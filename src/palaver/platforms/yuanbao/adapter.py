@@ -9,19 +9,27 @@ from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from typing import Annotated, Any
+from urllib.parse import parse_qs, quote, urlsplit
 from uuid import uuid4
 
+from pydantic import AfterValidator, Field, SecretStr
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
-from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.yuanbao.options import GUIDE, YuanbaoOptions
-from palaver.platforms.yuanbao.parse import parse
-from palaver.platforms.yuanbao.render import GROUP_PREFIX, body_of, receipt_of, render
-from palaver.platforms.yuanbao.storage import MAX_FILE_BYTES, Place, file_part
-from palaver.platforms.yuanbao.wire import CONNECTION, MESSAGES, Frame, Kind
+from palaver.platforms.yuanbao import PLATFORM
+from palaver.platforms.yuanbao.wire import (
+    CONNECTION,
+    GROUP_PREFIX,
+    MESSAGES,
+    Frame,
+    Kind,
+    body_of,
+    elements,
+    parse,
+    receipt_of,
+    render,
+)
 from palaver.protocols import (
     Attachment,
     ClientErrors,
@@ -36,6 +44,7 @@ from palaver.protocols import (
     SendUnclear,
     TargetGone,
     Trust,
+    check_url,
     file_to_send,
     parse_or_skip,
     proxy_of,
@@ -44,11 +53,87 @@ from palaver.protocols import (
     value,
 )
 from palaver.protocols.files import check_file_url, send_text_of_file
+from palaver.protocols.options import AccountOptions
 from palaver.protocols.pending import PendingAnswers
 from palaver.protocols.protobuf import decode, encode, number_of, text_of
 from palaver.protocols.recent import remember
 from palaver.protocols.rest import RestApi
 from palaver.protocols.tokens import ApiCodes, TokenApi
+
+Url = Annotated[str, AfterValidator(check_url("a URL, like https://bot.yuanbao.tencent.com"))]
+
+
+class YuanbaoOptions(AccountOptions):
+    app_key: str = Field(min_length=1, description="The App ID.")
+    app_secret: SecretStr = Field(min_length=1, description="The App Secret.")
+    terminal_type: str = Field(
+        default="", pattern=r"^[0-9]*$", description="The number that Tencent has given your program, if any."
+    )
+    api_url: Url = Field(default="https://bot.yuanbao.tencent.com", description="The API.")
+    storage_url: Url | None = Field(default=None, description="Where files go, if that is not what Yuanbao says.")
+    socket_url: str = Field(
+        default="wss://bot-wss.yuanbao.tencent.com/wss/connection",
+        pattern=r"^wss?://\S+$",
+        description="The WebSocket.",
+    )
+
+
+MAX_FILE_BYTES = 20 << 20
+_ANY_FORMAT = 255
+
+
+@value
+class Place:
+    """Where a file goes, and the URL under which people then find it."""
+
+    url: str
+    headers: Mapping[str, str]
+    resource: str
+
+    @classmethod
+    def read(cls, found: Mapping[str, Any], size: int, storage_url: str | None) -> "Place":
+        path = f"/{str(found['location']).lstrip('/')}"
+        url = (storage_url or f"https://{found['bucketName']}.cos.{found['region']}.myqcloud.com") + path
+        token = str(found["encryptToken"])
+        signed = {"content-length": str(size), "host": urlsplit(url).netloc, "x-cos-security-token": token}
+        during = f"{int(found['startTime'])};{int(found['expiredTime'])}"
+        secret_id = str(found["encryptTmpSecretId"])
+        secret = str(found["encryptTmpSecretKey"])
+        headers = {"authorization": sign(path, signed, during, secret_id, secret), "x-cos-security-token": token}
+        return cls(url=url, headers=headers, resource=str(found["resourceUrl"]))
+
+
+def sign(path: str, headers: Mapping[str, str], during: str, secret_id: str, secret: str) -> str:
+    """Sign a PUT as Tencent's documentation of COS describes it."""
+    names = sorted(headers)
+    listed = "&".join(f"{name}={quote(headers[name], safe='')}" for name in names)
+    request = hashlib.sha1(f"put\n{path}\n\n{listed}\n".encode()).hexdigest()  # noqa: S324 - COS wants it
+    signature = _hmac(_hmac(secret, during), f"sha1\n{during}\n{request}\n")
+    parts = {
+        "q-sign-algorithm": "sha1",
+        "q-ak": secret_id,
+        "q-sign-time": during,
+        "q-key-time": during,
+        "q-header-list": ";".join(names),
+        "q-url-param-list": "",
+        "q-signature": signature,
+    }
+    return "&".join(f"{name}={part}" for name, part in parts.items())
+
+
+def file_part(file: Attachment, content: bytes, url: str) -> list[bytes]:
+    """Return a message body: a picture, or another file."""
+    digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if file.media_type.startswith("image/"):
+        picture = encode((1, 1), (2, len(content)), (5, url))
+        return elements([("TIMImageElem", encode((2, digest), (3, _ANY_FORMAT), (8, picture)))])
+    name = file.name.plain() or "file"
+    return elements([("TIMFileElem", encode((2, digest), (10, url), (11, len(content)), (12, name)))])
+
+
+def _hmac(key: str, text: str) -> str:
+    return hmac.new(key.encode(), text.encode(), hashlib.sha1).hexdigest()
+
 
 _WRONG_SECRET = "Yuanbao rejects the App ID or App Secret. Copy both from the bot's settings in the app."  # noqa: S105
 _BANNED = "Yuanbao has closed this bot: it is banned, deleted, or connected from somewhere else."
@@ -85,9 +170,8 @@ class Signed:
 
 
 class YuanbaoAdapter:
-    platform = PLATFORMS["yuanbao"]
+    platform = PLATFORM
     options = YuanbaoOptions
-    guide = GUIDE
     limits = Limits(text=3000, interval=0.5)
 
     def __init__(self, account: str, options: YuanbaoOptions) -> None:
@@ -105,7 +189,8 @@ class YuanbaoAdapter:
         """The group in which we met somebody: a private message goes through it."""
 
     async def _sign(self) -> tuple[Any, Any]:
-        key, secret = self._options.app_key, self._options.app_secret.get_secret_value()
+        key = self._options.app_key
+        secret = self._options.app_secret.get_secret_value()
         nonce = secrets.token_hex(16)
         stamp = datetime.now(UTC).astimezone(_BEIJING).isoformat(timespec="seconds")
         plain = f"{nonce}{stamp}{key}{secret}"
@@ -241,7 +326,8 @@ class YuanbaoAdapter:
         return {"headers": {**bot, "x-token": token, **self._device()}}
 
     async def _send(self, outbound: Outbound, body: list[bytes], idempotency_key: str) -> str:
-        us, met_in = self._signed.bot, self._met.get(outbound.chat_id, "")
+        us = self._signed.bot
+        met_in = self._met.get(outbound.chat_id, "")
         command, data = render(outbound, body, us=us, key=idempotency_key, met_in=met_in)
         answer = await self._request(command, data)
         fields = parse_or_skip(self.platform.name, lambda: decode(answer.data)) or {}
@@ -251,7 +337,9 @@ class YuanbaoAdapter:
         return receipt_of(idempotency_key)
 
     async def typing(self, outbound: Outbound) -> None:
-        us, running, chat = self._signed.bot, 1, outbound.chat_id
+        us = self._signed.bot
+        running = 1
+        chat = outbound.chat_id
         if chat.startswith(GROUP_PREFIX):
             group = chat.removeprefix(GROUP_PREFIX)
             await self._request("send_group_heartbeat", encode((1, us), (3, group), (5, running)))

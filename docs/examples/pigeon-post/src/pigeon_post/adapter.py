@@ -7,7 +7,6 @@ from palaver.protocols import (
     ClientErrors,
     Limits,
     Outbound,
-    Platform,
     PlatformBusy,
     PlatformRefused,
     Receiver,
@@ -16,8 +15,9 @@ from palaver.protocols import (
     Trust,
     parse_or_skip,
 )
+from pigeon_post import PIGEON
 from pigeon_post.line import Connection, ConnectionLost, connect
-from pigeon_post.options import GUIDE, Options
+from pigeon_post.options import Options
 from pigeon_post.parse import parse
 from pigeon_post.render import render
 
@@ -27,9 +27,8 @@ _LOFT = ClientErrors(title="the loft", raised=(ConnectionLost,))
 
 
 class PigeonAdapter:
-    platform = Platform(name="pigeon", title="Pigeon post")
+    platform = PIGEON
     options = Options
-    guide = GUIDE
     limits = Limits(text=500, repeats_safely=True)
 
     def __init__(self, account: str, options: Options) -> None:

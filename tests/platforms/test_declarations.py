@@ -1,9 +1,29 @@
+"""What each platform declares, what its adapter has, and what the command line shows of it."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
 import pytest
 
+import palaver
+from palaver.cli.main import main
 from palaver.model.errors import BadArgument
-from palaver.model.platform import RESERVED_NAMES, Platform, PlatformNote
-from palaver.platforms.catalog import PLATFORMS
+from palaver.model.platform import RESERVED_NAMES, Ability, Platform, PlatformNote
+from palaver.platforms.plugins import BUILT_IN, PLATFORMS, installed_platforms, load_factory
+from palaver.protocols import CommandMenu, Downloading, Drafting, Editing, Typing, Uploading, VoiceMessages
 
+_SOURCE = Path(palaver.__file__).parents[1]
+_CAPABILITIES = {
+    Ability.EDITS: Editing,
+    Ability.DRAFTS: Drafting,
+    Ability.FILES_IN: Downloading,
+    Ability.FILES_OUT: Uploading,
+    Ability.VOICE: VoiceMessages,
+    Ability.TYPING: Typing,
+    Ability.MENU: CommandMenu,
+}
 # SPEC PLT-3, in its order.
 PROMISED = (
     "terminal",
@@ -101,3 +121,43 @@ def test_a_note_with_nothing_else_to_say_is_left_out() -> None:
 def test_a_platform_needs_a_plain_name_that_means_nothing_else(name: str) -> None:
     with pytest.raises(BadArgument, match="cannot be named"):
         Platform(name=name, title="X")
+
+
+def _shown_by(platform: Platform) -> Iterator[Ability]:
+    """Yield what an adapter has. One class or several, as WhatsApp has; buttons are what is made of choices."""
+    factory: Any = load_factory(platform.name)
+    made = get_type_hints(factory.make)["return"] if hasattr(factory, "make") else factory
+    classes = get_args(made) or (made,)
+    yield from (
+        ability
+        for ability, capability in _CAPABILITIES.items()
+        if any(issubclass(each, capability) for each in classes)
+    )
+    module = _SOURCE / f"{platform.adapter.partition(':')[0].replace('.', '/')}.py"
+    files = module.parent.glob("*.py") if module.stem == "adapter" else [module]
+    texts = [file.read_text() for file in files]
+    if any("outbound.choices" in text for text in texts):
+        yield Ability.BUTTONS
+    if any("reaction=Reaction(" in text or "reaction=reaction" in text for text in texts):
+        yield Ability.REACTIONS
+
+
+@pytest.mark.parametrize("name", sorted(PLATFORMS.keys() - BUILT_IN))
+def test_the_declared_abilities_are_those_of_the_adapter(name: str) -> None:
+    platform = PLATFORMS[name]
+    assert load_factory(name).platform is platform
+    assert platform.abilities - {Ability.THREADS} == set(_shown_by(platform))
+
+
+def test_every_gateway_serves_three_platforms_and_the_others_are_installed() -> None:
+    assert {"terminal", "web", "api"} == BUILT_IN
+    assert PLATFORMS.keys() - BUILT_IN <= set(installed_platforms())
+
+
+def test_the_command_line_lists_what_they_can_do(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["platforms", "list", "--json"]) == 0
+    found = {each["name"]: each["can"] for each in json.loads(capsys.readouterr().out)["platforms"]}
+    assert found["sms"] == ["files in"]
+    assert PLATFORMS.keys() - BUILT_IN <= set(found)
+    assert main(["platforms", "list"]) == 0
+    assert "threads, edits, files in, files out, typing" in capsys.readouterr().out
