@@ -105,7 +105,8 @@ def find(name: str) -> str | None:
     if ".so." in name:
         return name if _loads(name) else None
     path = f"{os.environ.get('PATH', os.defpath)}:{SYSTEM_FOLDERS}"
-    for each in (name, *PROGRAMS[name].other_names):
+    others = PROGRAMS[name].other_names if name in PROGRAMS else ()
+    for each in (name, *others):
         if found := shutil.which(each, path=path):
             return found
     return None

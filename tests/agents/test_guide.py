@@ -1,6 +1,7 @@
 """The guide: what it understands, what it does with the gateway's tools, and what it offers to whom."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Sequence
@@ -18,6 +19,7 @@ from playwright.async_api import Browser, expect
 from palaver.agents.guide import GuideAgent
 from palaver.agents.guide_rules import RULES
 from palaver.config.model import Config
+from palaver.model.key import GroupScope, Scope, ScopedSetting
 from palaver.model.label import note_marker
 from palaver.model.prompt import TurnFacts
 from palaver.model.tools import NOT_APPROVED
@@ -38,6 +40,7 @@ from palaver.protocols.agent import (
 )
 from palaver.protocols.tools import Tool
 from palaver.settings.agents import GuideAgentConfig
+from palaver.testkit.chat import Person
 from palaver.testkit.platform import FakePlatform
 from palaver.tools.toolsets import Toolsets
 from tests.cli.processes import Place
@@ -370,6 +373,33 @@ async def test_a_reminder_arrives_after_a_restart_and_notes_and_search_work(tmp_
         assert "Reminder 3 is set" in await talk.ask("in 10 seconds")
         assert "“breathe”" in await talk.ask("list my reminders")
         assert "Undid" in await talk.ask("/undo")
+
+
+async def test_a_search_in_a_group_names_what_others_said_and_titles(tmp_path: Path) -> None:
+    world, shared = FakePlatform(), ScopedSetting(default=Scope(group=GroupScope.SHARED))
+    alice, bob = world.person("Alice"), world.person('Bob "B": "x"')
+    group = world.group("Team", alice, bob)
+    tools = Toolsets({}).toolsets
+    async with running(
+        tmp_path / "p.db", world, agent=GuideAgent(), toolsets=tools, grants=OWNER, scopes=shared, acknowledges=False
+    ) as here:
+
+        async def ask(person: Person, text: str) -> str:
+            before = len(group.shown)
+            await group.say(person, text, mentions=("bot",))
+            return (await group.hears("", times=before + 1)).text
+
+        await ask(bob, 'the tea is green, he said: "yes"')
+        await ask(alice, "/title tea ceremony")
+        told = await ask(alice, "what did I say about tea?")
+        others, titles = told.split("\nTitles:\n")
+        assert re.fullmatch(r'Others said:\n- [^,]*, fake:\w+ ".*": the tea is green, he said: "yes"', others), others
+        assert "tea ceremony" in titles
+        await ask(alice, "my tea is black")
+        told = await ask(alice, "search for tea")
+        assert "You said:" in told.split("Others said:")[0]
+        assert "my tea is black" in told.split("Others said:")[0]
+        await here.settled()
 
 
 # As people meet it

@@ -4,7 +4,7 @@ import asyncio
 import errno
 import os
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from palaver.engine.delivery.departures import Departures
 from palaver.model.source import Source
 from palaver.model.turn import Outbound
 from palaver.protocols.adapter import Limits, PlatformDown, SendUnclear
+from palaver.store.queue import outbox
 from palaver.store.records import REPLIES
 from palaver.store.results import Departure
 from palaver.testkit.adapter import FakeAdapter
@@ -496,6 +497,39 @@ async def test_a_send_that_was_taken_over_while_it_connected_does_not_leave(
         adapter.go.set()
         await until(lambda: any(getattr(said, "action", "") == "send.lease_lost" for said in caplog.records))
     assert not chat.shown
+
+
+@transaction
+def _enqueue_lost(lost: Outbound, now: datetime) -> Statements[None]:
+    """Leave a send as a worker does that was killed before it sent."""
+    yield from outbox.enqueue(lost, cause(lost.text), now)
+    yield "UPDATE outbox SET state = 'claimed', worker = 'w0', claim_until = 0 WHERE state = 'due'", ()
+
+
+async def test_a_send_that_takes_longer_than_its_lease_is_not_taken_from_a_worker_that_lives(tmp_path: Path) -> None:
+    """Else what it sends would arrive a second time, or be marked although nothing had left."""
+    world, clock, begun, go = FakePlatform(), MovableClock(), asyncio.Event(), asyncio.Event()
+
+    class Stuck(FakeAdapter):
+        async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+            if outbound.text == "slow":
+                begun.set()
+                await go.wait()
+            return await super().send(outbound, idempotency_key=idempotency_key)
+
+    lease = timedelta(seconds=0.3)
+    async with running(tmp_path / "p.db", world, adapters=[Stuck(world)], clock=clock, lease=lease) as here:
+        chat, other = world.dm(world.person("alice")), world.dm(world.person("bob"))
+        await owe(here, chat, "slow", clock)
+        await begun.wait()
+        clock.later(hours=1)
+        lost = Outbound(platform="fake", account="bot", chat_id=other.id, text="lost")
+        await here.store.transact(_enqueue_lost(lost, clock.now()))
+        await other.hears("lost")  # so leases were looked at
+        go.set()
+        await here.settled()
+        assert await here.rows("SELECT state, attempts, times_unclear FROM outbox") == [("delivered", 1, 0)] * 2
+    assert [message.text for message in chat.shown] == ["slow"]
 
 
 async def test_after_missing_commits_the_turn_begins_again_and_the_owner_learns_of_it(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from palaver.model.key import GroupScope, Scope, ScopedSetting
 from palaver.model.session import Principal
 from palaver.model.tools import ALL_TOOLS, ToolRules
 from palaver.model.transcript import Role, ToolCall
-from palaver.protocols.agent import Event, Final, Request
+from palaver.protocols.agent import ApprovalNeeded, Event, Final, Request, ToolCalled
 from palaver.settings.engine import PrivacyConfig
 from palaver.store.opening import open_store
 from palaver.store.privacy import erase_steps
@@ -218,6 +218,29 @@ async def test_pseudonyms_stand_for_ids_and_the_operator_can_resolve_them(
         assert await asyncio.to_thread(main, ["people", "resolve", name, "--store", store_url, "--json"]) == code
         printed = json.loads(capsys.readouterr().out)
         assert told in str(printed)
+
+
+async def test_an_approval_names_people_and_chats_and_no_pseudonyms(tmp_path: Path) -> None:
+    world = FakePlatform()
+    adapter = FakeAdapter(world)
+    adapter.platform = replace(adapter.platform, hides_ids=True)
+
+    async def ask(request: Request) -> AsyncGenerator[Event]:
+        shown = request.section + noted(request)
+        chat, user = (re.findall(rf"{kind}_[0-9a-f]{{16}}", shown)[0] for kind in ("chat", "user"))
+        call = ToolCall("c1", "send_message", "{}")
+        yield ToolCalled(calls=(call,))
+        yield ApprovalNeeded(call=call, question=f"Write to {user} in {chat}, and to user_0123456789abcdef?")
+
+    shared, privacy = ScopedSetting(default=Scope(group=GroupScope.SHARED)), PrivacyConfig(pseudonyms=True)
+    async with running(
+        tmp_path / "p.db", world, agent=Scripted(ask), adapters=[adapter], scopes=shared, privacy=privacy
+    ):
+        alice = world.person("+49 170 1234567")
+        group = world.group("Dev", alice)
+        await group.say(alice, "hi")
+        asked = await group.hears("Write to")
+        assert f'Write to {alice.id} ("+49 170 1234567") in {group.id}, and to user_0123456789abcdef?' in asked.text
 
 
 async def test_a_pseudonym_in_a_target_leads_to_the_chat_it_stands_for(tmp_path: Path) -> None:

@@ -71,6 +71,9 @@ def test_many_new_strangers_hold_up_others_for_ten_minutes_and_not_for_good() ->
     assert receive_stranger("honest", others, NOON + SECOND) is Reception.CODE
     again = [asked(name, SECOND, first=REQUEST_INTERVAL) for name in MANY]
     assert receive_stranger("honest", again, NOON) is Reception.CODE, "those who ask again do not count"
+    fresh = [asked(name, SECOND) for name in MANY]
+    for before, told in ((REQUEST_INTERVAL - SECOND, Reception.TOO_MANY), (REQUEST_INTERVAL, Reception.CODE)):
+        assert receive_stranger("honest", fresh, NOON, turned_away=NOON - before) is told
 
 
 def test_a_clock_that_was_set_back_keeps_nobody_waiting() -> None:

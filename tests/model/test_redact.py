@@ -416,6 +416,14 @@ LARGER = [  # a secret that begins with, or contains, a token of its own
     '> Cookie: theme="dark"; jwt={0}; sessionid={1}',
     'curl -H \'Cookie: theme="a b"; jwt={0}; sessionid="{1}"\' https://example.org',
     r'{{"cookie": "jwt=\"{0}\"; sessionid={1}", "accept": "text/html"}}',
+    '{{"name": "Cookie", "value": "jwt={0}; sessionid={1}"}}, {{"name": "Accept", "value": "text/html"}}',
+    '{{\n  "name": "cookie",\n  "value": "sessionid={1}; jwt={0}"\n}}',
+    r"{{\"name\": \"Cookie\", \"value\": \"jwt={0}; sessionid={1}\"}}",
+    '{{"name": "X-Api-Key", "value": "{0}.{1}"}}',
+    "X-Api-Key: {0}.{1}",
+    "Authorization: Bearer {0}.{1}",
+    "curl -s -b 'jwt={0}; sessionid={1}' https://example.org",
+    "curl https://example.org --cookie jwt={0}{1}",
     "mysql -u root -p'{0}:{1}' shop",
     "mysql -h db -p{0}:{1} shop",
     "sshpass -p '{0} {1}' ssh me@host",
@@ -425,6 +433,7 @@ LARGER = [  # a secret that begins with, or contains, a token of its own
     "https://ann:{0}{1}@example.org/path",
     "https://example.org/?token={0}.{1}&page=2",
     "curl -u 'ann:{0}:{1}' https://example.org",
+    'curl -u "ann:{0} {1} horse" https://example.org',
     "tool --password='{0}:{1}' --verbose",
     "<password>{0}:{1}</password>",
 ]
@@ -438,6 +447,10 @@ REST = chars(12).filter(lambda text: any(each.isdigit() for each in text))
         ('curl -H "Cookie: a=" -H "Accept: text/html"', '-H "Accept: text/html"'),
         ('{"Cookie": "a=b; c=d", "Accept": "text/html"}', '"Accept": "text/html"'),
         (r'"{\"Cookie\": \"a=b; c=d\", \"Accept\": \"text/html\"}"', r"\"Accept\": \"text/html\""),
+        ('{"name": "Cookie", "value": "a=b"}, {"name": "Accept", "value": "c"}', '{"name": "Accept", "value": "c"}'),
+        ("curl -b 'a=b; c=d' https://example.org/path", "https://example.org/path"),
+        ("curl -b cookies.txt https://example.org/?a=b", "curl -b cookies.txt https://example.org/?a=b"),
+        ('{"name": "colour", "value": "blue=1"}', '"value": "blue=1"'),
     ],
 )
 def test_what_follows_a_cookie_header_stays(text: str, kept: str) -> None:

@@ -39,7 +39,7 @@ NO_IDS = [
     *(("signal", text) for text in ("ann", "+1 55", "0a1b2c3d")),
     *(("sms", "+"), ("email", "ann"), ("email", "a@b@c"), ("imessage", "ann"), ("xmpp", "ann"), ("matrix", "ann")),
     *(("irc", "ann@host"), ("irc", "#dev"), ("telegram", "@ann"), ("telegram", "ann"), ("discord", "ann#1234")),
-    *(("slack", "@ann"), ("slack", "C024BE91L")),
+    *(("slack", "@ann"), ("slack", "bob"), ("slack", "Ulrike"), ("slack", "C024BE91L")),
 ]
 
 

@@ -217,6 +217,7 @@ class Door:
     damage = ""
     """Its disk fails, but damages nothing."""
     is_away = False
+    is_stalled = False
     epochs = NO_EPOCHS
 
     def saw(self, seen: Seen) -> None: ...

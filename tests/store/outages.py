@@ -108,6 +108,7 @@ class Link:
     async def _up(self, reader: asyncio.StreamReader) -> None:
         with suppress(ConnectionError):
             while data := await reader.read(1 << 16):
+                self._proxy.freeze_if_said(data)
                 await self._proxy.thawed.wait()
                 self._compares = self._compares or b"epochs" in data
                 fault = None if self._compares else self._proxy.fault_in(data)
@@ -147,6 +148,7 @@ class Proxy:
         self.thawed = asyncio.Event()
         """Set unless it takes connections and passes nothing on."""
         self.thawed.set()
+        self._last_words: bytes | None = None
         assert self.url != url
 
     @asynccontextmanager
@@ -172,6 +174,15 @@ class Proxy:
     def fail_at(self, words: bytes, cut: Cut, after: int = 0) -> None:
         """The next client that says this is cut off; but so many times it passes."""
         self._fault, self._passing = (words, cut), after
+
+    def freeze_at(self, words: bytes) -> None:
+        """Freeze when a client says this, before the server hears it."""
+        self._last_words = words
+
+    def freeze_if_said(self, data: bytes) -> None:
+        if self._last_words and self._last_words in data:
+            self._last_words = None
+            self.thawed.clear()
 
     def forget_fault(self) -> None:
         self._fault = None

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from palaver.db.transaction import Statements, transaction
+from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.compaction import plan_compaction
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.feedback import Rating
@@ -913,6 +913,26 @@ async def test_nobody_is_planted_in_the_conversation_of_another(world: World, ot
     with pytest.raises(NotFound):
         await other.read(sessions.get_visible(begun.turn.session, mallory))
     assert await other.read(violations()) == []
+
+
+async def test_ratings_of_people_who_are_not_in_an_imported_conversation_are_left_out(
+    world: World, other: Store
+) -> None:
+    """An archive can name anybody: what they never said here would be exported and shown as theirs."""
+    begun = await world.exchange("hello", source=ALICE)
+    for rating in (Rating.UP, Rating.DOWN):
+        identity = "telegram:7" if rating is Rating.UP else "telegram:8"
+        rated = feedback.rate(begun.turn.session, begun.turn.number, identity, rating, NOON, OPERATOR)
+        await world.store.transact(rated)
+    await bring(other, await export(world.store))
+    turns_here = [row[0] for row in await other.read(_turn_numbers())]
+    found = await other.read(feedback.list_feedback(turns_here))
+    assert [(each.identity, each.rating) for each in found] == [("telegram:7", Rating.UP)]
+
+
+@transaction
+def _turn_numbers() -> Statements[list[Row]]:
+    return (yield "SELECT no FROM turns", ())
 
 
 @pytest.mark.parametrize("is_deleted", [False, True])

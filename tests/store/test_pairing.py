@@ -252,6 +252,20 @@ async def test_no_code_is_handed_out_while_it_would_be_rejected(store: Store) ->
     assert (await ask(store, "9", now=after) or (0, ""))[1] == Reception.CODE.value
 
 
+async def test_a_lock_out_of_one_who_approves_holds_back_no_code_that_another_can_enter(store: Store) -> None:
+    await ask(store, "6")
+    assert await approve(store, by="operator")
+    for _ in range(5):
+        await approve(store, OTHER, by="telegram:6")
+    assert (await ask(store, "7") or (0, ""))[1] == Reception.CODE.value
+    with pytest.raises(LockedOut):
+        await approve(store, by="telegram:6")
+    assert await approve(store, by="operator")
+    for _ in range(5):
+        await approve(store, OTHER, by="operator")
+    assert (await ask(store, "8") or (0, ""))[1] == Reception.LOCKED.value
+
+
 async def test_someone_who_is_denied_waits_before_asking_again(store: Store) -> None:
     await ask(store, "7")
     assert await store.transact(pairing.deny("telegram:9", NOON, by="operator")) is None
@@ -288,6 +302,15 @@ async def test_many_at_once_get_so_many_codes_and_others_theirs_ten_minutes_late
     later = NOON + 10 * MINUTE
     await asyncio.gather(*(ask(store, user, "again", now=later) for user in lucky))
     assert (await ask(store, "honest", "again", now=later) or (0, ""))[1] == Reception.CODE.value
+
+
+async def test_strangers_that_never_cease_to_come_keep_nobody_out_for_good(store: Store, few: int) -> None:
+    for moment in range(3):
+        now = NOON + moment * 9 * MINUTE
+        await asyncio.gather(*(ask(store, f"{moment} {user}", now=now) for user in range(few + 1)))
+        told = (await ask(store, "honest", f"at {moment}", now=now) or (0, ""))[1]
+        assert told == (Reception.CODE if moment == 2 else Reception.TOO_MANY).value
+        assert (await ask(store, f"late {moment}", now=now) or (0, ""))[1] == Reception.TOO_MANY.value
 
 
 async def test_one_person_waits_at_two_accounts_and_each_request_is_decided_alone(store: Store) -> None:

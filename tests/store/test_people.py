@@ -19,6 +19,7 @@ from palaver.store.conversations.visibility import visible_to
 from palaver.store.people import people
 from palaver.store.people.access_rules import WITHOUT, AccessRules
 from palaver.store.people.grants import GrantCache, GrantTable
+from palaver.store.records import json_text
 from palaver.store.store import Store
 from tests.store.world import NOON, OPERATOR, World, dm, group
 
@@ -121,6 +122,35 @@ async def test_a_key_reads_where_thousands_of_chats_are_allowed(store: Store) ->
     reach = AccessRules(given, GrantTable(configured=given), {}, GrantCache()).reach("telegram:7")
     principal = Principal(identities=frozenset({"telegram:7"}), placed=(("telegram:7", reach),))
     assert (await store.read(store.sessions.get_visible(session, principal))).id == session
+
+
+def test_what_a_key_reads_costs_no_more_where_many_chats_are_allowed() -> None:
+    """As SQLite counts its steps, for 100 sessions."""
+    database = sqlite3.connect(":memory:")
+    database.execute("CREATE TABLE sessions (no INTEGER PRIMARY KEY, platform TEXT, origin TEXT)")
+    database.execute("CREATE TABLE participants (session_no INTEGER, identity TEXT, left_at INTEGER)")
+    for number in range(100):
+        origin = json_text({"platform": "telegram", "chat_id": str(-number), "chat_kind": "group"})
+        database.execute("INSERT INTO sessions VALUES (?, 'telegram', ?)", (number, origin))
+        database.execute("INSERT INTO participants VALUES (?, 'telegram:7', NULL)", (number,))
+    database.execute("CREATE INDEX participants_of ON participants (session_no, identity)")
+    steps = list[int]()
+    for allowed in (20, 2000):
+        given = tuple(Grant(platform="telegram", chat_id=str(-number)) for number in range(10, 10 + allowed))
+        reach = AccessRules(given, GrantTable(configured=given), {}, GrantCache()).reach("telegram:7")
+        seen = visible_to(Principal(identities=frozenset({"telegram:7"}), placed=(("telegram:7", reach),)))
+        steps.append(0)
+
+        def count() -> int:
+            steps[-1] += 1
+            return 0
+
+        database.set_progress_handler(count, 100)
+        counted = f"SELECT count(*) FROM sessions s WHERE {seen.sql}"  # noqa: S608 - our own words
+        found = database.execute(counted, seen.values).fetchone()
+        assert found == (min(90, allowed),)
+    database.close()
+    assert steps[1] < 5 * steps[0], "to read the list once costs some steps, too"
 
 
 async def test_a_hostile_name_is_one_line_and_short(store: Store) -> None:

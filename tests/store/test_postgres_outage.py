@@ -17,7 +17,17 @@ import pytest
 
 from palaver.db import postgres, postgres_pool
 from palaver.db.high_water import Seen
-from palaver.db.transaction import Lock, Notify, Row, Statements, Transaction, keyed, transaction
+from palaver.db.transaction import (
+    Lock,
+    Notify,
+    Row,
+    Statements,
+    Transaction,
+    answering_request,
+    keyed,
+    transaction,
+    waiting_of_request,
+)
 from palaver.engine.retry import retry_until_stored
 from palaver.model.errors import PalaverError, StoreUnavailable
 from palaver.model.turn import Inbound, Outbound
@@ -202,12 +212,67 @@ async def test_a_host_that_is_frozen_is_left_for_another(proxy: Proxy, server: S
         proxy.thawed.set()
 
 
+@pytest.mark.usefixtures("impatient")
+async def test_a_host_that_freezes_while_we_come_back_is_left_for_another(
+    proxy: Proxy, server: Server, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "_HOLD_ATTEMPT_SECONDS", 1.0)
+    freezing_first = url.replace(f"host={server.socket.parent}", f"host={proxy.folder},{server.socket.parent}")
+    async with await open_store(freezing_first, exclusive=True) as store:
+        await store.transact(accept("before"))
+        proxy.freeze_at(b"pg_advisory_lock_shared")
+        proxy.cut()
+        proxy.mend()
+        async with asyncio.timeout(PATIENCE):
+            while proxy.thawed.is_set():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            await retry_until_stored(store, accept("after"))
+        proxy.thawed.set()
+
+
+async def test_a_standby_is_asked_again_while_another_host_is_silent(
+    proxy: Proxy, server: Server, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_pool, "_CONNECT_TIMEOUT_SECONDS", 3600.0)
+    await asyncio.to_thread(server.demote)
+    proxy.thawed.clear()
+    both = url.replace(f"host={server.socket.parent}", f"host={proxy.folder},{server.socket.parent}")
+    connecting = asyncio.create_task(postgres_pool.Connector(both).connect())
+    await asyncio.sleep(1)
+    assert not connecting.done()
+    await asyncio.to_thread(server.promote)
+    connection = await asyncio.wait_for(connecting, PATIENCE)
+    await connection.close()
+    proxy.thawed.set()
+
+
+async def test_a_connection_that_freezes_before_its_first_use_holds_nobody(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither until the driver's limit, nor while it says goodbye."""
+    monkeypatch.setattr(postgres_pool, "_CONNECT_TIMEOUT_SECONDS", 1.0)
+    monkeypatch.setattr(postgres_pool, "_COMMAND_TIMEOUT_SECONDS", 3600.0)
+
+    async def check_nothing(_: object) -> None: ...
+
+    proxy.freeze_at(b"set_config")
+    pool = postgres_pool.Pool(postgres_pool.Connector(proxy.url), check_nothing)
+    await pool.open()
+    async with asyncio.timeout(PATIENCE) as patience:
+        with pytest.raises(TimeoutError):
+            await pool.run(check_nothing)
+    assert not patience.expired()
+    assert not proxy.thawed.is_set()
+    proxy.thawed.set()
+    pool.terminate()
+
+
 async def test_what_breaks_on_a_dropped_connection_can_be_tried_again(url: str) -> None:
     """Dropped between the steps of one call, asyncpg's connection has no protocol any more."""
 
     async def check_nothing(_: object) -> None: ...
 
-    pool = postgres_pool.Pool(url, check_nothing)
+    pool = postgres_pool.Pool(postgres_pool.Connector(url), check_nothing)
     await pool.open()
 
     async def be_dropped(_: object) -> None:
@@ -234,7 +299,7 @@ async def test_a_replica_that_is_frozen_is_left_alone_for_a_while(proxy: Proxy, 
 
 
 async def test_an_outage_that_is_known_is_known_to_be_over(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres, "_AWAY_SECONDS", 0.0)
+    monkeypatch.setattr(postgres, "_SILENT_SECONDS", 0.0)
     async with await open_store(proxy.url) as store:
         assert not store.is_away
         proxy.cut()
@@ -475,35 +540,159 @@ async def test_a_rolled_back_work_wakes_nobody(url: str) -> None:
 # Commits that wait
 
 
-async def test_a_commit_that_waits_for_a_standby_fails_no_other(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+class Stall:
+    """No standby answers: what is committed waits, and is not visible yet."""
+
+    def __init__(self, observer: Any, probe: Any) -> None:
+        self.observer = observer
+        self._probe = probe
+
+    async def waiting(self) -> int:
+        return await self.observer.fetchval(
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND datname = current_database()"
+        )
+
+    async def seen(self) -> int:
+        return await self.observer.fetchval("SELECT count(*) FROM inbox")
+
+    async def begin(self) -> None:
+        """Return when it has begun: the server takes a moment to read its settings."""
+        await self.observer.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+        await self.observer.execute("SELECT pg_reload_conf()")
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                probing = asyncio.create_task(self._probe.execute("SELECT pg_logical_emit_message(true, 'stall', '')"))
+                while not (probing.done() or await self.waiting()):  # noqa: ASYNC110 - it is elsewhere
+                    await asyncio.sleep(0.01)
+                if not probing.done():
+                    await self.observer.execute("SELECT pg_cancel_backend($1)", self._probe.get_server_pid())
+                    await probing
+                    return
+
+    async def end(self) -> None:
+        await self.observer.execute("ALTER SYSTEM RESET synchronous_standby_names")
+        await self.observer.execute("SELECT pg_reload_conf()")
+
+
+@pytest.fixture
+async def stall(url: str) -> AsyncIterator[Stall]:
+    observer, probe = await DRIVER.connect(url), await DRIVER.connect(url)
+    await observer.execute("SET synchronous_commit = off")
+    stall = Stall(observer, probe)
+    try:
+        yield stall
+    finally:
+        await stall.end()
+        await observer.close()
+        await probe.close()
+
+
+async def test_a_commit_that_waits_for_a_standby_fails_no_other(
+    url: str, stall: Stall, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nor does a timeout end the wait: the commit would stay, without the standby, and count as done."""
     quick = "SET LOCAL lock_timeout = '20ms'; SET LOCAL statement_timeout = '50ms';"
     monkeypatch.setattr(postgres, "BEGIN_BATCH", f"BEGIN; {quick}")
-    observer = await DRIVER.connect(url)
-    await observer.execute("SET synchronous_commit = off")
-    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND datname = current_database()"
     async with await open_store(url) as one, await open_store(url) as other:
         await asyncio.gather(until_heard(one, other), until_heard(other, one))
-        await observer.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
-        await observer.execute("SELECT pg_reload_conf()")
-        try:
-            commits = [
-                asyncio.create_task(store.transact(keyed(name, accept(name, user=name))))
-                for store, name in ((one, "ann"), (other, "bob"))
-            ]
+        await stall.begin()
+        commits = [
+            asyncio.create_task(store.transact(keyed(name, accept(name, user=name))))
+            for store, name in ((one, "ann"), (other, "bob"))
+        ]
 
-            async def all_wait() -> bool:
-                return await observer.fetchval(waiting) == 2 or any(commit.done() for commit in commits)
+        async def all_wait() -> bool:
+            return await stall.waiting() == 2 or any(commit.done() for commit in commits)
 
-            await until(all_wait)
-            await observer.execute("SELECT pg_sleep(0.2)")
-            assert not any(commit.done() for commit in commits)
-        finally:
-            await observer.execute("ALTER SYSTEM RESET synchronous_standby_names")
-            await observer.execute("SELECT pg_reload_conf()")
-            await observer.close()
+        await until(all_wait)
+        await stall.observer.execute("SELECT pg_sleep(0.2)")
+        assert not any(commit.done() for commit in commits)
+        await stall.end()
         await asyncio.wait_for(asyncio.gather(*commits), PATIENCE)
         assert len(await one.read(bodies())) == 2
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_a_commit_that_nobody_waits_for_any_more_is_not_shown_before_its_standby_has_it(
+    url: str, stall: Stall, monkeypatch: pytest.MonkeyPatch, *, is_cancelled: bool
+) -> None:
+    """A cancelled commit would be: others would answer what a failover loses."""
+    monkeypatch.setattr(postgres, "COMMIT_SECONDS", None if is_cancelled else 0.5)
+    async with await open_store(url) as store, await open_store(url) as other:
+        await asyncio.gather(until_heard(store, other), until_heard(other, store))  # nothing else commits any more
+        await stall.begin()
+        writing = asyncio.create_task(store.transact(accept("there")))
+        await until(lambda: _is(stall.waiting, 1))
+        if is_cancelled:
+            writing.cancel()
+        with pytest.raises(asyncio.CancelledError if is_cancelled else StoreUnavailable):
+            await asyncio.wait_for(writing, PATIENCE)
+        await stall.observer.execute("SELECT pg_sleep(0.2)")
+        assert (await stall.waiting(), await stall.seen()) == (1, 0)
+        await stall.end()
+        await until(lambda: _is(stall.seen, 1))
+
+
+async def _is(count: Callable[[], Awaitable[int]], wanted: int) -> bool:
+    return await count() == wanted
+
+
+async def test_a_request_waits_for_a_stall_once_and_the_next_one_not_at_all(
+    url: str, stall: Stall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "_PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(postgres, "_SILENT_SECONDS", 0.2)
+    async with await open_store(url) as store, await open_store(url) as other:
+        await asyncio.gather(until_heard(store, other), until_heard(other, store))  # nothing else commits any more
+        await stall.begin()
+        assert not store.is_stalled
+        with answering_request(), pytest.raises(StoreUnavailable, match="may or may not"):
+            async with asyncio.timeout(PATIENCE):
+                await store.transact(accept("first"))
+        assert store.is_stalled
+        assert await stall.waiting() == 1  # it goes on
+        await stall.observer.execute("SELECT pg_sleep(0.6)")
+        with answering_request():
+            with pytest.raises(StoreUnavailable, match="for a while"):
+                await store.transact(accept("second"))
+            assert await store.read(bodies()) == []
+        assert await stall.waiting() == 1
+        others = asyncio.create_task(store.transact(accept("not of a request", user="8")))
+        await until(lambda: _is(stall.waiting, 2))
+        await stall.end()
+        await asyncio.wait_for(others, PATIENCE)
+        async with asyncio.timeout(PATIENCE):
+            while store.is_stalled:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert sorted(await store.read(bodies())) == [("first",), ("not of a request",)]
+
+
+async def test_what_a_request_has_waited_for_counts_for_all_that_it_does_later(
+    url: str, stall: Stall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "_PATIENCE_SECONDS", 3600.0)
+    monkeypatch.setattr(postgres, "_SILENT_SECONDS", 0.2)
+    async with await open_store(url) as store, await open_store(url) as other:
+        await asyncio.gather(until_heard(store, other), until_heard(other, store))  # nothing else commits any more
+        await stall.begin()
+        with answering_request():
+            waiting = waiting_of_request()
+            assert waiting
+            waiting.seconds = 3600.0
+            with pytest.raises(StoreUnavailable, match="may or may not"):
+                async with asyncio.timeout(PATIENCE):
+                    await store.transact(accept("late"))
+        await stall.end()
+
+
+async def test_what_a_request_starts_is_no_request() -> None:
+    async def starts() -> bool:
+        return waiting_of_request() is None
+
+    with answering_request():
+        assert waiting_of_request() is not None
+        assert await asyncio.create_task(starts())
+    assert waiting_of_request() is None
 
 
 async def test_a_commit_that_gets_no_lock_is_tried_again(url: str) -> None:

@@ -26,8 +26,8 @@ from palaver.store.damage.files import check_references
 from palaver.store.damage.repair import find_damage
 from palaver.store.opening import open_store
 from palaver.store.queue import inbox, outbox, turns
-from palaver.store.retention import observed, settled
-from palaver.store.retention.files import GONE, remove_outputs
+from palaver.store.retention import files, observed, settled
+from palaver.store.retention.files import GONE, StoredFile, remove_outputs
 from palaver.store.retention.retention import Retention
 from palaver.store.status import chat_list
 from palaver.store.status.invariants import violations
@@ -407,6 +407,24 @@ def test_a_file_that_cannot_be_deleted_keeps_no_other(tmp_path: Path, monkeypatc
     with pytest.raises(PermissionError):
         remove_outputs(tmp_path, datetime.max.replace(tzinfo=UTC))
     assert [path.name for path in tmp_path.iterdir()] == ["b.md"]
+
+
+def test_a_file_that_is_written_again_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed, noon = files.list_outputs, datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+    def list_then_write(folder: Path) -> list[StoredFile]:
+        found = listed(folder)
+        (tmp_path / "again.md").write_text(WORD)
+        (tmp_path / "gone.md").unlink()
+        return found
+
+    old = (noon - DAYS).timestamp()
+    for name in ("again.md", "gone.md", "old.md"):
+        (tmp_path / name).write_text(WORD)
+        os.utime(tmp_path / name, (old, old))
+    monkeypatch.setattr(files, "list_outputs", list_then_write)
+    remove_outputs(tmp_path, noon)
+    assert [path.name for path in tmp_path.iterdir()] == ["again.md"]
 
 
 async def test_settled_contents_by_count_and_size(world: World) -> None:

@@ -38,9 +38,10 @@ from tests.web.conftest import READERS, Opened, opened
 PEOPLE = tuple(GrantConfig(platform="api", user_id=name) for name in ("alice", "bob"))
 
 
-async def token(window: Opened, identity: str | None = None, *rights: Right) -> str:
+async def token(window: Opened, identity: str | None = None, *rights: Right, profile: str | None = None) -> str:
+    given = rights or ALL_RIGHTS
     made, _ = await issue_token(
-        window.store, SystemClock().now(), name="test", identity=identity, rights=rights or ALL_RIGHTS
+        window.store, SystemClock().now(), name="test", identity=identity, rights=given, profile=profile
     )
     return made
 

@@ -4,7 +4,7 @@ import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator, Generator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -44,8 +44,11 @@ def config(tmp_path: Path) -> Config:
     return Config(data_dir=tmp_path, store=str(tmp_path / "palaver.db"), grants=(*PEOPLE, *READERS))
 
 
-async def client(window: Opened, identity: str | None = None, **more: Any) -> openai.AsyncOpenAI:
-    return openai.AsyncOpenAI(base_url=f"{window.url}/v1", api_key=await token(window, identity), **more)
+async def client(
+    window: Opened, identity: str | None = None, profile: str | None = None, **more: Any
+) -> openai.AsyncOpenAI:
+    key = await token(window, identity, profile=profile)
+    return openai.AsyncOpenAI(base_url=f"{window.url}/v1", api_key=key, **more)
 
 
 @pytest.fixture
@@ -214,6 +217,46 @@ async def test_people_who_begin_alike_never_meet(window: Opened, ai: openai.Asyn
         assert robots != owners
         _, guessed = await ask(other, [user("same"), assistant(answer), user("go on")])
         assert (guessed, await said(window, owners)) == (robots, ["same", answer])
+
+
+async def test_neither_history_nor_results_lead_into_a_conversation_of_somebody_else(config: Config) -> None:
+    """Not with the owner's token, which reads everything, and not with one of the same person for another profile."""
+    grants = [{"platform": each.platform, "user_id": each.user_id} for each in config.grants]
+    profiles = {"work": {}, "home": {"serves": [{"platform": "api"}]}}
+    both = {"data_dir": config.data_dir, "store": config.store, "grants": grants, "profiles": profiles}
+    async with opened(Config.model_validate(both)) as window, AsyncExitStack() as stack:
+        callers = {
+            "owner": await client(window),
+            "alice": await client(window, "api:alice"),
+            "alice at work": await client(window, "api:alice", profile="work"),
+            "bob": await client(window, "api:bob"),
+        }
+        for each in callers.values():
+            await stack.enter_async_context(each)
+        words = "in words that nobody else uses " * 10
+        history, told = dict[str, Messages](), dict[str, str]()
+        for name, ai in callers.items():
+            answer, session = await ask(ai, [user(words)])
+            history[name] = [user(words), assistant(answer)]
+            answer, again = await ask(ai, [*history[name], user(f"{words} more")])
+            history[name] += [user(f"{words} more"), assistant(answer)]
+            assert again == session
+            told[name] = session
+        assert len(set(told.values())) == len(callers)
+        calls = {
+            name: await _called(ai, [*history[name], user("!use weather {}")], streams=False)
+            for name, ai in callers.items()
+        }
+        for name, ai in callers.items():
+            for other in callers.keys() - {name, *(["alice at work"] if name == "alice" else [])}:
+                result = _answered(*calls[other], "rain")
+                for sent in ([*history[other], *result], result, [user("elsewhere"), *result]):
+                    assert (await ask(ai, sent, tools=[WEATHER]))[1] != told[other], (name, other)
+                assert (await ask(ai, [*history[other][-3:], user("go on")]))[1] != told[other]
+                assert (await ask(ai, [*history[other], user("go on")]))[1] != told[other]
+        for name, ai in callers.items():
+            result = _answered(*calls[name], "rain")
+            assert await ask(ai, [*history[name], *result], tools=[WEATHER]) == ("weather: rain", told[name])
 
 
 async def test_requests_that_begin_alike_at_once_never_meet(window: Opened, ai: openai.AsyncOpenAI) -> None:

@@ -13,7 +13,7 @@ from playwright.async_api import Page
 
 from palaver.config.model import Config
 from palaver.db.sqlite import SqliteDatabase
-from palaver.db.transaction import Transaction
+from palaver.db.transaction import Transaction, waiting_of_request
 from palaver.gateway.gateway import Gateway
 from palaver.gateway.metrics import open_meter
 from palaver.gateway.terminal import terminal_socket
@@ -73,6 +73,42 @@ async def test_a_disk_on_which_nothing_can_be_written_is_said_at_once(
     assert ready.text == "the store refuses writes\n"
     untaken = [record for record in caplog.records if getattr(record, "action", "") == "message.not_stored"]
     assert [(record.levelname, getattr(record, "account", "")) for record in untaken] == [("ERROR", "web:")]
+
+
+async def test_a_gateway_whose_writes_nobody_confirms_is_not_ready(
+    window: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with window.visit() as client:
+        async with asyncio.timeout(60):
+            while (await client.get("/ready")).status_code != 200:  # noqa: ASYNC110 - a probe asks again
+                await asyncio.sleep(0.02)
+        monkeypatch.setattr(SqliteDatabase, "is_stalled", True)
+        stalled = await client.get("/ready")
+        monkeypatch.undo()
+        confirmed = await client.get("/ready")
+    assert (stalled.status_code, stalled.text) == (503, "the store confirms no writes\n")
+    assert confirmed.status_code == 200
+
+
+async def test_a_message_is_stored_as_part_of_its_request_and_answered_as_no_part_of_it(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a request does not wait long for a database that does not answer, and the gateway does."""
+    plain = SqliteDatabase.transact
+    of_request: list[bool] = []
+
+    async def transact(self: SqliteDatabase, work: Transaction[Any]) -> Any:
+        of_request.append(waiting_of_request() is not None)
+        return await plain(self, work)
+
+    async with opened(config) as window, window.visit() as client:
+        monkeypatch.setattr(SqliteDatabase, "transact", transact)
+        assert (await client.post("/chat/main", data={"text": "hello", "id": "1"})).is_success
+        assert True in of_request
+        async with asyncio.timeout(60):
+            while "You said: hello" not in (await client.get("/chat/main")).text:  # noqa: ASYNC110 - it answers soon
+                await asyncio.sleep(0.02)
+        assert False in of_request
 
 
 async def test_a_gateway_whose_clock_is_wrong_says_so(

@@ -176,7 +176,12 @@ def _kill(found: re.Match[str], _asked: Asked) -> Use:
 
 # Memory and search
 
-_HIT = re.compile(r'.* \([^()]*\), (?:#\d+, )?(?P<at>[^,]*), (?P<by>[a-z]+): (?P<said>".*")')
+_QUOTED = r'"(?:[^"\\]|\\.)*"'
+_HIT = re.compile(
+    rf"(?:{_QUOTED}|untitled) \([^()]*\), (?:#\d+, )?(?P<at>[^,]*), (?:overheard )?"
+    rf"(?P<by>user|assistant|title)(?: (?P<who>.+?))?: (?P<said>{_QUOTED})"
+)
+"""What somebody said, with who it was if it was not the person who asks, or a title that matches."""
 _SMALL = re.compile(
     "a|about|an|any|and|at|did|for|i|in|is|it|me|my|of|on|or|our|said|say|that|the|this|to|we|what|when|you|your",
     re.IGNORECASE,
@@ -217,9 +222,16 @@ def _tell_hits(result: str) -> str:
     hits = [hit for line in result.splitlines() if (hit := _HIT.fullmatch(line))]
     if not hits:
         return result
-    mine = [(hit["at"], _unquoted(hit["said"])) for hit in hits if hit["by"] == "user"]
-    told = [f"- {at}: {said}" for at, said in mine if not _SEARCH.pattern.fullmatch(said)]
-    return "\n".join(["You said:", *told[:_MAX_HITS]]) if told else "Nothing was found."
+    told: dict[str, list[str]] = {"You said:": [], "Others said:": [], "Titles:": []}
+    for hit in hits:
+        said = _unquoted(hit["said"])
+        if hit["by"] == "title":
+            told["Titles:"].append(f"- {hit['at']}: {said}")
+        elif hit["by"] == "user" and not _SEARCH.pattern.fullmatch(said):
+            who = f", {hit['who']}" if hit["who"] else ""
+            told["Others said:" if who else "You said:"].append(f"- {hit['at']}{who}: {said}")
+    lines = [line for heading, found in told.items() if found for line in (heading, *found[:_MAX_HITS])]
+    return "\n".join(lines) or "Nothing was found."
 
 
 # Words

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -12,6 +12,7 @@ import asyncpg
 from palaver.db.high_water import MEASURE, Loss, Reckoned, Seen, Witness
 from palaver.db.in_step import Members, Text
 from palaver.db.postgres_batch import BEGIN_BATCH, Batcher, run_batch
+from palaver.db.postgres_commit import COMMIT_SECONDS, Commits
 from palaver.db.postgres_pool import DURABLE, SESSION_TIMEOUTS, SILENCE, Connector, Pool, identify
 from palaver.db.postgres_servers import parse_servers, refuse_transaction_pooler
 from palaver.db.postgres_statements import (
@@ -39,6 +40,7 @@ from palaver.db.transaction import (
     fail_statement,
     storable,
     violation,
+    waiting_of_request,
 )
 from palaver.model.epochs import HighWater
 from palaver.model.errors import NewerSchema, StoreError, StoreUnavailable
@@ -55,8 +57,6 @@ Reckon = Callable[[Witness, str], Transaction[Reckoned]]
 CHANNEL = "palaver"
 _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
 _WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;"
-_COMMIT = "SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0; COMMIT;"
-"""A commit can wait for a standby. A timeout there would end the wait, but not undo the commit."""
 _NOTIFY = f"SELECT pg_notify('{CHANNEL}', topic) FROM unnest($1::text[]) AS topic"
 _LOOK = f"SELECT seen.*, current_setting('synchronous_standby_names') <> '' FROM ({to_postgres(MEASURE)}) AS seen"
 _COALESCE_SECONDS = 0.005
@@ -64,8 +64,10 @@ _COALESCE_SECONDS = 0.005
 _PING_SECONDS = 1.0
 _ANSWER_SECONDS = 2.5
 """A server that does not answer our listener for so long is frozen or cut off."""
-_AWAY_SECONDS = 1.0
-"""After an outage of so long, it is known: who asks need not wait for the end of it."""
+_SILENT_SECONDS = 1.0
+"""A server that does not answer, or confirms no commit, for so long will not for a while: an outage is known."""
+_LOOK_SECONDS = 0.25
+"""How often to look whether the server is silent, while a request waits."""
 _MAX_ATTEMPTS = 8
 _PATIENCE_SECONDS = 5.0
 """How long to try again while the server does not answer."""
@@ -74,6 +76,8 @@ _FIRST_PAUSE_SECONDS = 0.05
 _MAX_PAUSE_SECONDS = 2.0
 _VACUUM_TIMEOUT_SECONDS = 3600.0
 _HOLD_TIMEOUT_SECONDS = 60.0
+_HOLD_ATTEMPT_SECONDS = 10.0
+"""A server that says nothing for so long while we hold the schema can be frozen. If it was busy, we ask again."""
 _REPLICA_TIMEOUT_SECONDS = 3.0
 _REPLICA_REST_SECONDS = 30.0
 _CLOSE_TIMEOUT_SECONDS = 10.0
@@ -141,6 +145,9 @@ class PostgresDatabase(Notifier):
         self._batcher = Batcher(lambda members: self._run_with_retries(lambda: self._attempt_batch(members)))
         self._positions: dict[Text, int] = {}
         self._reckon: Reckon | None = None
+        self._commits = Commits(COMMIT_SECONDS)
+        self._host = ""
+        """To which our listener was connected, and the pool can still be."""
         self._server = ""
         """Which one was compared with what we have seen."""
         self._witness = Witness()
@@ -152,22 +159,37 @@ class PostgresDatabase(Notifier):
         try:
             if not self._servers.is_pooled:
                 await refuse_transaction_pooler(self._direct.connect)
-            self._pool = await self._open_pool(self._servers.url, is_pooled=self._servers.is_pooled)
+            # They know together which host takes writes, unless there is a pooler.
+            connector = Connector(self._servers.url) if self._servers.is_pooled else self._direct
+            self._pool = await self._open_pool(connector, is_pooled=self._servers.is_pooled)
             await self._pool.run(_do_nothing)
             if self._servers.replica:
-                self._replica = await self._open_pool(self._servers.replica)
+                self._replica = await self._open_pool(Connector(self._servers.replica))
         except (*LOST, asyncpg.PostgresError) as error:
             raise StoreUnavailable(_outage_text(error)) from error
         self._listener = asyncio.create_task(self._listen(), name="palaver-listener")
 
-    async def _open_pool(self, url: str, *, is_pooled: bool = False) -> Pool:
-        pool = Pool(url, self._refuse_other_server, is_pooled=is_pooled)
+    async def _open_pool(self, connector: Connector, *, is_pooled: bool = False) -> Pool:
+        pool = Pool(connector, self._refuse_other_server, is_pooled=is_pooled)
         await pool.open()
         return pool
 
     @property
     def is_away(self) -> bool:
-        return self._lost_at is not None and asyncio.get_running_loop().time() - self._lost_at > _AWAY_SECONDS
+        return self._lost_seconds > _SILENT_SECONDS
+
+    @property
+    def is_stalled(self) -> bool:
+        return _seconds_since(self._commits.silent_since) > _SILENT_SECONDS
+
+    @property
+    def _lost_seconds(self) -> float:
+        return _seconds_since(self._lost_at)
+
+    @property
+    def _silent_seconds(self) -> float:
+        """For how long the server has not answered, or has confirmed no commit."""
+        return max(self._lost_seconds, _seconds_since(self._commits.silent_since))
 
     async def reckon(self, reckon: Reckon) -> None:
         """Compare the database with what this process has seen of it, now and after each reconnect."""
@@ -178,7 +200,7 @@ class PostgresDatabase(Notifier):
         if self._reckon is None:
             return
         server, topics = await identify(connection), set[str]()
-        async with _transaction(connection, self._begin(_WRITE), topics, self._announce):
+        async with _transaction(connection, self._begin(_WRITE), topics, self._announce, self._commits):
             found = await _drive(connection, iter(self._reckon(self._witness, server)), topics)
         if self._server not in {"", server}:
             await self._drop_connections()
@@ -225,6 +247,9 @@ class PostgresDatabase(Notifier):
             raise self._newer
 
     async def transact(self, work: Transaction[T]) -> T:
+        return await self._answer(lambda: self._transact(work), writes=True)
+
+    async def _transact(self, work: Transaction[T]) -> T:
         await self._wait_for_schema()
         with self._admitted():
             if isinstance(work, KeyedTransaction):
@@ -233,9 +258,38 @@ class PostgresDatabase(Notifier):
             return await self._run_with_retries(lambda: self._attempt(work, read_only=False))
 
     async def read(self, work: Transaction[T]) -> T:
+        return await self._answer(lambda: self._read(work), writes=False)
+
+    async def _read(self, work: Transaction[T]) -> T:
         await self._wait_for_schema()
         with self._admitted():
             return await self._run_with_retries(lambda: self._attempt(work, read_only=True))
+
+    async def _answer(self, run: Callable[[], Coroutine[Any, Any, T]], *, writes: bool) -> T:
+        """Run it. A request waits for a silent server for a few seconds, over all that it does.
+
+        What it began by then goes on: it may be in its commit, which cannot be taken back.
+        """
+        waiting = waiting_of_request()
+        if waiting is None:
+            return await run()
+        if (self._silent_seconds if writes else self._lost_seconds) > _PATIENCE_SECONDS:
+            raise StoreUnavailable("PostgreSQL has not answered for a while")
+        left = max(_LOOK_SECONDS, _PATIENCE_SECONDS - waiting.seconds)
+        began = asyncio.get_running_loop().time()
+        running = asyncio.create_task(run())
+        try:
+            while not running.done():
+                await asyncio.wait({running}, timeout=_LOOK_SECONDS)
+                if not running.done() and self._silent_seconds > _SILENT_SECONDS and _seconds_since(began) > left:
+                    running.add_done_callback(_ignore)
+                    raise StoreUnavailable("PostgreSQL does not answer: what was asked may or may not have happened")
+            return running.result()
+        except asyncio.CancelledError:
+            running.cancel()
+            raise
+        finally:
+            waiting.seconds += _seconds_since(began)
 
     async def browse(self, work: Transaction[T]) -> T:
         now = asyncio.get_running_loop().time()
@@ -250,7 +304,7 @@ class PostgresDatabase(Notifier):
 
     async def _browse(self, replica: Pool, work: Transaction[T]) -> T:
         """Read from the replica. Raise TimeoutError, and drop its connections, if that takes too long."""
-        run = partial(_in_transaction, work=work, begin=_READ, announce=self._announce)
+        run = partial(_in_transaction, work=work, begin=_READ, announce=self._announce, commits=self._commits)
         reading = asyncio.ensure_future(replica.run(run))
         try:
             await asyncio.wait({reading}, timeout=_REPLICA_TIMEOUT_SECONDS)
@@ -264,7 +318,7 @@ class PostgresDatabase(Notifier):
 
     async def migrate(self, step: Transaction[T]) -> T:
         """Run a step of a migration, which can take long on a large store."""
-        run = partial(_in_transaction, work=step, begin=_WRITE, announce=self._announce)
+        run = partial(_in_transaction, work=step, begin=_WRITE, announce=self._announce, commits=Commits())
         return await self._without_time_limits(run)
 
     @asynccontextmanager
@@ -378,7 +432,7 @@ class PostgresDatabase(Notifier):
 
     async def _attempt(self, work: Transaction[T], *, read_only: bool) -> T:
         begin = self._begin(_READ if read_only else _WRITE)
-        run = partial(_in_transaction, work=work, begin=begin, announce=self._announce)
+        run = partial(_in_transaction, work=work, begin=begin, announce=self._announce, commits=self._commits)
         return await self._on_connection(run)
 
     async def _on_connection(self, run: Callable[[Connection], Awaitable[T]]) -> T:
@@ -389,7 +443,7 @@ class PostgresDatabase(Notifier):
     async def _attempt_batch(self, members: Members) -> None:
         async def run(connection: Connection) -> None:
             topics: set[str] = set()
-            async with _transaction(connection, self._begin(BEGIN_BATCH), topics, self._announce):
+            async with _transaction(connection, self._begin(BEGIN_BATCH), topics, self._announce, self._commits):
                 topics.update(await run_batch(connection, members, self._positions))
 
         await self._on_connection(run)
@@ -427,9 +481,8 @@ class PostgresDatabase(Notifier):
             try:
                 await self._listen_until_lost()
             except TimeoutError:
-                if self._lost_at is not None:  # it was silent before we knew
-                    self._lost_at -= _ANSWER_SECONDS
                 await self._drop_connections()
+                self._host = ""
             except (*LOST, asyncpg.PostgresError):
                 await asyncio.sleep(_FIRST_PAUSE_SECONDS * 4)
 
@@ -440,11 +493,12 @@ class PostgresDatabase(Notifier):
 
     async def _listen_until_lost(self) -> None:
         settings = {} if self._held_version is None else {"application_name": connection_name(self._held_version)}
-        server = self._direct.current
+        loop = asyncio.get_running_loop()
+        asked_at = loop.time()
         try:
             connection: Connection = await self._direct.connect(server_settings=settings)
         except BaseException:
-            self._lost_at = self._lost_at or asyncio.get_running_loop().time()
+            self._lost_at = self._lost_at or asked_at
             raise
 
         def on_cut(_: Connection) -> None:
@@ -456,25 +510,29 @@ class PostgresDatabase(Notifier):
 
         connection.add_termination_listener(on_cut)
         try:
-            await self._hold(connection, self._held_version)
+            # Before anything begins on the new one.
+            if self._host not in {"", self._direct.current}:
+                await self._drop_connections()
+            self._host = self._direct.current
+            async with asyncio.timeout(_HOLD_ATTEMPT_SECONDS):
+                await self._hold(connection, self._held_version)
             await connection.add_listener(CHANNEL, on_notify)
             # Nothing that matters is written here: a wake-up can be lost, so everybody also looks from time to time.
             await connection.execute("SET synchronous_commit = off")
             self._lost_at = None
-            if self._direct.current != server:
-                await self._drop_connections()
             self.wake_all()
             while not (self._closed or connection.is_closed()):
                 # Not `asyncio.wait_for`: before Python 3.12 it can swallow the cancellation that closing waits for.
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_PING_SECONDS):
                         await self._has_unsent.wait()
+                asked_at = loop.time()
                 await self._send_unsent(connection)
                 await self._look(connection)
                 await asyncio.sleep(_COALESCE_SECONDS)
         finally:
             self._held.clear()
-            self._lost_at = self._lost_at or asyncio.get_running_loop().time()
+            self._lost_at = self._lost_at or asked_at
             connection.terminate()
 
     async def _hold(self, connection: Connection, version: int | None) -> None:
@@ -496,21 +554,33 @@ class PostgresDatabase(Notifier):
         self._held.set()
 
 
+def _seconds_since(began: float | None) -> float:
+    return 0.0 if began is None else asyncio.get_running_loop().time() - began
+
+
+def _ignore(running: "asyncio.Task[Any]") -> None:
+    """Nobody waits for it any more."""
+    if not running.cancelled():
+        running.exception()
+
+
 def _outage_text(error: Exception) -> str:
     if isinstance(error, ROLLED_BACK):
         return f"PostgreSQL rolled the transaction back {_MAX_ATTEMPTS} times, and nothing was written: {error}"
     return f"PostgreSQL does not answer: {str(error) or 'no answer in time'}"
 
 
-async def _in_transaction(connection: Connection, *, work: Transaction[T], begin: str, announce: Announce) -> T:
+async def _in_transaction(
+    connection: Connection, *, work: Transaction[T], begin: str, announce: Announce, commits: Commits
+) -> T:
     topics: set[str] = set()
-    async with _transaction(connection, begin, topics, announce):
+    async with _transaction(connection, begin, topics, announce, commits):
         return await _drive(connection, iter(work), topics)
 
 
 @asynccontextmanager
 async def _transaction(
-    connection: Connection, begin: str, topics: set[str], announce: Announce
+    connection: Connection, begin: str, topics: set[str], announce: Announce, commits: Commits
 ) -> AsyncGenerator[None]:
     """Commit at the end and announce the topics that were collected until then; roll back after an error."""
     try:
@@ -518,7 +588,7 @@ async def _transaction(
         yield
         try:
             # What only reads can be done again, also if its commit gets no answer.
-            await (connection.execute("COMMIT;") if begin.startswith(_READ) else _commit(connection))
+            await (connection.execute("COMMIT;") if begin.startswith(_READ) else commits.commit(connection))
         finally:  # it may have happened even if it failed
             announce(topics)
     except BaseException:
@@ -538,11 +608,3 @@ async def _begin(connection: Connection, begin: str) -> None:
 
 async def _do_nothing(_: Connection) -> None:
     """Only connect."""
-
-
-async def _commit(connection: Connection) -> None:
-    """Commit. A commit without an answer may have happened, so it is never repeated."""
-    try:
-        await connection.execute(_COMMIT)
-    except LOST as error:
-        raise StoreUnavailable("PostgreSQL was lost during a commit, which may or may not have happened") from error

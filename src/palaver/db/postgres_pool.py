@@ -15,6 +15,7 @@ from palaver.db.postgres_statements import LOST
 T = TypeVar("T")
 # asyncpg has no types of its own.
 Connection = Any
+_Opening = asyncio.Task[Connection]
 _asyncpg: Any = asyncpg
 
 _MAX_CONNECTIONS = 10
@@ -60,60 +61,70 @@ class Connector:
     """Connects to a host of a URL that answers and has the `target_session_attrs`. The last one goes first."""
 
     def __init__(self, url: str) -> None:
+        self.url = url
         self._urls = hosts_of(url)
         self.current = self._urls[0]
 
     async def connect(self, *_: object, **settings: Any) -> Connection:  # noqa: ANN401
         """Raise the error of the last host if none can be used."""
         settings["timeout"] = _CONNECT_TIMEOUT_SECONDS
-        tries = {asyncio.create_task(self._open(self.current, settings))}
+        current = self.current
+        first = {self._open(current, settings): current}
+        again: dict[_Opening, str] = {}
         try:
-            waiting, _ = tries, await asyncio.wait(tries, timeout=_HEAD_START_SECONDS)
-            if not any(each.done() and not each.exception() for each in tries):
-                others = (url for url in self._urls if url != self.current)
-                tries |= {asyncio.create_task(self._open(url, settings)) for url in others}
+            await asyncio.wait(first, timeout=_HEAD_START_SECONDS)
+            if not any(each.done() and not each.exception() for each in first):
+                first |= {self._open(url, settings): url for url in self._urls if url != current}
             while True:
-                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                for each in done:
-                    if not each.exception():
-                        tries.remove(each)
-                        connection, self.current = each.result()
-                        return connection
-                if not waiting:
-                    return done.pop().result()  # raises
+                await asyncio.wait([*first, *again], return_when=asyncio.FIRST_COMPLETED)
+                for tries in (first, again):
+                    for each in [each for each in tries if each.done()]:
+                        url = tries.pop(each)
+                        if not each.exception():
+                            self.current = url
+                            return each.result()
+                        if not first:
+                            return each.result()  # raises
+                        # One is silent. Until that is known to be gone, this one can take over.
+                        again[self._open(url, settings, after=_HEAD_START_SECONDS)] = url
         finally:
-            for each in tries:
+            for each in (*first, *again):
                 each.cancel()
                 each.add_done_callback(_drop_late)
 
     @staticmethod
-    async def _open(url: str, settings: dict[str, Any]) -> tuple[Connection, str]:
-        return await _asyncpg.connect(url, **settings), url
+    def _open(url: str, settings: dict[str, Any], after: float = 0.0) -> "_Opening":
+        async def open_host() -> Connection:
+            await asyncio.sleep(after)
+            return await _asyncpg.connect(url, **settings)
+
+        return asyncio.create_task(open_host())
 
 
-def _drop_late(opening: "asyncio.Task[tuple[Connection, str]]") -> None:
+def _drop_late(opening: "_Opening") -> None:
     """Drop a connection that was not needed any more."""
     if not opening.cancelled() and not opening.exception():
-        opening.result()[0].terminate()
+        opening.result().terminate()
 
 
 class Pool:
     """A pool of connections, all of which can be dropped at once if their server has gone silent."""
 
-    def __init__(self, url: str, check: Callable[[Connection], Awaitable[None]], *, is_pooled: bool = False) -> None:
+    def __init__(
+        self, connector: Connector, check: Callable[[Connection], Awaitable[None]], *, is_pooled: bool = False
+    ) -> None:
         """`check` raises an error for a connection that must not be used."""
-        self._connector = Connector(url)
         self._check = check
         self._is_pooled = is_pooled
         self._in_use: set[Connection] = set()
         self._pool = _asyncpg.create_pool(
-            url,
+            connector.url,
             min_size=0,  # with more, the pool reconnects in the background and logs tracebacks during an outage
             max_size=_MAX_CONNECTIONS,
             command_timeout=_COMMAND_TIMEOUT_SECONDS,
             # The next transaction can get another connection of the server, without what was prepared.
             statement_cache_size=0 if is_pooled else _CACHED_STATEMENTS,
-            connect=self._connector.connect,
+            connect=connector.connect,
             init=self._set_up,
             reset=_reset_nothing,
             server_settings={"application_name": f"palaver, pid {os.getpid()} on {socket.gethostname()}"[:63]},
@@ -123,10 +134,15 @@ class Pool:
         await self._pool
 
     async def _set_up(self, connection: Connection) -> None:
-        if not self._is_pooled:
-            await connection.execute(_SET_TIMEOUTS, list(SESSION_TIMEOUTS), list(SESSION_TIMEOUTS.values()))
-            await connection.execute(DURABLE.format(is_local="false"))
-        await self._check(connection)
+        try:
+            async with asyncio.timeout(_CONNECT_TIMEOUT_SECONDS):
+                if not self._is_pooled:
+                    await connection.execute(_SET_TIMEOUTS, list(SESSION_TIMEOUTS), list(SESSION_TIMEOUTS.values()))
+                    await connection.execute(DURABLE.format(is_local="false"))
+                await self._check(connection)
+        except BaseException:
+            connection.terminate()  # the driver would say goodbye, and wait for the answer
+            raise
 
     async def run(self, work: Callable[[Connection], Awaitable[T]], within: float | None = None) -> T:
         """Do it on a connection that is free or made `within` so many seconds."""

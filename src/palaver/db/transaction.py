@@ -21,6 +21,8 @@ import hashlib
 import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, Self, TypeVar
 
@@ -245,6 +247,11 @@ class Database(Protocol):
         ...
 
     @property
+    def is_stalled(self) -> bool:
+        """Return whether commits wait, and none has been confirmed for a while."""
+        ...
+
+    @property
     def epochs(self) -> Epochs:
         """The epochs of the store, for the ids of messages and sends."""
         ...
@@ -268,6 +275,33 @@ class Database(Protocol):
     async def close(self) -> None: ...
 
 
+@dataclass
+class Waiting:
+    """How long a request has waited for the database."""
+
+    task: "asyncio.Task[Any] | None"
+    seconds: float = 0.0
+
+
+_request: ContextVar[Waiting | None] = ContextVar("request", default=None)
+
+
+@contextmanager
+def answering_request() -> Generator[None]:
+    """Somebody waits for what this task asks the database here: do not wait long for one that does not answer."""
+    token = _request.set(Waiting(asyncio.current_task()))
+    try:
+        yield
+    finally:
+        _request.reset(token)
+
+
+def waiting_of_request() -> Waiting | None:
+    """Return None if nobody waits for this task. The tasks that a request starts are not the request."""
+    found = _request.get()
+    return found if found and found.task is asyncio.current_task() else None
+
+
 class Notifier:
     """Listen first, then read, then wait: a notification between reading and waiting is not lost."""
 
@@ -277,6 +311,10 @@ class Notifier:
 
     @property
     def is_away(self) -> bool:
+        return False
+
+    @property
+    def is_stalled(self) -> bool:
         return False
 
     def saw(self, seen: "Seen") -> None:
@@ -347,6 +385,10 @@ class DatabaseClient:
     @property
     def is_away(self) -> bool:
         return self.database.is_away
+
+    @property
+    def is_stalled(self) -> bool:
+        return self.database.is_stalled
 
     @property
     def epochs(self) -> Epochs:

@@ -236,10 +236,10 @@ class GrantIndex:
 
     def reach(self, source: Source, person: str | None = None) -> tuple[Way, ...]:
         """Return what decides about the sender in each chat, for each thing that an adapter can see about them."""
-        candidates = [*self.candidates(source, person), *self._of_chats]
+        anywhere = [(grant, grant.without_place()) for grant in (*self.candidates(source, person), *self._of_chats)]
         ways: list[Way] = []
         for trust in possible_trust(None):
-            found = [grant for grant in candidates if grant.without_place().matches(source, trust, person)]
+            found = [grant for grant, plain in anywhere if plain.matches(source, trust, person)]
             allows, blocks = (
                 tuple(grant for grant in found if grant.effect is effect) for effect in (Effect.ALLOW, Effect.BLOCK)
             )

@@ -60,7 +60,8 @@ REQUEST_INTERVAL = timedelta(minutes=10)
 MAX_NEW_STRANGERS = 30
 """Strangers who get their first code at one account within `REQUEST_INTERVAL`.
 
-Those who ask again do not count. So a number of throwaway accounts holds up others once and not for good.
+Those who ask again do not count, and who was turned away gets theirs after that time, even if strangers never cease
+to come. So throwaway accounts hold up others once and not for good.
 """
 MAX_ANNOUNCED_STRANGERS = 5
 """New strangers at one account within `REQUEST_INTERVAL` of whom the owner learns one by one."""
@@ -98,11 +99,17 @@ class Reception(StrEnum):
 
 
 def receive_stranger(
-    identity: str, requests: Iterable[PairingRequest], now: datetime, *, locked: bool = False
+    identity: str,
+    requests: Iterable[PairingRequest],
+    now: datetime,
+    *,
+    locked: bool = False,
+    turned_away: datetime | None = None,
 ) -> Reception:
     """Decide about a stranger's message, given all requests at the account they write to.
 
-    `locked` says that somebody who would enter their code is locked out.
+    `locked` says that everybody who would enter their code is locked out. `turned_away` is when they first came while
+    there were too many others: however many still come, they do not wait a second time.
     """
     known = {request.identity: request for request in requests}
     mine = known.get(identity)
@@ -110,7 +117,8 @@ def receive_stranger(
     if mine and (abs(now - mine.at) < REQUEST_INTERVAL or (locked and now < mine.expires)):
         return Reception.WAITS if now < mine.expires and mine.kept < MAX_KEPT_MESSAGES else Reception.TOO_OFTEN
     new = [each for each in known.values() if abs(now - each.first) < REQUEST_INTERVAL]
-    if not mine and len(new) >= MAX_NEW_STRANGERS:
+    has_waited = turned_away is not None and now - turned_away >= REQUEST_INTERVAL
+    if not mine and not has_waited and len(new) >= MAX_NEW_STRANGERS:
         return Reception.TOO_MANY
     return Reception.LOCKED if locked else Reception.CODE
 

@@ -27,7 +27,7 @@ class Pseudonyms:
         return f"{kind}_{hmac.digest(self.key, message.encode(), 'sha256').hex()[:16]}"
 
 
-PSEUDONYM = re.compile(r"(?:user|chat|thread)_[0-9a-f]{16}")
+PSEUDONYM = re.compile(r"\b(?:user|chat|thread|server)_[0-9a-f]{16}\b")
 """What can stand for an id in a target."""
 
 

@@ -24,6 +24,11 @@ from palaver.model.providers import KEYED_PROVIDERS, PROVIDERS
 from palaver.model.turn import Inbound
 from palaver.model.value import value
 
+_FIRST_PRIVATE, _LAST_PRIVATE = 0xF0000, 0xFFFFD
+"""A range of private use: no text has a character for it, and nearly none contains one."""
+_STAND_INS = f"{chr(_FIRST_PRIVATE)}-{chr(_LAST_PRIVATE)}"
+"""What stands for the secrets that were found: see `redact`."""
+
 _TYPED_NAME = (
     r"(?:pass(?:word|wd|phrase|code|wort)|(?<=[_-])pass|pwd|kennwort|wachtwoord|mot de passe|contrase[ñn]a|senha"
     r"|has[łl]o|l[öo]senord|[Пп]ароль|密[码碼]|パスワード|비밀번호)"
@@ -71,6 +76,7 @@ _QUOTED_COOKIE = "|".join(  # a mark elsewhere ends the header
     rf"""(?<==)\\*+{mark}[^\\\r\n{mark}]{{0,1024}}+\\*+{mark}(?=[ \t]{{0,4}}(?:;|\r?$|\\*+["'])|\\[rn])"""
     for mark in ('"', "'")
 )
+_COOKIE_FLAG = r"(?:-b|--cookie)[ =]"
 _IN_A_TAG = r">([^<>\s]{4,256}+)</"
 _FLAG_VALUE = (
     rf"(?:[ =]{_QUOTED}|={_LITERAL}({_BARE}{{3,}}+)| {_NOT_A_WORD}{_LITERAL}({_BARE}{{4,}}+)"
@@ -79,8 +85,10 @@ _FLAG_VALUE = (
 _ARGUMENT = rf"""(?:["']((?!\$)[^\r\n"']{{1,1024}}+)["']|{_LITERAL}([^\s"'`|;&<>]{{1,1024}}+))"""
 
 _SCHEME = r"(?:basic|bearer|bot|digest|token|apikey)"
-_AUTHORIZATION = r"""\bauthorization["']?\]?[ \t]?[:=][ \t]{0,4}["']?"""
-_CREDENTIAL = r"[\w.~+/=-]{8,}+"
+_LISTED = r""",\s{0,40}\\*["']value\\*["'][ \t]?:"""
+"""After the name of a header where headers are a list, as in HAR files: `{"name": "Cookie", "value": "…"}`."""
+_AUTHORIZATION = rf"""\bauthorization(?:\\*["'])?\]?[ \t]?(?:[:=]|{_LISTED})[ \t]{{0,4}}(?:\\*["'])?"""
+_CREDENTIAL = rf"(?:(?:\d++:)?[\w.~+/-]*+[{_STAND_INS}][\w.~+/{_STAND_INS}-]*+={{0,2}}|[\w.~+/=-]{{8,}}+)"
 _KEY_LINE = r"(?:\s|\\[nr])*[^\n]{0,12}?[A-Za-z0-9+/=]{16,}+"
 _KEY_HEADER = r"(?:\s|\\[nr])*[^\n]{0,12}?(?:Proc-Type|Version|Comment):"
 _PEM_KEY = (  # up to its end, or for as long as it looks like one
@@ -235,9 +243,16 @@ _NAMED = (
     ),
     _Kind(
         "cookie",
-        rf"""(?i:\bcookie["']?:)[ \t]{{0,4}}["']?"""
+        rf"""(?i:\bcookie(?:\\*["'])?(?::|{_LISTED}))[ \t]{{0,4}}(?:\\*["'])?"""
         rf"""([^\s=;"'\[]{{1,128}}=(?:{_QUOTED_COOKIE}|[^\r\n"'\\]++|\\++(?!["']))+)""",
         "cookie",
+        certain=True,
+    ),
+    _Kind(
+        "cookie",
+        rf"""curl\b(?:(?!\s{_COOKIE_FLAG})[^\n|&]){{0,400}}\s{_COOKIE_FLAG}(?:(?P<mark>["'])"""
+        r"""([^\s=;"']{1,128}=(?:(?!(?P=mark))[^\r\n]){1,4096})(?P=mark)|([^\s=;"'|&<>]{1,128}=[^\s"'|;&<>]{1,4096}+))""",
+        "curl",
         certain=True,
     ),
     _Kind(
@@ -248,8 +263,16 @@ _NAMED = (
     _Kind("authorization", rf"(?i:{_AUTHORIZATION}(?:{_SCHEME}[ \t]{{1,4}})?)({_CREDENTIAL}){_ENDED}", "authorization"),
     _Kind(
         "secret",
-        rf"""(?i:{_HEADER_NAME})["']?:[ \t]{{0,4}}["']?{_LITERAL}({_CREDENTIAL}){_ENDED}""",
+        rf"""(?i:{_HEADER_NAME})(?:\\*["'])?(?::|{_LISTED})[ \t]{{0,4}}(?:\\*["'])?{_LITERAL}({_CREDENTIAL}){_ENDED}""",
         *("x-", "api-", "access-", "auth-", "private-", "secret-"),
+    ),
+    _Kind(
+        "password",
+        r"""(?<!\S)(?:-u|--user)[ =](?P<mark>["'])(?P<user>[^\s:"']{1,128}):(?!\d+["']|(?P=user)["'])"""
+        r"""(?!(?:\w*(?:pass|password|passwd|pwd|secret|token|key)|[$<{%*.][^"'\r\n]*)(?P=mark))"""
+        r"""((?:(?!(?P=mark))[^\r\n]){1,256})(?P=mark)""",
+        *("-u", "--user"),
+        certain=True,
     ),
     _Kind(
         "password",
@@ -371,10 +394,6 @@ def redact(text: str) -> str:
     return text.translate({ord(character): marker for marker, character in stands_for.items()}) if stands_for else text
 
 
-_FIRST_PRIVATE, _LAST_PRIVATE = 0xF0000, 0xFFFFD
-"""A range of private use: no text has a character for it, and nearly none contains one."""
-
-
 def _free_characters(text: str) -> dict[str, str]:
     """Return a character that the text does not contain for each marker."""
     markers = dict.fromkeys((_OWN_MARKER, *(kind.marker for kind in (*_FORMATS, *_NAMED))))
@@ -393,7 +412,7 @@ def _has_long_run(text: str) -> bool:
 
 _NAME_ENDS = (
     *("word", "sswd", "rase", "code", "pass", "pwd", "key", "oken", "cret", "tial", "ials", "okie", "zation", "sig"),
-    *("ture", "wort", "oord", "asse", "seña", "sena", "enha", "asło", "aslo", "nord"),
+    *("alue", "ture", "wort", "oord", "asse", "seña", "sena", "enha", "asło", "aslo", "nord"),
     *("оль", "码", "碼", "ワード", "번호"),
 )
 _GAPS = ("", r"""["'`\s]""")
@@ -408,7 +427,7 @@ _ASSIGNMENTS = tuple(  # Each pattern begins with a fixed character, which is fo
         ("\uff1a", rf"\uff1a(?i:{_AFTER_A_NAME})"),
         ("=", rf"=(?i:{_AFTER_A_NAME})"),
         (">", rf">(?i:{_AFTER_A_NAME})"),
-        ("-", r"-(?<![\w-]-)(?:-[A-Za-z]|[pu])"),
+        ("-", r"-(?<![\w-]-)(?:-[A-Za-z]|[bpu])"),
     )
 )
 

@@ -11,6 +11,7 @@ from starlette.requests import ClientDisconnect, Request, cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from palaver.db.transaction import answering_request
 from palaver.engine.retry import log_error
 from palaver.model.attachment import TooLarge
 from palaver.model.errors import INTERNAL_ERROR, NoAccess, StoreError, StoreUnavailable
@@ -88,7 +89,8 @@ class AuthMiddleware:
         shared = self._shared_origin(scope, headers)
         response = _ResponseHeaders(send, _cors_headers(shared) if shared else {})
         try:
-            await self._answer(scope, headers, receive, response.send)
+            with answering_request():
+                await self._answer(scope, headers, receive, response.send)
         except ClientDisconnect:
             return
         except Exception as error:  # noqa: BLE001 - the last handler before the server

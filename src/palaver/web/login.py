@@ -63,6 +63,8 @@ async def _ready(http: Request) -> Response:
 async def _readiness_problem(services: Services) -> str:
     """The store answers and accepts writes, the clock is right, and some gateway serves every account of this one."""
     store = services.store
+    if store.is_stalled:
+        return "the store confirms no writes"
     accounts = await _answer_of(store.read(store.accounts.list_health(services.clock.now())), store)
     if store.damage:
         return STORE_DAMAGED

@@ -55,6 +55,23 @@ async def test_a_disk_that_does_not_take_it_is_tried_again(tmp_path: Path) -> No
         await LocalAdapter(tmp_path / "output").send(message(), idempotency_key="a")
 
 
+async def test_a_folder_that_is_deleted_meanwhile_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    touch, deleted = Path.touch, list[Path]()
+
+    def delete_then_touch(path: Path, mode: int = 0o666) -> None:
+        if not deleted:
+            deleted.append(path.parent)
+            path.parent.rmdir()
+        touch(path, mode=mode)
+
+    monkeypatch.setattr(Path, "touch", delete_then_touch)
+    name = await LocalAdapter(tmp_path).send(message(), idempotency_key="a")
+    assert (tmp_path / name).read_text() == "hello\n"
+    assert deleted
+
+
 @given(owner=st.text(), name=st.text(), time=st.text(), key=st.text(min_size=1))
 def test_nothing_from_outside_leads_out_of_the_folder(owner: str, name: str, time: str, key: str) -> None:
     made = file_name(

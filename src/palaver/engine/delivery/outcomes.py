@@ -93,9 +93,10 @@ def reclaim(
     *,
     alone: bool,
     kept_back: Collection[Departure],
+    running: Collection[int],
 ) -> Statements[list[Delivery]]:
     """Release sends whose owner is gone. Return those of which it is unclear whether they arrived."""
-    lost = yield from outbox.reclaim_sends(worker, now, safe=safe, alone=alone, kept_back=kept_back)
+    lost = yield from outbox.reclaim_sends(worker, now, safe=safe, alone=alone, kept_back=kept_back, running=running)
     for delivery in lost:
         state, _ = resolve_unclear(delivery, safe=safe.covers(delivery.outbound), crashed=True)
         yield from _follow_up(delivery, state, reporting, now)

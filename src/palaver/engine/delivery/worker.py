@@ -118,8 +118,10 @@ class DeliveryWorker:
         """Release sends whose owner is gone. Return those of which it is unclear whether they arrived."""
         ctx = self.ctx
         safe, now = self._sender.repeat_safety(), ctx.clock.now()
-        kept_back, reporting = self.live.departures.kept_back(), self._reporting
-        reclaim = outcomes.reclaim(ctx.worker, now, safe, reporting, alone=ctx.alone, kept_back=kept_back)
+        kept_back, running = self.live.departures.kept_back(), sorted(self._claimed)
+        reclaim = outcomes.reclaim(
+            ctx.worker, now, safe, self._reporting, alone=ctx.alone, kept_back=kept_back, running=running
+        )
         return await ctx.store.transact(reclaim)
 
     @property

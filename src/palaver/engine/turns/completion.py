@@ -31,6 +31,7 @@ from palaver.model.value import value
 from palaver.protocols.agent import ApprovalNeeded, Failure, FailureKind, FallingBack, Final
 from palaver.protocols.hooks import EventKind, GatewayEvent
 from palaver.store.people import access_rules
+from palaver.store.privacy import pseudonyms
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.queue.outbox import enqueue_events
 from palaver.store.records import REPLIES
@@ -201,6 +202,9 @@ class TurnCompletion:
         name, role, roles = running.turn.question_id, running.messages[-1].role, self.ctx.settings.command_roles
         wanted = parse_question(needed.call)
         question = wanted.shown if wanted else needed.question
+        if self.ctx.settings.config.privacy.pseudonyms:
+            for_people = pseudonyms.reveal(question)
+            question = await retry_outage(lambda: self.ctx.store.read(for_people))
         choices = texts.answer_choices(wanted, name) if wanted else texts.approval_choices(name)
         how_to = partial(texts.how_to_answer, wanted) if wanted else texts.how_to_approve
         command = "answer" if wanted else "approve"

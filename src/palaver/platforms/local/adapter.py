@@ -56,8 +56,14 @@ class LocalAdapter:
             write(unfinished)
             unfinished.replace(path)
 
+        def store_again() -> None:
+            try:
+                store()
+            except FileNotFoundError:  # retention has just deleted the folder, which was empty
+                store()
+
         try:
-            await asyncio.to_thread(store)
+            await asyncio.to_thread(store_again)
         except OSError as error:
             raise PlatformBusy(_DISK_PAUSE_SECONDS) from error
         return name

@@ -9,7 +9,8 @@ _USER = re.compile(r"(?:<@)?([UWB][A-Z0-9]{1,30})(?:\|[^>]*)?>?", re.IGNORECASE)
 
 def _canonical_user(text: str) -> str | None:
     found = _USER.fullmatch(text.strip())
-    return found[1].upper() if found else None
+    is_name = found and not found[1].isupper() and not any(map(str.isdigit, found[1]))
+    return found[1].upper() if found and not is_name else None
 
 
 PLATFORM = Platform(

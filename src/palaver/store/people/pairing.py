@@ -3,7 +3,7 @@
 import hmac
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from palaver.db.transaction import Lock, Row, Statements, transaction
@@ -21,7 +21,7 @@ from palaver.model.people import (
     locked_until,
     receive_stranger,
 )
-from palaver.model.source import Source, account_text, identity_of, message_address
+from palaver.model.source import Source, account_text, encode_id, identity_of, message_address
 from palaver.model.turn import Inbound, Outbound, OutboxState, Received, outbound_to
 from palaver.store.people import grants
 from palaver.store.people.grants import ChangeKind, Stranger
@@ -36,6 +36,7 @@ from palaver.store.records import (
     delivery_of,
     inbound_body,
     instant,
+    instant_or_none,
     micros,
     placeholders,
     readable,
@@ -45,6 +46,7 @@ from palaver.store.records import (
 PAIRING_LOCK = Lock("pairing")
 """Held to decide about strangers: those of all platforms are counted together."""
 _WIPED_TEXT = "(deleted after it was sent)"
+_TURNED_AWAY_COUNTS = timedelta(days=1)
 _OVER = frozenset({OutboxState.DELIVERED, OutboxState.DEAD})
 KEPT_REASONS = tuple(reception.value for reception in Reception if reception.keeps)
 
@@ -53,8 +55,21 @@ KEPT_REASONS = tuple(reception.value for reception in Reception if reception.kee
 def receive(source: Source, now: datetime) -> Statements[Reception]:
     """Decide what happens to a stranger's message."""
     requests = yield from _requests(account_text(source.platform, source.account))
-    locked = yield from _is_anybody_locked_out(now)
-    return receive_stranger(identity_of(source) or "", requests, now, locked=locked)
+    locked, turned_away = (yield from _are_all_locked_out(now)), (yield from _turned_away(source, now))
+    return receive_stranger(identity_of(source) or "", requests, now, locked=locked, turned_away=turned_away)
+
+
+def _turned_away(source: Source, now: datetime) -> Statements[datetime | None]:
+    """Return when a stranger first came to an account, within a day, while there were too many others."""
+    rows = yield (
+        "SELECT min(received) FROM inbox WHERE identity = ? AND platform = ? AND account = ? AND state = 'refused'"
+        " AND reason = ? AND received > ?",
+        (
+            *(identity_of(source) or "", source.platform, encode_id(source.account or "")),
+            *(Reception.TOO_MANY.value, micros(now - _TURNED_AWAY_COUNTS)),
+        ),
+    )
+    return instant_or_none(rows[0][0])
 
 
 class Requested(NamedTuple):
@@ -318,16 +333,24 @@ def _check_not_locked_out(by: str, now: datetime) -> Statements[None]:
         raise LockedOut(until)
 
 
-def _is_anybody_locked_out(now: datetime) -> Statements[bool]:
+def _are_all_locked_out(now: datetime) -> Statements[bool]:
+    """Return whether wrong codes have locked out everybody who ever entered one: no code can be used then."""
     rows = yield (
         "SELECT DISTINCT actor FROM access_log WHERE kind = ? AND at > ?",
         (ChangeKind.WRONG_CODE.value, micros(now - LOCKOUT)),
     )
+    locked = list[str]()
     for (by,) in rows:
         until = yield from _locked_until(by)
         if until is not None and now < until:
-            return True
-    return False
+            locked.append(by)
+    if not locked:
+        return False
+    others = yield (
+        f"SELECT 1 FROM access_log WHERE kind IN (?, ?) AND actor NOT IN ({placeholders(locked)}) LIMIT 1",
+        (ChangeKind.WRONG_CODE.value, ChangeKind.APPROVED.value, *locked),
+    )
+    return not others
 
 
 def _locked_until(by: str) -> Statements[datetime | None]:

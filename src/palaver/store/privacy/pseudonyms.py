@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.errors import NotFound
-from palaver.model.prompt import Pseudonyms
-from palaver.model.source import Source, source_of_identity
+from palaver.model.label import Label
+from palaver.model.prompt import PSEUDONYM, Pseudonyms
+from palaver.model.source import Source, identity_text, named_identity, source_of_identity
 from palaver.store.meta import load_secret, read_meta
 from palaver.store.records import readable, source_in
 
@@ -48,6 +49,21 @@ def resolve(pseudonym: str) -> Statements[Original]:
     if found is None:
         raise NotFound("pseudonym", pseudonym)
     return found
+
+
+@transaction
+def reveal(text: str) -> Statements[str]:
+    """Return a text of the agent's for people: with ids, and the names that are known, in place of pseudonyms."""
+    for pseudonym in sorted(set(PSEUDONYM.findall(text))):
+        try:
+            found = yield from resolve(pseudonym)
+        except NotFound:
+            continue
+        identity = identity_text(found.platform, found.id)
+        names = yield "SELECT name FROM identities WHERE identity = ? AND name IS NOT NULL", (identity,)
+        named = named_identity(identity, Label(names[0][0]) if names else None)
+        text = text.replace(pseudonym, named.partition(":")[2])
+    return text
 
 
 def _identified(row: Row) -> Source:

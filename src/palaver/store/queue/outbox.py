@@ -506,13 +506,18 @@ def reclaim_sends(
     safe: RepeatSafety,
     alone: bool = False,
     kept_back: Collection[Departure] = (),
+    running: Collection[int] = (),
 ) -> Statements[list[Delivery]]:
     """Take messages from workers that are gone. Return those that may have been sent, unlike the claimed ones.
 
-    Those that were `kept_back` were not sent either, although that was recorded as about to happen.
+    Those that were `kept_back` were not sent either, although that was recorded as about to happen. Those that are
+    `running` here are not lost, however late they are.
     """
-    is_lost = f"state IN {OPEN_SEND} AND state = ? AND (claim_until < ? OR (? = 1 AND worker <> ?))"
-    values = micros(now), int(alone), worker
+    is_lost = (
+        f"state IN {OPEN_SEND} AND state = ? AND (claim_until < ? OR (? = 1 AND worker <> ?))"
+        f" AND NOT (worker = ? AND id IN ({placeholders((0, *running))}))"
+    )
+    values = micros(now), int(alone), worker, worker, 0, *running
     waiting = yield (
         "UPDATE outbox SET state = 'due', worker = NULL, claim_until = NULL WHERE id IN ("
         f" SELECT id FROM outbox WHERE {is_lost} /*pg FOR UPDATE SKIP LOCKED*/) RETURNING id",

@@ -128,7 +128,11 @@ def remove_outputs(folder: Path, cutoff: datetime) -> int:
     problems: list[OSError] = []
     for path in old:
         try:
-            path.unlink(missing_ok=True)
+            # A message that is sent again writes its file again.
+            if path.lstat().st_mtime < cutoff.timestamp():
+                path.unlink()
+        except FileNotFoundError:
+            continue
         except OSError as error:
             problems.append(error)
     above = {each for path in old for each in path.relative_to(folder).parents} - {Path()}
