@@ -59,6 +59,7 @@ def _configuration(node: Node, etcd: Link, api: Link, api_port: int) -> dict[str
             "authentication": {"superuser": logins, "replication": logins},
             "pg_hba": ["host all all 127.0.0.1/32 trust", "host replication all 127.0.0.1/32 trust"],
             "remove_data_directory_on_diverged_timelines": True,
+            "basebackup": [{"checkpoint": "fast"}],
         },
     }
 

@@ -183,7 +183,7 @@ class Siege:
                 continue
             try:
                 while not self.over.is_set():
-                    with suppress(DRIVER.ReadOnlySQLTransactionError):  # a standby
+                    with suppress(DRIVER.InternalServerError):  # a standby
                         # Without a limit: a commit that is cancelled no longer waits for its standby.
                         await connection.execute(WRITE, timeout=_NO_LIMIT)
                         self.now.confirmed.append(time.monotonic())

@@ -6,10 +6,10 @@ from dataclasses import replace
 from palaver.model.attachment import NewFile
 from palaver.model.source import Source
 from palaver.model.split import Unit
-from palaver.protocols.adapter import Adapter, Limits
+from palaver.protocols.adapter import Adapter, Limits, PlatformBusy, SendRefused, TargetGone
 from palaver.protocols.capabilities import MenuCommand
 from palaver.testkit.adapter import FakeAdapter, PlatformClient
-from palaver.testkit.fake_server import Shown
+from palaver.testkit.fake_server import Refusal, Shown
 from palaver.testkit.faults import SendFault
 from palaver.testkit.platform import FakePlatform
 from palaver.testkit.updates import File, Message, Person
@@ -106,6 +106,22 @@ class FakePlatformServer:
 
     async def limit_rate(self) -> None:
         self._world.injector.script.append(SendFault.BUSY)
+
+    def refusals(self) -> Sequence[Refusal]:
+        return (
+            Refusal(answer=SendFault.REFUSED, means=SendRefused),
+            Refusal(answer=SendFault.GONE, means=TargetGone),
+            Refusal(answer=SendFault.BUSY, means=PlatformBusy, after=self._world.injector.faults.busy_for),
+        )
+
+    async def refuse(self, refusal: Refusal) -> None:
+        self._world.injector.script.append(refusal.answer)
+
+    def foreign_files(self) -> Sequence[str]:
+        return ("elsewhere/1/0",)
+
+    async def say_nonsense(self) -> None:
+        await self.say_under("m" * 20_000, "nonsense")
 
     async def lose_send(self, *, shown: bool) -> None:
         self._world.injector.script.append(SendFault.LOST_AFTER if shown else SendFault.LOST_BEFORE)

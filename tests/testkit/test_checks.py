@@ -260,6 +260,11 @@ class FetchesTheFirst(FakeAdapter):
             yield piece
 
 
+class FetchesFromAnywhere(FakeAdapter):
+    async def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
+        yield (file.handle or "").encode()
+
+
 class DescribesFiles(FakeAdapter):
     async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:
         return await self.send(replace(outbound, text=f"a file: {content.name}"), idempotency_key=idempotency_key)
@@ -308,6 +313,7 @@ BROKEN = [
     (Reverses, "messages_come_in_order"),
     (StripsTexts, "hostile_texts_come_in_unharmed"),
     (CutsIds, "a_message_with_an_overlong_id_is_dropped_and_blocks_nothing"),
+    (CutsIds, "what_cannot_be_read_is_skipped_and_blocks_nothing"),
     (AcknowledgesFirst, "a_message_that_was_not_stored_comes_again_under_the_same_id"),
     (NewIdsEachTime, "a_message_that_was_not_stored_comes_again_under_the_same_id"),
     (AcknowledgesFirst, "nothing_is_acknowledged_before_it_is_stored"),
@@ -326,10 +332,12 @@ BROKEN = [
     (NewKeyEachTime, "a_repeated_key_shows_one_message_if_the_adapter_says_so"),
     (RetriesByItself, "a_rate_limit_says_how_long_to_wait"),
     (CallsEverythingDown, "a_gone_chat_raises_target_gone"),
+    (CallsEverythingDown, "each_refusal_means_what_the_platform_says"),
     (AnnouncesNothing, "no_request_leaves_before_it_was_announced"),
     (LeavesATask, "cancelling_leaves_nothing_behind"),
     (EditsBySending, "editing_twice_to_the_same_text_does_no_harm"),
     (FetchesTheFirst, "files_are_announced_with_their_message_and_fetched_later"),
+    (FetchesFromAnywhere, "files_are_fetched_from_the_platform_only"),
     (DescribesFiles, "a_file_is_shown_once_with_a_receipt_of_its_own"),
     (TypesByShowing, "typing_shows_no_message"),
     (PressesAsAStranger, "a_pressed_button_comes_in_as_a_message"),

@@ -128,8 +128,8 @@ class FakeQq(CalledChat):
 
     async def say_nonsense(self) -> None:
         unfinished: Json = {"op": 0, "t": "C2C_MESSAGE_CREATE", "d": {}}
-        events: list[Json] = [unfinished, {"op": 0}, {**said("x"), "d": None}, {"t": "OTHER", "d": {}}]
-        for event in events:
+        odd: tuple[Json, ...] = (unfinished, {"op": 0}, {**said("x"), "d": None}, {"t": "OTHER", "d": {}})
+        for event in odd:
             self.server.push(call(event))
 
 
