@@ -80,6 +80,8 @@ MEASURES: Mapping[str, Measure] = {
     "pg.route_growth": _on(engines.postgres, reads.route_growth),
     "pg.list_100k": _on(engines.postgres, reads.list_100k),
     "pg.due_100k": _on(engines.postgres, jobs.due_100k),
+    "pg.at_18": lambda workshop: import_module("bench.traffic").paced(workshop),
+    "pg.callers_100": lambda workshop: import_module("bench.traffic").crowd(workshop),
     "pg.migrate": operating.migrate,
     "pg.search_200k": _on(engines.postgres, searches.search_200k),
     "pg.recall": _on(engines.postgres, recall.recall),
