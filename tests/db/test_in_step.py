@@ -501,9 +501,9 @@ async def test_rows_of_many_are_one_statement_on_postgres(on_postgres: Store, mo
     def counted(name: str) -> Callable[..., Any]:
         run = getattr(connection, name)
 
-        async def counting(self: object, sql: str, *values: object) -> Any:
+        async def counting(self: object, sql: str, *values: object, **others: object) -> Any:
             runs[sql.split(maxsplit=1)[0], name] += 1
-            return await run(self, sql, *values)
+            return await run(self, sql, *values, **others)
 
         return counting
 

@@ -50,29 +50,13 @@ BREAKS = {
     "every notice about an operation belongs to one that exists": "UPDATE outbox SET cause_kind = 'handoff',"
     " cause_id = '99', cause_detail = '', part = id",
     "every waiting message has content": "UPDATE inbox SET body = substr(body, 1, 0) WHERE state = 'waiting'",
-    "every turn has a known state": "UPDATE turns SET state = 'lost' WHERE no = 1",
-    "the usage of every turn that ended is counted or waits to be": "DELETE FROM meta WHERE name = 'summed'",
-    "a message is received once": "DROP INDEX inbox_received_once;"
-    "UPDATE inbox SET platform = 'p', account = '', chat = 'c', chat_user = '', message_id = 'm'",
-    "a notice is sent once": "DROP INDEX outbox_sent_once;"
-    "UPDATE outbox SET cause_kind = 'tool', cause_id = '1', cause_detail = '', part = 0",
-    "a title names one session of its owner": "DROP INDEX title_unique_per_owner;"
-    "UPDATE sessions SET title = 'x', owner = 'telegram:7'",
-    "an id names one session": "CREATE TABLE without_rules AS SELECT * FROM sessions; DROP TABLE sessions;"
-    "ALTER TABLE without_rules RENAME TO sessions; UPDATE sessions SET id = 'x'",
     "the entries of a turn are in its session": "UPDATE turns SET session_no = 2 WHERE no = 1",
     "a session has counted what its turns used": "UPDATE turns SET input_tokens = 99 WHERE no = 1",
     "a message with a turn has the state in-turn": "UPDATE inbox SET turn_no = 1 WHERE state = 'waiting'",
-    "every send has a known state": "UPDATE outbox SET state = 'lost'",
     "a send that is claimed or under way has a worker and a deadline, and no other send has": (
         "UPDATE outbox SET state = 'claimed'"
     ),
-    "a conversation has at most one open session": "DROP INDEX one_open_session_per_key;"
-    "UPDATE sessions SET key = 'agent:main:telegram:dm:7'",
-    "a conversation has at most one open turn": "DROP INDEX one_open_turn_per_key;"
-    "UPDATE turns SET key = 'agent:main:telegram:dm:7', state = 'running'",
     "only finished turns have replies in the outbox": "UPDATE turns SET state = 'interrupted' WHERE no = 1",
-    "the replies of a turn are numbered without gaps": "UPDATE outbox SET id = id + 1 WHERE id = 1024",
     "every firing of a job has a message, or says why it did not run": "INSERT INTO firings"
     " (schedule_no, at) VALUES (9, 0)",
     "every message belongs to at most one firing of a job": "INSERT INTO firings"
@@ -82,8 +66,6 @@ BREAKS = {
     "the session of an open turn belongs to the turn's conversation": "UPDATE turns SET state = 'running',"
     " key = 'elsewhere' WHERE no = 1",
     "every turn belongs to a session that exists": "UPDATE turns SET session_no = 99 WHERE no = 1",
-    "every entry belongs to a session that exists and has a number below its next": "UPDATE sessions SET"
-    " next_seq = 2 WHERE no = 1",
     "every participant belongs to a session that exists": "UPDATE participants SET session_no = 99",
     "every identity belongs to a person that exists": "CREATE TABLE without_rules AS SELECT * FROM identities;"
     "DROP TABLE identities; ALTER TABLE without_rules RENAME TO identities;"
@@ -114,6 +96,12 @@ BREAKS = {
     " shown_from = 2 WHERE no = 1",
     "every route points to a session that exists": "UPDATE routes SET session_no = 99",
     "the route of a conversation points to its open session": "UPDATE routes SET session_no = 1",
+    "every reply belongs to a turn that exists": "UPDATE outbox SET id = 99 * 1024 WHERE id = 1024",
+    "a reply of a turn has no other cause": "UPDATE outbox SET cause_kind = 'tool', cause_id = '1', cause_detail = '',"
+    " part = 0 WHERE id = 1024",
+    "every entry belongs to a session that exists": "DELETE FROM sessions WHERE no = 1",
+    "every entry has a number below the next one of its session": "UPDATE sessions SET next_seq = 2 WHERE no = 1",
+    "every open session has a route": "DELETE FROM routes",
 }
 
 

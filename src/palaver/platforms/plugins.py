@@ -57,11 +57,16 @@ def installed_platforms() -> list[str]:
     return sorted(_installed())
 
 
+_MOST_WANTED = ("telegram", "discord", "slack", "whatsapp", "signal", "matrix")
+"""Those that most people look for come first in a list."""
+
+
 def offered_platforms() -> list[tuple[str, str]]:
     """Return the installed platforms with their titles, ours first, and programs after all that are for people."""
 
-    def rank(each: Platform) -> tuple[bool, bool, str]:
-        return not each.for_people, each.name not in PLATFORMS, each.title.casefold()
+    def rank(each: Platform) -> tuple[bool, bool, int, str]:
+        wanted = _MOST_WANTED.index(each.name) if each.name in _MOST_WANTED else len(_MOST_WANTED)
+        return not each.for_people, each.name not in PLATFORMS, wanted, each.title.casefold()
 
     found = sorted(_installed().values(), key=rank)
     return [(each.name, each.title) for each in found]
