@@ -221,8 +221,9 @@ def test_where_there_is_no_store_each_command_says_what_it_has_none_of(
 
 
 def test_a_login_link_is_also_a_code_for_the_phone(
-    call: Call, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    call: Call, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    monkeypatch.setenv("PALAVER_HOME", str(tmp_path / "home"))
     assert list(call("web", "link", "--qr")) == ["link"]
     printed = call("web", "link", "--qr", plain=True)
     *code, link = printed.splitlines()
