@@ -18,7 +18,7 @@ def palaver(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     def run(*args: str, code: int = 0) -> str:
         assert main(["jobs", *args]) == code
         printed = capsys.readouterr()
-        return printed.err if code else printed.out
+        return printed.err if code or not printed.out else printed.out
 
     return run
 
@@ -43,6 +43,7 @@ def test_a_job_is_tried_added_shown_and_changed(palaver: Palaver) -> None:
     shown = json.loads(palaver("show", "1", "--json"))
     assert (shown["state"], shown["repeats"], len(shown["next"]), shown["runs"]) == ("active", 3, 3, [])
     assert palaver("remove", "1").endswith("is removed.\n")
+    assert palaver("list") == "There are no jobs.\n"
     assert json.loads(palaver("list", "--all", "--json")) == {"jobs": [], "after": None}
 
 

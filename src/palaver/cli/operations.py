@@ -25,7 +25,7 @@ from palaver.cli.shared_options import (
     terminal_source,
 )
 from palaver.db.transaction import DatabaseClient
-from palaver.model.epochs import NO_EPOCHS, Epochs
+from palaver.model.epochs import NO_EPOCHS
 from palaver.model.value import value
 from palaver.operations.operation import CREATED, Call, Operation
 
@@ -77,13 +77,15 @@ class OperationGroup:
                 arguments["asked"] = operation.asked(**given)
             shown = Shown(asked=arguments.get("asked"), now=shared_options.now(), zone=zone)
 
-            async def do(opened: DatabaseClient) -> tuple[R, Epochs]:
-                work = operation.work(_call(shown), **arguments)
-                found = await (opened.read(work) if operation.method == "GET" else opened.transact(work))
-                return found, opened.epochs
+            epochs = NO_EPOCHS
 
-            missing = None if absent is None else (absent, NO_EPOCHS)
-            found, epochs = ask_database(store, do, missing, nothing=nothing, make=operation.status == CREATED)
+            async def do(opened: DatabaseClient) -> R:
+                nonlocal epochs
+                epochs = opened.epochs
+                work = operation.work(_call(shown), **arguments)
+                return await (opened.read(work) if operation.method == "GET" else opened.transact(work))
+
+            found = ask_database(store, do, absent, nothing=nothing, make=operation.status == CREATED)
             if json:
                 print_json(msgspec.to_builtins(operation.form(found, epochs)))
             else:
